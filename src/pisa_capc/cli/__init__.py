@@ -1,0 +1,43 @@
+"""The command `pisa`: one module per stage, in the order the data flows.
+
+Heavy imports (torch, matplotlib) happen inside the commands, so that `pisa --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.markup import escape
+
+from pisa_capc.errors import PisaError
+from pisa_capc.progress import console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help=(
+        "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in.\n\n"
+        "**Frames in:** simulate · import · inspect · split · export\n\n"
+        "**Model:** encoders · train · embed · evaluate\n\n"
+        "**Calibration:** calibrate\n\n"
+        "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
+        "`pisa train wifi --source E2,E3 --target E1 --out run`, `pisa embed run wifi --environment E1 --out scores.npz`, "
+        "`pisa calibrate scores.npz --out calibrated.npz` and `pisa evaluate run wifi --target E1`."
+    ),
+)
+
+
+def main() -> None:
+    """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
+    from pisa_capc.cli import data  # noqa: F401  (registers commands)
+
+    try:
+        app(standalone_mode=True)
+    except PisaError as error:
+        console.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        console.print("interrupted; what was finished is kept.")
+        sys.exit(130)

@@ -1,0 +1,81 @@
+"""Frozen dataclasses from plain mappings (YAML), strictly: a key nobody knows is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from pisa_capc.errors import ConfigError, unknown_name
+
+T = TypeVar("T")
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Build dataclass `cls` from `values`; missing keys keep their defaults, unknown keys are errors.
+
+    `where` is the dotted path so far and appears in messages.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where or cls.__name__}: expected a mapping, found {type(values).__name__}.")
+    hints = typing.get_type_hints(cls)
+    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{where}.{key}" if where else str(key)
+        if key not in names:
+            raise ConfigError(f"{path}: " + unknown_name("setting", str(key), names))
+        chosen[key] = _convert(hints[key], value, path)
+    try:
+        return cls(**chosen)
+    except TypeError as error:
+        raise ConfigError(f"{where or cls.__name__}: {error}.") from error
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value, path)
+    if dataclasses.is_dataclass(hint):
+        return from_mapping(hint, value, path)  # type: ignore[arg-type]
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{path}: expected a list, found {value!r}.")
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(_convert(arguments[0], v, f"{path}[{i}]") for i, v in enumerate(value))
+        if len(value) != len(arguments):
+            raise ConfigError(f"{path}: expected {len(arguments)} values, found {len(value)}.")
+        return tuple(
+            _convert(a, v, f"{path}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True))
+        )
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{path}: expected a mapping, found {value!r}.")
+        return {k: _convert(arguments[1], v, f"{path}.{k}") for k, v in value.items()}
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint in (int, str, bool) and type(value) is not hint:
+        raise ConfigError(f"{path}: expected {hint.__name__}, found {value!r}.")
+    if hint is float:
+        raise ConfigError(f"{path}: expected a number, found {value!r}.")
+    return value
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, with errors that name the file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML ({error}).") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping at the top, found {type(values).__name__}.")
+    return values
