@@ -52,9 +52,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             return tuple(_convert(arguments[0], v, f"{path}[{i}]") for i, v in enumerate(value))
         if len(value) != len(arguments):
             raise ConfigError(f"{path}: expected {len(arguments)} values, found {len(value)}.")
-        return tuple(
-            _convert(a, v, f"{path}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True))
-        )
+        return tuple(_convert(a, v, f"{path}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{path}: expected a mapping, found {value!r}.")

@@ -72,9 +72,7 @@ class JoinedSource:
     def samples(self) -> int:
         return min(part.samples for part in self.parts)
 
-    def _by_part(
-        self, rows: NDArray[np.int64]
-    ) -> Iterator[tuple[FrameSource, NDArray[np.intp], NDArray[np.int64]]]:
+    def _by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[FrameSource, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(owner):
             where = np.flatnonzero(owner == i)
@@ -245,9 +243,7 @@ class Frames(UnlabelledFrames):
             raise DataError(f"cfo_hz: expected {x.shape[:2]} (frames, antennas), found {cfo.shape}.")
         geometry = geometry or default_geometry(x.shape[1])
         if geometry.antennas != x.shape[1]:
-            raise DataError(
-                f"geometry: describes {geometry.antennas} antennas, the frames have {x.shape[1]}."
-            )
+            raise DataError(f"geometry: describes {geometry.antennas} antennas, the frames have {x.shape[1]}.")
         check_samples(x, cfo, "iq")
         index = {name: inverse.astype(np.int64) for name, (_, inverse) in columns.items()}
         names = {name: tuple(str(v) for v in values) for name, (values, _) in columns.items()}
@@ -257,9 +253,7 @@ class Frames(UnlabelledFrames):
             rows=np.arange(n),
             environment=index["environment"],
             capture=index["capture"],
-            frame=_count_within(group + index["capture"])
-            if frame is None
-            else np.asarray(frame, dtype=np.int64),
+            frame=_count_within(group + index["capture"]) if frame is None else np.asarray(frame, dtype=np.int64),
             environments=names["environment"],
             captures=names["capture"],
             geometry=geometry,
@@ -285,7 +279,7 @@ class Frames(UnlabelledFrames):
                     raise DataError(
                         f"concatenate: part {i} has {name} {getattr(part, name)}, part 0 has {getattr(first, name)}."
                     )
-        names = {
+        names: dict[str, Any] = {
             kind: tuple(sorted(set().union(*(getattr(part, kind) for part in parts))))
             for kind in ("devices", "environments", "captures")
         }
@@ -343,12 +337,10 @@ def index_of(kind: str, name: str, known: Sequence[str]) -> int:
 
 def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
     """Unit mean power of each frame, over all its antennas and samples: x / sqrt(mean |x|²)."""
-    power = np.mean(iq.real**2 + iq.imag**2, axis=(-2, -1), keepdims=True, dtype=np.float64)
+    power = np.asarray(np.mean(iq.real**2 + iq.imag**2, axis=(-2, -1), keepdims=True, dtype=np.float64))
     if not (power > 0).all():
         bad = np.flatnonzero(~(power[:, 0, 0] > 0))
-        raise DataError(
-            f"frame {bad[0]} has zero power ({len(bad)} such frames): remove it before normalising."
-        )
+        raise DataError(f"frame {bad[0]} has zero power ({len(bad)} such frames): remove it before normalising.")
     return (iq / np.sqrt(power)).astype(np.complex64, copy=False)
 
 
@@ -359,14 +351,10 @@ def check_samples(
     power = np.einsum("nat,nat->n", iq.real, iq.real) + np.einsum("nat,nat->n", iq.imag, iq.imag)
     if not np.isfinite(power).all():
         frame = int(np.flatnonzero(~np.isfinite(power))[0])
-        raise DataError(
-            f"{where}: frame {frame} holds NaN or infinite samples; expected finite I/Q. Remove the frame."
-        )
+        raise DataError(f"{where}: frame {frame} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
     if not (power > 0).all():
         frame = int(np.flatnonzero(power == 0)[0])
-        raise DataError(
-            f"{where}: frame {frame} has zero power; expected a received signal. Remove the frame."
-        )
+        raise DataError(f"{where}: frame {frame} has zero power; expected a received signal. Remove the frame.")
     if cfo_hz is not None and not np.isfinite(cfo_hz).all():
         frame = int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
         raise DataError(

@@ -18,12 +18,14 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help=(
-        "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in.\n\n"
+        "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
+        "\n\n"
         "**Frames in:** simulate · import · inspect · split · export\n\n"
         "**Model:** encoders · train · embed · evaluate\n\n"
         "**Calibration:** calibrate\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
-        "`pisa train wifi --source E2,E3 --target E1 --out run`, `pisa embed run wifi --environment E1 --out scores.npz`, "
+        "`pisa train wifi --source E2,E3 --target E1 --out run`, "
+        "`pisa embed run wifi --environment E1 --out scores.npz`, "
         "`pisa calibrate scores.npz --out calibrated.npz` and `pisa evaluate run wifi --target E1`."
     ),
 )
@@ -31,7 +33,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
-    from pisa_capc.cli import data  # noqa: F401  (registers commands)
+    from pisa_capc.cli import calibrate, data, model, simulate  # noqa: F401  (each registers its commands)
 
     try:
         app(standalone_mode=True)

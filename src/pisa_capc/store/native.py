@@ -75,9 +75,7 @@ class Dataset:
     def from_json(cls, value: Any, where: str) -> Dataset:
         try:
             if value["schema"] != SCHEMA:
-                raise DataError(
-                    f"{where}: written with schema {value['schema']}; this version reads {SCHEMA}."
-                )
+                raise DataError(f"{where}: written with schema {value['schema']}; this version reads {SCHEMA}.")
             return cls(
                 ArrayGeometry.from_json(value["geometry"]),
                 float(value["sample_rate_hz"]),
@@ -90,17 +88,13 @@ class Dataset:
                 dict(value["provenance"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{where}: not a pisa dataset description ({type(error).__name__}: {error})."
-            ) from error
+            raise DataError(f"{where}: not a pisa dataset description ({type(error).__name__}: {error}).") from error
 
     @classmethod
     def read(cls, folder: Path) -> Dataset:
         path = folder / "dataset.json"
         if not folder.is_dir():
-            raise DataError(
-                f"{folder}: no such folder. Expected a dataset made by `pisa simulate` or `pisa import`."
-            )
+            raise DataError(f"{folder}: no such folder. Expected a dataset made by `pisa simulate` or `pisa import`.")
         if not path.is_file():
             raise DataError(
                 f"{folder}: holds no dataset.json. Expected a dataset made by `pisa simulate` or `pisa import`."
@@ -164,11 +158,11 @@ def write_capture(
         path.parent.mkdir(parents=True, exist_ok=True)
         with h5py.File(temporary, "w") as file:
             file.create_dataset("iq", data=np.ascontiguousarray(iq, dtype=np.complex64), track_times=False)
-            digest = hashlib.sha256(np.ascontiguousarray(iq, dtype=np.complex64))
+            digest = hashlib.sha256(np.ascontiguousarray(iq, dtype=np.complex64).data)
             if cfo_hz is not None:
                 values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
                 file.create_dataset("cfo_hz", data=values, track_times=False)
-                digest.update(values)
+                digest.update(values.data)
             file.attrs["sha256"] = digest.hexdigest()
         os.replace(temporary, path)
     except OSError as error:
@@ -238,9 +232,7 @@ class StoreSource:
                 found.append(str(file.attrs.get("sha256", "")))
         return found
 
-    def _by_capture(
-        self, rows: NDArray[np.int64]
-    ) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
+    def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         order = np.argsort(owner, kind="stable")
         for where in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if len(rows) else []:
@@ -262,15 +254,11 @@ class StoreSource:
                 shape, dtype = file["iq"].shape, file["iq"].dtype
                 cfo_shape = file["cfo_hz"].shape if "cfo_hz" in file else expected[:2]
             except (KeyError, AttributeError, OSError) as error:
-                raise DataError(
-                    f"{path}: holds no array /iq ({error}). Make or import this capture again."
-                ) from error
+                raise DataError(f"{path}: holds no array /iq ({error}). Make or import this capture again.") from error
             if shape != expected or dtype.kind != "c":
                 raise DataError(f"{path}: /iq is {dtype} {shape}; dataset.json announces complex {expected}.")
             if cfo_shape != expected[:2]:
-                raise DataError(
-                    f"{path}: /cfo_hz has shape {cfo_shape}; expected {expected[:2]} (frames, antennas)."
-                )
+                raise DataError(f"{path}: /cfo_hz has shape {cfo_shape}; expected {expected[:2]} (frames, antennas).")
             try:
                 yield file
             except OSError as error:

@@ -1,0 +1,1 @@
+"""Commands about frames: inspect, import, export, split."""

@@ -1,0 +1,1 @@
+"""Commands of the model: encoders, train, embed, evaluate."""
