@@ -276,7 +276,7 @@ def load(folder: str | Path) -> Frames:
     dataset = Dataset.read(folder)
     if missing := dataset.missing(folder):
         raise DataError(
-            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first is {missing[0].path}. "
+            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first {missing[0].path}. "
             "Run the command that made the dataset again: it writes what is missing."
         )
     if not dataset.captures:

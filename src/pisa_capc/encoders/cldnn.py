@@ -1,0 +1,23 @@
+"""CLDNN: convolutions, then a recurrent layer."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.stacked import GRU, ConvNorm
+
+
+@register("cldnn")
+class CLDNN(Encoder):
+    """Two convolutions of kernels 7 and 5, then a one-layer bidirectional GRU of 16 units per direction."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(
+            ConvNorm(2 * streams, WIDTH, 7, runs), ConvNorm(WIDTH, WIDTH, 5, runs), GRU(WIDTH, WIDTH // 2, runs)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.blocks(x)
+        return y

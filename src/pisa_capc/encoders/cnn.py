@@ -1,0 +1,23 @@
+"""CNN: three convolutions of kernel 3."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.stacked import ConvNorm
+
+
+@register("cnn")
+class CNN(Encoder):
+    """Three 1-D convolutions of kernel 3 with 32 channels, each with batch norm and ReLU."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(
+            ConvNorm(2 * streams, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.blocks(x)
+        return y

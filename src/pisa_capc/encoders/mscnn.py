@@ -1,0 +1,38 @@
+"""MSCNN: multi-scale convolutions."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.stacked import BatchNorm, conv_norm
+from pisa_capc.stacked.layers import conv_parameters
+
+BRANCHES = ((3, 10), (7, 10), (15, 12))  # kernel, channels
+
+
+class MultiScale(nn.Module):
+    """Parallel convolutions of kernels 3, 7 and 15 whose outputs are concatenated, one batch norm, ReLU."""
+
+    def __init__(self, inputs: int, runs: int) -> None:
+        super().__init__()
+        parameters = [conv_parameters(inputs, channels, kernel, runs) for kernel, channels in BRANCHES]
+        self.weights = nn.ParameterList(weight for weight, _ in parameters)
+        self.biases = nn.ParameterList(bias for _, bias in parameters)
+        self.norm = BatchNorm(WIDTH, runs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return conv_norm(x, list(self.weights), list(self.biases), self.norm)
+
+
+@register("mscnn")
+class MSCNN(Encoder):
+    """Three multi-scale blocks of 10 + 10 + 12 channels."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(MultiScale(2 * streams, runs), MultiScale(WIDTH, runs), MultiScale(WIDTH, runs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.blocks(x)
+        return y

@@ -1,0 +1,34 @@
+"""ResNet: residual convolutions."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.stacked import ConvNorm
+
+
+class Residual(nn.Module):
+    """ReLU(x + BN(conv(ReLU(BN(conv(x)))))), kernel 3, both convolutions with the same dilation."""
+
+    def __init__(self, runs: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.first = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
+        self.second = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(self.first(x), skip=x)
+        return y
+
+
+@register("resnet")
+class ResNet(Encoder):
+    """One convolution of kernel 7, then two residual blocks of two kernel-3 convolutions."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 7, runs), Residual(runs), Residual(runs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.blocks(x)
+        return y

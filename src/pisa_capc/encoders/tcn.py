@@ -1,0 +1,24 @@
+"""TCN: dilated residual convolutions."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.resnet import Residual
+from pisa_capc.stacked import ConvNorm
+
+
+@register("tcn")
+class TCN(Encoder):
+    """One convolution of kernel 3, then three non-causal residual blocks with dilations 1, 2 and 4."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(
+            ConvNorm(2 * streams, WIDTH, 3, runs), Residual(runs, 1), Residual(runs, 2), Residual(runs, 4)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.blocks(x)
+        return y

@@ -1,0 +1,76 @@
+"""Transformer over patches of the waveform."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.stacked import Dropout, LayerNorm, Linear
+
+PATCH = 8
+POSITIONS = 128
+HEADS = 4
+FEED_FORWARD = 128
+DROPOUT = 0.1
+
+
+class Layer(nn.Module):
+    """Post-norm encoder layer: x ← LN(x + attention(x)), x ← LN(x + feed-forward(x)); dropout as in Vaswani et al."""
+
+    def __init__(self, runs: int) -> None:
+        super().__init__()
+        self.qkv = Linear(WIDTH, 3 * WIDTH, runs)
+        self.out = Linear(WIDTH, WIDTH, runs)
+        self.up = Linear(WIDTH, FEED_FORWARD, runs)
+        self.down = Linear(FEED_FORWARD, WIDTH, runs)
+        self.norm_attention = LayerNorm(WIDTH, runs)
+        self.norm_feed_forward = LayerNorm(WIDTH, runs)
+        self.drop_weights, self.drop_attention, self.drop_hidden, self.drop_feed_forward = (
+            Dropout(DROPOUT) for _ in range(4)
+        )
+
+    def attention(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(3, 0, 1, 4, 2, 5)
+        weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(WIDTH // HEADS), dim=-1, dtype=torch.float32)
+        mixed = self.drop_weights(weights).to(v.dtype) @ v  # (R, N, heads, L, d)
+        out: Tensor = self.out(mixed.transpose(2, 3).flatten(-2))
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm_attention(x + self.drop_attention(self.attention(x)))
+        hidden = self.drop_hidden(F.relu(self.up(x)))
+        y: Tensor = self.norm_feed_forward(x + self.drop_feed_forward(self.down(hidden)))
+        return y
+
+
+@register("transformer")
+class Transformer(Encoder):
+    """Convolutional patches (kernel and stride 8), learned positions, two encoder layers, final layer norm.
+
+    A frame of more than 128 patches uses linearly interpolated positions.
+    """
+
+    compile_on_gpu = True
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        # A convolution whose stride is its kernel is a linear map of each patch.
+        self.patch = Linear(2 * streams * PATCH, WIDTH, runs)
+        self.position = nn.Parameter(torch.randn(runs, POSITIONS, WIDTH) * 0.02)
+        self.layers = nn.Sequential(Layer(runs), Layer(runs))
+        self.norm = LayerNorm(WIDTH, runs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[2] < PATCH:
+            x = F.pad(x, (0, 0, 0, PATCH - x.shape[2]))
+        count = x.shape[2] // PATCH
+        patches = x[:, :, : count * PATCH].unflatten(2, (count, PATCH)).flatten(-2)
+        position = self.position[:, :count]
+        if count > POSITIONS:
+            position = F.interpolate(self.position.mT, size=count, mode="linear", align_corners=True).mT
+        y: Tensor = self.norm(self.layers(self.patch(patches) + position[:, None]))
+        return y

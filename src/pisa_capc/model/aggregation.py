@@ -1,0 +1,44 @@
+"""Token aggregation (Section III-D, first half)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pisa_capc.stacked import LayerNorm, Linear
+
+
+def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
+    """Adaptive average pooling over time: (R, N, T, d) → (R, N, tokens, d)."""
+    length = features.shape[2]
+    if length % tokens == 0:
+        return features.unflatten(2, (tokens, length // tokens)).mean(3)
+    pooled = F.adaptive_avg_pool1d(features.flatten(0, 1).transpose(1, 2), tokens)
+    return pooled.transpose(1, 2).unflatten(0, features.shape[:2])
+
+
+def antenna_average(tokens: Tensor, mask: Tensor) -> Tensor:
+    """u_k: mean of the graph-updated tokens over the available antennas, (R, N, A, K, d) → (R, N, K, d)."""
+    weight = mask[..., None, None].to(tokens.dtype)
+    return (tokens * weight).sum(2) / weight.sum(2)
+
+
+class TokenRefinement(nn.Module):
+    """Reliability-aware correction around the uniform average, Eq. (token_refinement).
+
+    γ = softmax_k q(u_k),  ū = mean_k u_k + η (Σ_k γ_k u_k − mean_k u_k), q = linear(LayerNorm(·)).
+    """
+
+    def __init__(self, width: int, eta: float, runs: int = 1) -> None:
+        super().__init__()
+        self.eta = eta
+        self.norm = LayerNorm(width, runs)
+        self.score = Linear(width, 1, runs)
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """(R, N, K, d) → the summary (R, N, d) and the weights γ (R, N, K)."""
+        gamma = torch.softmax(self.score(self.norm(tokens)).squeeze(-1).float(), dim=-1)
+        mean = tokens.mean(2)
+        weighted = (gamma[..., None].to(tokens.dtype) * tokens).sum(2)
+        return mean + self.eta * (weighted - mean), gamma

@@ -1,0 +1,46 @@
+"""Acquisition-dynamics modulation (Section III-E)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pisa_capc.stacked import Linear
+
+
+class Modulation(NamedTuple):
+    """What the descriptor changes, each (R, N): Δα, ρ_t and ρ_p of Eq. (cfo_motion_adjustment)."""
+
+    delta_alpha: Tensor
+    rho_t: Tensor
+    rho_p: Tensor
+
+
+def unmodulated(like: Tensor) -> Modulation:
+    """Δα = 0 and ρ_t = ρ_p = 1 exactly, the case without a descriptor; like: (R, N, …)."""
+    zero = like.new_zeros(like.shape[:2], dtype=torch.float32)
+    return Modulation(zero, zero + 1, zero + 1)
+
+
+class DynamicsModulator(nn.Module):
+    """ψ: 4 → 16 → 16 → 3. Δα = 0.25 tanh ·, ρ_t = exp tanh ·, ρ_p = exp tanh ·.
+
+    The last layer starts at zero, so training starts unmodulated; the bounds keep ρ within [1/e, e].
+    """
+
+    def __init__(self, delta_alpha_max: float, runs: int = 1) -> None:
+        super().__init__()
+        self.delta_alpha_max = delta_alpha_max
+        self.first = Linear(4, 16, runs)
+        self.second = Linear(16, 16, runs)
+        self.last = Linear(16, 3, runs)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, descriptor: Tensor) -> Modulation:
+        hidden = F.relu(self.second(F.relu(self.first(descriptor))))
+        bounded = torch.tanh(self.last(hidden).float())
+        return Modulation(self.delta_alpha_max * bounded[..., 0], bounded[..., 1].exp(), bounded[..., 2].exp())

@@ -1,0 +1,192 @@
+"""PISA: the structure-anchored model, Sections III-B to III-E."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pisa_capc.encoders import WIDTH, build_encoder
+from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.geometry import ArrayGeometry, square
+from pisa_capc.model.aggregation import TokenRefinement, adaptive_tokens, antenna_average
+from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
+from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
+from pisa_capc.model.topology import TopologyBlock, graph_loss, topology_prior
+from pisa_capc.stacked import Linear
+
+PATHWAYS = ("both", "topology", "contextual")
+
+
+@dataclass(frozen=True)
+class PisaConfig:
+    """Every setting of the model; the defaults are the paper's.
+
+    tau_s is in wavelengths, tau_t in tokens. pathway: 'both', or one of the two alone (component ablation).
+    dynamics: whether the CFO descriptor modulates; without it Δα = 0 and ρ_t = ρ_p = 1.
+    """
+
+    tokens: int = 8
+    heads: int = 4
+    embedding: int = 64
+    tau_s: float = 1.0
+    tau_t: float = 2.0
+    beta: float = 1.0
+    graph_scale: float = 0.5
+    graph_dropout: float = 0.1
+    eta: float = 0.2
+    alpha_min: float = 0.0
+    alpha_max: float = 0.5
+    delta_alpha_max: float = 0.25
+    pathway: str = "both"
+    dynamics: bool = True
+
+    def __post_init__(self) -> None:
+        if self.pathway not in PATHWAYS:
+            raise ConfigError(unknown_name("pathway", self.pathway, PATHWAYS))
+        if self.tau_s <= 0 or self.tau_t <= 0:
+            raise ConfigError(f"tau_s and tau_t must be positive, found {self.tau_s} and {self.tau_t}.")
+
+
+class Details(NamedTuple):
+    """The inside of a forward pass, for study."""
+
+    attention: Tensor  # (…, J, J), averaged over heads; node (a, k) is a·K + k
+    log_prior: Tensor  # (…, J, J)
+    token_weights: Tensor  # (…, K), γ
+    alpha: Tensor  # (…,), α̃
+    modulation: Modulation
+
+
+class Output(NamedTuple):
+    """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request."""
+
+    embedding: Tensor
+    logits: Tensor
+    graph_loss: Tensor
+    details: Details | None = None
+
+
+class PISA(nn.Module):
+    """Physics-informed structure anchoring.
+
+    Args:
+        classes: number of transmitters.
+        encoder: name of the temporal encoder of both pathways.
+        geometry: the receive array; the paper's 2×2 square by default.
+        config: all other settings.
+        runs: how many independent models are stacked; 1 is an ordinary model.
+
+    >>> import torch
+    >>> from pisa_capc.model import PISA
+    >>> model = PISA(classes=10, encoder="cnn").eval()
+    >>> output = model(torch.randn(2, 4, 320, 2), descriptor=torch.zeros(2, 4))
+    >>> output.embedding.shape, output.logits.shape
+    (torch.Size([2, 64]), torch.Size([2, 10]))
+    >>> sum(p.numel() for p in model.parameters())
+    39551
+    """
+
+    distances: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        encoder: str = "transformer",
+        geometry: ArrayGeometry | None = None,
+        config: PisaConfig | None = None,
+        runs: int = 1,
+    ) -> None:
+        super().__init__()
+        geometry, config = geometry or square(), config or PisaConfig()
+        self.config = config
+        self.register_buffer("distances", torch.tensor(geometry.distances(), dtype=torch.float32), persistent=False)
+        self.identity_encoder = build_encoder(encoder, 1, runs)
+        self.context_encoder = build_encoder(encoder, 1, runs)
+        self.topology = TopologyBlock(WIDTH, config.heads, config.graph_scale, config.graph_dropout, runs)
+        self.refinement = TokenRefinement(WIDTH, config.eta, runs)
+        self.project_identity = Projection(WIDTH, config.embedding, runs)
+        self.project_context = Projection(WIDTH, config.embedding, runs)
+        self.gate = SuppressionGate(config.embedding, config.alpha_min, config.alpha_max, runs)
+        self.modulator = DynamicsModulator(config.delta_alpha_max, runs)
+        self.classifier = Linear(config.embedding, classes, runs)
+
+    def forward(
+        self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None, details: bool = False
+    ) -> Output:
+        """iq: (B, A, T, 2), or (R, B, A, T, 2) for a stack. descriptor: (…, 4). mask: (…, A), true where present."""
+        stacked = iq.ndim == 5
+        if not stacked:
+            iq = iq[None]
+            descriptor = None if descriptor is None else descriptor[None]
+            mask = None if mask is None else mask[None]
+        antennas = len(self.distances)
+        if iq.ndim != 5 or iq.shape[2] != antennas or iq.shape[4] != 2:
+            raise DataError(
+                f"iq: expected (frames, {antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}. "
+                "The array geometry of the model and the frames must agree."
+            )
+        if mask is None:
+            mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
+        output = self.head(*self.encode(iq, mask), descriptor, mask, details)
+        return output if stacked else _first_run(output)
+
+    def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d)."""
+        tokens = context = None
+        if self.config.pathway != "contextual":
+            present = iq * mask[..., None, None].to(iq.dtype)
+            features = self.identity_encoder(present.flatten(1, 2))
+            tokens = adaptive_tokens(features, self.config.tokens).unflatten(1, iq.shape[1:3])
+        if self.config.pathway != "topology":
+            context = self.context_encoder(array_view(iq, mask)).mean(2)
+        return tokens, context
+
+    def head(
+        self,
+        tokens: Tensor | None,
+        context: Tensor | None,
+        descriptor: Tensor | None,
+        mask: Tensor,
+        details: bool = False,
+    ) -> Output:
+        """Everything behind the encoders."""
+        direction = None if context is None else self.project_context(context)
+        if tokens is None:
+            assert direction is not None
+            none = direction.new_zeros(direction.shape[:2], dtype=torch.float32)
+            return Output(direction, self.classifier(direction), none)
+        runs, n, antennas, count, _ = tokens.shape
+        if descriptor is not None and self.config.dynamics:
+            modulation = self.modulator(descriptor)
+        else:
+            modulation = unmodulated(mask)
+        available = mask.repeat_interleave(count, dim=-1)
+        log_prior = topology_prior(
+            self.distances, count, self.config.tau_s, self.config.tau_t * modulation.rho_t, available
+        )
+        beta = self.config.beta * modulation.rho_p
+        nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
+        summary, gamma = self.refinement(antenna_average(nodes.unflatten(2, (antennas, count)), mask))
+        embedding = self.project_identity(summary)
+        alpha = torch.zeros_like(modulation.delta_alpha)
+        if direction is not None:
+            alpha = self.gate(embedding, direction) + modulation.delta_alpha
+            alpha = alpha.clamp(self.config.alpha_min, self.config.alpha_max)
+            embedding = bounded_suppression(embedding, direction, alpha)
+        return Output(
+            embedding,
+            self.classifier(embedding),
+            graph_loss(attention, log_prior, available),
+            Details(attention, log_prior, gamma, alpha, modulation) if details else None,
+        )
+
+
+def _first_run(output: Output) -> Output:
+    details = output.details
+    if details is not None:
+        modulation = Modulation(*(value[0] for value in details.modulation))
+        details = Details(*(value[0] for value in details[:4]), modulation)
+    return Output(output.embedding[0], output.logits[0], output.graph_loss[0], details)

@@ -1,0 +1,76 @@
+"""Topology-guided token propagation (Section III-C)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from pisa_capc.stacked import Dropout, LayerNorm, Linear
+
+
+def topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
+    """log P of Eq. (topology_prior), each row normalised over the available nodes.
+
+        P_{(a,k),(b,l)} = exp(−d(p_a, p_b)/τ_s) exp(−|k − l|/τ_t)
+
+    distances: (A, A), in wavelengths like τ_s. tau_t: (R, N), in tokens. available: (R, N, A·K) boolean.
+    Returns (R, N, A·K, A·K); node (a, k) has index a·K + k. The diagonal, where both exponents are zero, is the
+    self-loop. Normalised rows make the graph regulariser a true KL divergence and leave the attention unchanged,
+    because softmax ignores a constant per row.
+    """
+    step = torch.arange(tokens, device=distances.device, dtype=torch.float32)
+    gap = (step[:, None] - step[None]).abs()
+    antennas = len(distances)
+    space = (distances / tau_s)[:, None, :, None].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
+    time = gap[None, :, None, :].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
+    affinity = -space - time / tau_t.float()[..., None, None]
+    return torch.log_softmax(affinity.masked_fill(~available[..., None, :], NEVER), dim=-1)
+
+
+# Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
+NEVER = -1e9
+
+
+def graph_loss(attention: Tensor, log_prior: Tensor, available: Tensor) -> Tensor:
+    """Eq. (graph_loss): 1/|Ω| Σ_{(i,j)∈Ω} A_ij log(A_ij / P_ij), per sample: (R, N).
+
+    attention: (R, N, J, J), averaged over heads. Ω: pairs of available nodes.
+    """
+    pairs = available[..., :, None] & available[..., None, :]
+    ratio = attention * (attention.clamp_min(1e-12).log() - log_prior)
+    return torch.where(pairs, ratio, 0.0).sum((-1, -2)) / pairs.sum((-1, -2))
+
+
+class TopologyBlock(nn.Module):
+    """Residual graph attention with the topology prior as log-bias, Eq. (topology_attention).
+
+    u = x + scale · out(dropout(A) V),  A = softmax(QKᵀ/√d_h + β̃ log P), with Q, K, V from LayerNorm(x).
+    """
+
+    def __init__(self, width: int, heads: int, scale: float, dropout: float, runs: int = 1) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = scale
+        self.norm = LayerNorm(width, runs)
+        self.query, self.key, self.value, self.out = (Linear(width, width, runs) for _ in range(4))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (R, N, J, d); log_prior: (R, N, J, J); beta: (R, N); available: (R, N, J).
+
+        Returns the propagated tokens and the attention averaged over heads.
+        """
+        normed = self.norm(x)
+        q, k, v = (
+            layer(normed).unflatten(-1, (self.heads, -1)).transpose(2, 3)
+            for layer in (self.query, self.key, self.value)
+        )  # (R, N, heads, J, d_h)
+        score = (q @ k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
+        score = score + (beta[..., None, None] * log_prior)[:, :, None]
+        score = score.masked_fill(~available[:, :, None, None, :], NEVER)
+        attention = torch.softmax(score, dim=-1)
+        mixed = self.dropout(attention).to(v.dtype) @ v
+        update = self.out(mixed.transpose(2, 3).flatten(-2))
+        return x + self.scale * update, attention.mean(2)

@@ -1,0 +1,34 @@
+"""Layers for R models at once.
+
+The models of the paper are so small that a GPU spends its time on launches, not on arithmetic. Every layer here holds
+the parameters of R independent models along a leading run axis and computes all of them in one go; R = 1 is an
+ordinary model. Activations are channels-last: (R, N, T, C).
+"""
+
+from pisa_capc.stacked.layers import (
+    GRU,
+    BatchNorm,
+    ConvNorm,
+    Dropout,
+    LayerNorm,
+    Linear,
+    PerRun,
+    bind_noise,
+    conv_norm,
+    stack,
+    unstack,
+)
+
+__all__ = [
+    "GRU",
+    "BatchNorm",
+    "ConvNorm",
+    "Dropout",
+    "LayerNorm",
+    "Linear",
+    "PerRun",
+    "bind_noise",
+    "conv_norm",
+    "stack",
+    "unstack",
+]

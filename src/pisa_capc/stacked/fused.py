@@ -1,0 +1,213 @@
+"""The stacked layers on a GPU: convolution with batch normalisation, and the GRU, each a few kernels in all.
+
+What makes them quick is what they do not do: no launch per run, no pass over the activations that another kernel
+could have done, and nothing kept for the backward pass but what the next layer keeps anyway.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from pisa_capc.stacked.layers import BatchNorm
+
+AVAILABLE = find_spec("triton") is not None
+if AVAILABLE:
+    from pisa_capc.stacked import kernels
+
+# Triton's interpreter runs the kernels on a CPU: for tests, never for work.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
+REDUCE_STEPS = 4
+
+
+def _precision(x: Tensor) -> str:
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def _gather(channels: int, taps: int) -> int:
+    return 0 if channels >= 16 else kernels.padded(channels * taps)
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int, sums: bool) -> tuple[Tensor, Tensor]:
+    """weight (R, taps, C_in, C_out) in the type of x; returns y and the per-tile sums (R, tiles, 2, C_out)."""
+    runs, n, t, cin = x.shape
+    taps, cout = weight.shape[1], weight.shape[3]
+    rows = n * t
+    count = kernels.tiles(rows, ROWS)
+    y = x.new_empty(runs, n, t, cout)
+    partial = x.new_empty((runs, count, 2, cout) if sums else (1,), dtype=torch.float32)
+    kernels.convolve[(count, runs)](
+        x, weight, bias if bias is not None else y, y, partial, rows, t,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=_gather(cin, taps),
+        WITH_BIAS=bias is not None, WITH_SUMS=sums, BLOCK=ROWS, PRECISION=_precision(x),
+        num_warps=4,
+    )  # fmt: skip
+    return y, partial
+
+
+def _weight_gradient(x: Tensor, dy: Tensor, taps: int, dilation: int) -> Tensor:
+    """dW (R, taps, C_in, C_out) in float32."""
+    runs, n, t, cin = x.shape
+    cout = dy.shape[-1]
+    rows = n * t
+    gather = _gather(cin, taps)
+    programs = 1 if gather else taps
+    splits = max(1, min(kernels.tiles(rows, 4 * ROWS), 1056 // (programs * runs) or 1))
+    per_split = kernels.tiles(kernels.tiles(rows, splits), ROWS) * ROWS
+    partial = x.new_empty(runs, splits, taps, cin, cout, dtype=torch.float32)
+    kernels.weight_gradient[(programs, splits, runs)](
+        x, dy, partial, rows, t, per_split,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=ROWS, PRECISION=_precision(x),
+        num_warps=4,
+    )  # fmt: skip
+    return partial.sum(1)
+
+
+class _ConvNorm(torch.autograd.Function):
+    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run.
+
+    The bias before a batch normalisation has no gradient: shifting y moves its mean alike.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        skip: Tensor | None,
+        norm: BatchNorm,
+        dilation: int,
+        relu: bool,
+    ) -> Tensor:
+        runs, n, t, _ = x.shape
+        cout = weight.shape[1]
+        low = weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()  # (R, taps, C_in, C_out)
+        rows = n * t
+        y, partial = _convolve(x, low, bias, dilation, norm.training)
+        if norm.training:
+            mean, rstd, scale, shift = (torch.empty_like(gamma) for _ in range(4))
+            kernels.norm_statistics[(runs,)](
+                partial, gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
+                partial.shape[1], float(rows), norm.momentum, norm.eps, C=cout, BLOCK=64, num_warps=8,
+            )  # fmt: skip
+        else:
+            mean, rstd = norm.running_mean, torch.rsqrt(norm.running_var + norm.eps)
+            scale = gamma * rstd
+            shift = beta - mean * scale
+        out = torch.empty_like(y)
+        kernels.norm_apply[(kernels.tiles(rows, ROWS), runs)](
+            y, scale, shift, skip if skip is not None else y, out, rows,
+            C=cout, WITH_SKIP=skip is not None, RELU=relu, BLOCK=ROWS, num_warps=4,
+        )  # fmt: skip
+        ctx.save_for_backward(x, weight, y, out, gamma, mean, rstd)
+        ctx.dilation, ctx.relu, ctx.with_skip = dilation, relu, skip is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:  # type: ignore[override]
+        x, weight, y, out, gamma, mean, rstd = ctx.saved_tensors
+        dout = dout.contiguous()
+        runs, n, t, cout = y.shape
+        rows = n * t
+        count = kernels.tiles(rows, ROWS * REDUCE_STEPS)
+        partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
+        kernels.norm_gradient_sums[(count, runs)](
+            dout, out, y, partial, rows, C=cout, RELU=ctx.relu, BLOCK=ROWS, STEPS=REDUCE_STEPS, num_warps=4
+        )
+        dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
+        coefficient = gamma.new_empty(runs, 3, cout)
+        kernels.norm_gradient_coefficients[(runs,)](
+            partial, gamma, mean, rstd, dgamma, dbeta, coefficient, count, float(rows), C=cout, BLOCK=64, num_warps=8
+        )
+        dy = torch.empty_like(y)
+        dskip = torch.empty_like(y) if ctx.with_skip else None
+        kernels.norm_gradient_apply[(kernels.tiles(rows, ROWS), runs)](
+            dout, out, y, coefficient, dy, dskip if dskip is not None else dy, rows,
+            C=cout, WITH_SKIP=ctx.with_skip, RELU=ctx.relu, BLOCK=ROWS, num_warps=4,
+        )  # fmt: skip
+        dw = _weight_gradient(x, dy, weight.shape[3], ctx.dilation).permute(0, 3, 2, 1)
+        dx = None
+        if ctx.needs_input_grad[0]:
+            # The gradient of a convolution is the convolution with the flipped, transposed kernel.
+            low = weight.flip(3).permute(0, 3, 1, 2).to(x.dtype).contiguous()
+            dx, _ = _convolve(dy, low, None, ctx.dilation, False)
+        return dx, dw, torch.zeros_like(dbeta), dgamma, dbeta, dskip, None, None, None
+
+
+def conv_norm(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    norm: BatchNorm,
+    dilation: int,
+    skip: Tensor | None,
+    relu: bool,
+) -> Tensor:
+    """See `layers.conv_norm`. Branches of different kernels become one convolution with zero-padded kernels."""
+    longest = max(w.shape[-1] for w in weights)
+    weight = torch.cat([F.pad(w, ((longest - w.shape[-1]) // 2,) * 2) for w in weights], dim=1)
+    bias = torch.cat(list(biases), dim=1)
+    if x.is_cuda and torch.is_autocast_enabled("cuda"):
+        x = x.to(torch.get_autocast_dtype("cuda"))
+    x = x.contiguous()
+    if skip is not None:
+        skip = skip.to(x.dtype).contiguous()
+    result: Tensor = _ConvNorm.apply(x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Recurrence(torch.autograd.Function):
+    """h_t = (1 − z) n + z h_{t−1} in both directions; gates (R, N, T, 2, 3, H) hold the input's share."""
+
+    BLOCK = 32
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        runs, n, t, _, _, hidden = gates.shape
+        out = gates.new_empty(runs, n, t, 2, hidden)
+        split = weight.unflatten(2, (3, hidden))  # (R, 2, 3, H_out, H_in)
+        low = split.transpose(3, 4).to(gates.dtype).contiguous()
+        kernels.gru_forward[(kernels.tiles(n, _Recurrence.BLOCK), runs, 2)](
+            gates, low, bias, out, n, t, H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1
+        )
+        ctx.save_for_backward(gates, weight, bias, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:  # type: ignore[override]
+        gates, weight, bias, out = ctx.saved_tensors
+        runs, n, t, _, _, hidden = gates.shape
+        split = weight.unflatten(2, (3, hidden)).to(gates.dtype)
+        count = kernels.tiles(n, _Recurrence.BLOCK)
+        dgates = torch.empty_like(gates)
+        dweight = weight.new_empty(count, runs, 2, 3, hidden, hidden)
+        dbias = weight.new_empty(count, runs, 2, 3, hidden)
+        kernels.gru_backward[(count, runs, 2)](
+            gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
+            dgates, dweight, dbias, n, t,
+            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1,
+        )  # fmt: skip
+        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0).flatten(2, 3)
+
+
+def gru(x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor, bias_hidden: Tensor) -> Tensor:
+    """See `layers.GRU`: one matrix product for the inputs of all steps, then the recurrence."""
+    runs, n, t, _ = x.shape
+    hidden = weight_hidden.shape[-1]
+    gates = torch.baddbmm(
+        bias_input.flatten(1)[:, None], x.flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2)
+    ).view(runs, n, t, 2, 3, hidden)
+    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias_hidden)  # type: ignore[no-untyped-call]
+    return out.flatten(3)

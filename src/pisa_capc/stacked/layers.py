@@ -1,0 +1,281 @@
+"""The layers: plain PyTorch on a CPU, the fused kernels of `fused.py` on a GPU that has Triton."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pisa_capc.stacked.noise import keep_mask
+
+_fused_allowed = True
+
+
+@contextmanager
+def plain_layers() -> Iterator[None]:
+    """Compute with plain PyTorch operations even where the fused kernels could run: for comparison and tests."""
+    global _fused_allowed
+    before, _fused_allowed = _fused_allowed, False
+    try:
+        yield
+    finally:
+        _fused_allowed = before
+
+
+def _fused(x: Tensor) -> bool:
+    if not (_fused_allowed and x.is_cuda):
+        return False
+    from pisa_capc.stacked import fused
+
+    return fused.AVAILABLE
+
+
+class Linear(nn.Module):
+    """y = x Wᵀ + b for each run: (R, …, inputs) → (R, …, outputs)."""
+
+    def __init__(self, inputs: int, outputs: int, runs: int = 1) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(runs, outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(runs, outputs).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.weight) == 1:
+            return F.linear(x, self.weight[0], self.bias[0])
+        y = torch.baddbmm(self.bias[:, None], x.flatten(1, -2), self.weight.transpose(1, 2))
+        return y.unflatten(1, x.shape[1:-1])
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation of the last axis, affine per run."""
+
+    def __init__(self, width: int, runs: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(runs, width))
+        self.bias = nn.Parameter(torch.zeros(runs, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.weight) == 1:
+            return F.layer_norm(x, x.shape[-1:], self.weight[0], self.bias[0])
+        shape = (len(self.weight),) + (1,) * (x.ndim - 2) + x.shape[-1:]
+        return F.layer_norm(x, x.shape[-1:]) * self.weight.view(shape) + self.bias.view(shape)
+
+
+class BatchNorm(nn.Module):
+    """Parameters and running statistics of batch normalisation over (N, T), affine per run and channel."""
+
+    momentum = 0.1
+    eps = 1e-5
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, runs: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(runs, width))
+        self.bias = nn.Parameter(torch.zeros(runs, width))
+        self.register_buffer("running_mean", torch.zeros(runs, width))
+        self.register_buffer("running_var", torch.ones(runs, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Runs become channels of one batch normalisation, so that one call serves all of them.
+        runs, width = self.weight.shape
+        rows = x.flatten(1, -2).transpose(0, 1).reshape(-1, runs * width)
+        y = F.batch_norm(
+            rows,
+            self.running_mean.view(-1),
+            self.running_var.view(-1),
+            self.weight.view(-1),
+            self.bias.view(-1),
+            self.training,
+            self.momentum,
+            self.eps,
+        )
+        return y.view(-1, runs, width).transpose(0, 1).reshape(x.shape)
+
+
+def conv_norm(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    norm: BatchNorm,
+    *,
+    dilation: int = 1,
+    skip: Tensor | None = None,
+    relu: bool = True,
+) -> Tensor:
+    """ReLU(BatchNorm(conv(x)) + skip), the step every convolutional encoder is made of.
+
+    x: (R, N, T, C_in). weights: one or more branches (R, C_out, C_in, k) with odd k, whose outputs are concatenated;
+    the padding keeps T. biases: (R, C_out) each.
+    """
+    if _fused(x):
+        from pisa_capc.stacked import fused
+
+        return fused.conv_norm(x, weights, biases, norm, dilation, skip, relu)
+    runs, n, t, _ = x.shape
+    columns = x.permute(1, 0, 3, 2).flatten(1, 2)  # (N, R·C_in, T)
+    branches = [
+        F.conv1d(
+            columns, w.flatten(0, 1), b.flatten(), padding=dilation * (w.shape[-1] // 2), dilation=dilation, groups=runs
+        ).unflatten(1, (runs, -1))
+        for w, b in zip(weights, biases, strict=True)
+    ]
+    y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
+    y = norm_columns(y, norm)
+    y = y.permute(1, 0, 3, 2)
+    if skip is not None:
+        y = y + skip
+    return F.relu(y) if relu else y
+
+
+def norm_columns(y: Tensor, norm: BatchNorm) -> Tensor:
+    """Batch normalisation of (N, R, C, T), the layout in which a CPU convolves."""
+    normed = F.batch_norm(
+        y.flatten(1, 2),
+        norm.running_mean.view(-1),
+        norm.running_var.view(-1),
+        norm.weight.view(-1),
+        norm.bias.view(-1),
+        norm.training,
+        norm.momentum,
+        norm.eps,
+    )
+    return normed.view_as(y)
+
+
+def conv_parameters(inputs: int, outputs: int, kernel: int, runs: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """Weight (R, outputs, inputs, kernel) and bias (R, outputs) of a convolution, drawn uniformly in ±1/√fan-in."""
+    bound = 1 / math.sqrt(inputs * kernel)
+    return (
+        nn.Parameter(torch.empty(runs, outputs, inputs, kernel).uniform_(-bound, bound)),
+        nn.Parameter(torch.empty(runs, outputs).uniform_(-bound, bound)),
+    )
+
+
+class ConvNorm(nn.Module):
+    """One convolution of `conv_norm` with its parameters."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, runs: int = 1, *, dilation: int = 1, relu: bool = True
+    ) -> None:
+        super().__init__()
+        self.weight, self.bias = conv_parameters(inputs, outputs, kernel, runs)
+        self.norm = BatchNorm(outputs, runs)
+        self.dilation = dilation
+        self.relu = relu
+
+    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        return conv_norm(x, [self.weight], [self.bias], self.norm, dilation=self.dilation, skip=skip, relu=self.relu)
+
+
+class GRU(nn.Module):
+    """One-layer bidirectional GRU: (R, N, T, inputs) → (R, N, T, 2·hidden).
+
+    Parameters have PyTorch's layout with a run axis in front; gates in the order reset, update, new.
+    """
+
+    def __init__(self, inputs: int, hidden: int, runs: int = 1) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(hidden)
+        self.hidden = hidden
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(runs, 2, *shape).uniform_(-bound, bound))
+
+        self.weight_input = parameter(3 * hidden, inputs)
+        self.weight_hidden = parameter(3 * hidden, hidden)
+        self.bias_input = parameter(3 * hidden)
+        self.bias_hidden = parameter(3 * hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if _fused(x):
+            from pisa_capc.stacked import fused
+
+            return fused.gru(x, self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+        parts = []
+        for r in range(len(x)):
+            flat: list[Tensor] = []
+            for direction in range(2):
+                flat += [
+                    self.weight_input[r, direction],
+                    self.weight_hidden[r, direction],
+                    self.bias_input[r, direction],
+                    self.bias_hidden[r, direction],
+                ]
+            state = x.new_zeros(2, x.shape[1], self.hidden)
+            parts.append(torch.gru(x[r], state, flat, True, 1, 0.0, self.training, True, True)[0])
+        return torch.stack(parts)
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is a pure function of run seed, step and place, once `bind_noise` has given it a key.
+
+    Without a key it is PyTorch's own dropout.
+    """
+
+    key: Tensor | None = None
+    site: int = 0
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.probability == 0:
+            return x
+        if self.key is None:
+            return F.dropout(x, self.probability)
+        mask = keep_mask(self.key, self.site, x.shape, self.probability)
+        return torch.where(mask, x * (1 / (1 - self.probability)), 0.0)
+
+
+def bind_noise(model: nn.Module, key: Tensor) -> None:
+    """Make every Dropout of `model` draw from `key` (R,), each at a place of its own."""
+    for site, layer in enumerate(m for m in model.modules() if isinstance(m, Dropout)):
+        layer.key, layer.site = key, site
+
+
+class PerRun(nn.Module):
+    """Any ordinary module on (N, …) tensors as a stacked layer: one copy a run, computed one after the other.
+
+    The way in for an encoder that uses layers which have no stacked form; it trains, but it does not get faster.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], runs: int = 1) -> None:
+        super().__init__()
+        self.copies = nn.ModuleList(build() for _ in range(runs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([copy(part) for copy, part in zip(self.copies, x, strict=True)])
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def stack(models: Sequence[nn.Module], into: M) -> M:
+    """Copy R models of one run each into `into`, a model of the same make with R runs."""
+    for r, model in enumerate(models):
+        _copy(model, 0, into, r)
+    return into
+
+
+def unstack(model: nn.Module, run: int, into: M) -> M:
+    """Copy run `run` of a stacked model into `into`, a model of the same make with one run."""
+    _copy(model, run, into, 0)
+    return into
+
+
+@torch.no_grad()
+def _copy(source: nn.Module, source_run: int, target: nn.Module, target_run: int) -> None:
+    for a, b in zip(source.modules(), target.modules(), strict=False):
+        if isinstance(a, PerRun) and isinstance(b, PerRun):
+            b.copies[target_run].load_state_dict(a.copies[source_run].state_dict())
+    theirs = source.state_dict()
+    for name, value in target.state_dict().items():
+        if ".copies." not in name:
+            value[target_run] = theirs[name][source_run]

@@ -1,0 +1,37 @@
+"""Counter-based random masks for training.
+
+A mask is a hash of (run seed, step, place in the model, element): it does not depend on what else is trained beside
+the run, on the device, or on what was drawn before. A killed training therefore has no generator state to restore,
+and a run gives the same masks alone and in a stack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Two multiply–xorshift rounds on 32 bits, wrapping on overflow. The high bits are the good ones: compare, don't mask.
+
+    The bit masks make the shift of a signed integer a logical one.
+    """
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    return (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
+
+
+def step_key(seeds: Tensor, step: Tensor) -> Tensor:
+    """(R,) int32 key of one training step from the runs' seeds (R,) int32 and the step number, a 0-d int32."""
+    return _mix(_mix(seeds * 0x3C6EF35F) + step * 0x61C88647)
+
+
+def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tensor:
+    """Boolean mask of `shape` = (R, …): true with probability 1 − drop, independently for every element."""
+    count = math.prod(shape[1:])
+    element = torch.arange(count, dtype=torch.int32, device=key.device)
+    bits = _mix(element * 0x2545F491 + _mix(key + (site + 1) * 0x9E3779)[:, None])
+    threshold = -(2**31) + round(drop * 2**32)
+    return (bits >= threshold).view(tuple(shape))
