@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames, check_samples
 from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.sources import CfoTrace, groups
 
 SCHEMA = 1
 
@@ -224,6 +225,12 @@ class StoreSource:
                 out[where] = file["cfo_hz"][:][local]
         return out
 
+    def cfo_traces(self, rows: NDArray[np.int64]) -> Iterator[CfoTrace]:
+        for spec, where, local in self._by_capture(rows):
+            with self._open(spec) as file:
+                trace = file["cfo_hz"][:] if "cfo_hz" in file else None
+            yield CfoTrace(where, local, trace)
+
     def digests(self) -> list[str]:
         """The content hash of every capture, as stored when it was written."""
         found = []
@@ -234,8 +241,7 @@ class StoreSource:
 
     def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        for where in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if len(rows) else []:
+        for where in groups(owner):
             i = int(owner[where[0]])
             yield self.dataset.captures[i], where, rows[where] - self.starts[i]
 
@@ -276,7 +282,7 @@ def load(folder: str | Path) -> Frames:
     dataset = Dataset.read(folder)
     if missing := dataset.missing(folder):
         raise DataError(
-            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first is {missing[0].path}. "
+            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, first {missing[0].path}. "
             "Run the command that made the dataset again: it writes what is missing."
         )
     if not dataset.captures:
