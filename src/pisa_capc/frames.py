@@ -8,90 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
+from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource
+
+__all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames"]
 
 MODEL_SAMPLES = 320  # the segment the models of the paper see, for both waveforms
-
-
-class FrameSource(Protocol):
-    """Where I/Q and CFO come from: rows in, arrays out."""
-
-    @property
-    def antennas(self) -> int: ...
-
-    @property
-    def samples(self) -> int: ...
-
-    def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
-        """(len(rows), A, samples): the first `samples` samples of each row."""
-
-    def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """(len(rows), A) in Hz, or None where no CFO was recorded."""
-
-
-@dataclass(frozen=True)
-class MemorySource:
-    """Frames held in memory."""
-
-    iq: NDArray[np.complex64]
-    cfo_hz: NDArray[np.float64] | None
-
-    @property
-    def antennas(self) -> int:
-        return int(self.iq.shape[1])
-
-    @property
-    def samples(self) -> int:
-        return int(self.iq.shape[2])
-
-    def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
-        return self.iq[rows, :, :samples]
-
-    def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        return None if self.cfo_hz is None else self.cfo_hz[rows]
-
-
-@dataclass(frozen=True)
-class JoinedSource:
-    """Several sources one after the other."""
-
-    parts: tuple[FrameSource, ...]
-    starts: NDArray[np.int64]  # first row of each part, and the total at the end
-
-    @property
-    def antennas(self) -> int:
-        return self.parts[0].antennas
-
-    @property
-    def samples(self) -> int:
-        return min(part.samples for part in self.parts)
-
-    def _by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[FrameSource, NDArray[np.intp], NDArray[np.int64]]]:
-        owner = np.searchsorted(self.starts, rows, side="right") - 1
-        for i in np.unique(owner):
-            where = np.flatnonzero(owner == i)
-            yield self.parts[i], where, rows[where] - self.starts[i]
-
-    def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
-        out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64)
-        for part, where, local in self._by_part(rows):
-            out[where] = part.read_iq(local, samples)
-        return out
-
-    def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        out = np.empty((len(rows), self.antennas))
-        for part, where, local in self._by_part(rows):
-            cfo_hz = part.read_cfo_hz(local)
-            if cfo_hz is None:
-                return None
-            out[where] = cfo_hz
-        return out
 
 
 @dataclass(frozen=True)
@@ -247,13 +175,17 @@ class Frames(UnlabelledFrames):
         check_samples(x, cfo, "iq")
         index = {name: inverse.astype(np.int64) for name, (_, inverse) in columns.items()}
         names = {name: tuple(str(v) for v in values) for name, (values, _) in columns.items()}
-        group = (index["environment"] * len(names["device"]) + index["device"]) * len(names["capture"])
+        recording = (index["environment"] * len(names["device"]) + index["device"]) * len(names["capture"])
+        recording += index["capture"]
+        time = _count_within(recording) if frame is None else np.asarray(frame, dtype=np.int64)
+        if time.shape != (n,):
+            raise DataError(f"frame: expected {n} values, one per frame, found shape {time.shape}.")
         return cls(
-            source=MemorySource(x, cfo),
+            source=MemorySource(x, cfo, recording, time),
             rows=np.arange(n),
             environment=index["environment"],
             capture=index["capture"],
-            frame=_count_within(group + index["capture"]) if frame is None else np.asarray(frame, dtype=np.int64),
+            frame=time,
             environments=names["environment"],
             captures=names["capture"],
             geometry=geometry,
@@ -291,7 +223,7 @@ class Frames(UnlabelledFrames):
 
         sizes = np.array([len(part) for part in parts])
         source = JoinedSource(
-            tuple(_Selected(part.source, part.rows) for part in parts),
+            tuple(SelectedSource(part.source, part.rows) for part in parts),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         )
         return replace(
@@ -304,28 +236,6 @@ class Frames(UnlabelledFrames):
             frame=np.concatenate([part.frame for part in parts]),
             **names,
         )
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """Some rows of a source, numbered from zero."""
-
-    source: FrameSource
-    rows: NDArray[np.int64]
-
-    @property
-    def antennas(self) -> int:
-        return self.source.antennas
-
-    @property
-    def samples(self) -> int:
-        return self.source.samples
-
-    def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
-        return self.source.read_iq(self.rows[rows], samples)
-
-    def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        return self.source.read_cfo_hz(self.rows[rows])
 
 
 def index_of(kind: str, name: str, known: Sequence[str]) -> int:

@@ -158,7 +158,7 @@ class PISA(nn.Module):
             assert direction is not None
             none = direction.new_zeros(direction.shape[:2], dtype=torch.float32)
             return Output(direction, self.classifier(direction), none)
-        runs, n, antennas, count, _ = tokens.shape
+        antennas, count = tokens.shape[2:4]
         if descriptor is not None and self.config.dynamics:
             modulation = self.modulator(descriptor)
         else:
@@ -187,6 +187,11 @@ class PISA(nn.Module):
 def _first_run(output: Output) -> Output:
     details = output.details
     if details is not None:
-        modulation = Modulation(*(value[0] for value in details.modulation))
-        details = Details(*(value[0] for value in details[:4]), modulation)
+        details = Details(
+            details.attention[0],
+            details.log_prior[0],
+            details.token_weights[0],
+            details.alpha[0],
+            Modulation(*(value[0] for value in details.modulation)),
+        )
     return Output(output.embedding[0], output.logits[0], output.graph_loss[0], details)

@@ -116,7 +116,7 @@ class _ConvNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dout: Tensor) -> Any:
         x, weight, y, out, gamma, mean, rstd = ctx.saved_tensors
         dout = dout.contiguous()
         runs, n, t, cout = y.shape
@@ -164,7 +164,7 @@ def conv_norm(
     x = x.contiguous()
     if skip is not None:
         skip = skip.to(x.dtype).contiguous()
-    result: Tensor = _ConvNorm.apply(x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu)  # type: ignore[no-untyped-call]
+    result: Tensor = _ConvNorm.apply(x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu)
     return result
 
 
@@ -186,7 +186,7 @@ class _Recurrence(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dout: Tensor) -> Any:
         gates, weight, bias, out = ctx.saved_tensors
         runs, n, t, _, _, hidden = gates.shape
         split = weight.unflatten(2, (3, hidden)).to(gates.dtype)
@@ -209,5 +209,5 @@ def gru(x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tens
     gates = torch.baddbmm(
         bias_input.flatten(1)[:, None], x.flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2)
     ).view(runs, n, t, 2, 3, hidden)
-    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias_hidden)  # type: ignore[no-untyped-call]
+    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias_hidden)
     return out.flatten(3)

@@ -6,8 +6,6 @@ and added afterwards in a fixed order, so a kernel gives the same bits every tim
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
@@ -387,6 +385,3 @@ def tiles(rows: int, block: int) -> int:
 def padded(size: int) -> int:
     """The next power of two that a matrix unit accepts as an inner size."""
     return max(16, int(triton.next_power_of_2(size)))
-
-
-Kernel = Any

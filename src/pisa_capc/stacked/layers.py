@@ -81,12 +81,10 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(runs, width))
         self.register_buffer("running_var", torch.ones(runs, width))
 
-    def forward(self, x: Tensor) -> Tensor:
-        # Runs become channels of one batch normalisation, so that one call serves all of them.
-        runs, width = self.weight.shape
-        rows = x.flatten(1, -2).transpose(0, 1).reshape(-1, runs * width)
-        y = F.batch_norm(
-            rows,
+    def forward(self, y: Tensor) -> Tensor:
+        """(N, R, C, T) → the same, the layout in which PyTorch convolves: runs are channels of one normalisation."""
+        normed = F.batch_norm(
+            y.flatten(1, 2),
             self.running_mean.view(-1),
             self.running_var.view(-1),
             self.weight.view(-1),
@@ -95,7 +93,7 @@ class BatchNorm(nn.Module):
             self.momentum,
             self.eps,
         )
-        return y.view(-1, runs, width).transpose(0, 1).reshape(x.shape)
+        return normed.view_as(y)
 
 
 def conv_norm(
@@ -117,7 +115,7 @@ def conv_norm(
         from pisa_capc.stacked import fused
 
         return fused.conv_norm(x, weights, biases, norm, dilation, skip, relu)
-    runs, n, t, _ = x.shape
+    runs = len(x)
     columns = x.permute(1, 0, 3, 2).flatten(1, 2)  # (N, R·C_in, T)
     branches = [
         F.conv1d(
@@ -126,26 +124,10 @@ def conv_norm(
         for w, b in zip(weights, biases, strict=True)
     ]
     y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
-    y = norm_columns(y, norm)
-    y = y.permute(1, 0, 3, 2)
+    y = norm(y).permute(1, 0, 3, 2)
     if skip is not None:
         y = y + skip
     return F.relu(y) if relu else y
-
-
-def norm_columns(y: Tensor, norm: BatchNorm) -> Tensor:
-    """Batch normalisation of (N, R, C, T), the layout in which a CPU convolves."""
-    normed = F.batch_norm(
-        y.flatten(1, 2),
-        norm.running_mean.view(-1),
-        norm.running_var.view(-1),
-        norm.weight.view(-1),
-        norm.bias.view(-1),
-        norm.training,
-        norm.momentum,
-        norm.eps,
-    )
-    return normed.view_as(y)
 
 
 def conv_parameters(inputs: int, outputs: int, kernel: int, runs: int) -> tuple[nn.Parameter, nn.Parameter]:

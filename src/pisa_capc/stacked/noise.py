@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Two multiply–xorshift rounds on 32 bits, wrapping on overflow. The high bits are the good ones: compare, don't mask.
+    """Two multiply–xorshift rounds on 32 bits, wrapping on overflow; the high bits are the good ones.
 
     The bit masks make the shift of a signed integer a logical one.
     """

@@ -6,12 +6,11 @@ name and renamed when it is whole, so a killed run leaves only whole captures an
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,127 +21,21 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames, check_samples
-from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.sources import CfoTrace, groups
+from pisa_capc.store.dataset import CaptureSpec, Dataset, describe
+from pisa_capc.store.files import atomic, reading, write_text_atomic
 
-SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class CaptureSpec:
-    """One capture file: who transmits where, and how many frames."""
-
-    environment: str
-    device: str
-    capture: str
-    frames: int
-
-    @property
-    def path(self) -> str:
-        return f"{self.environment}/{self.device}/{self.capture}.h5"
-
-    @property
-    def name(self) -> str:
-        return f"{self.environment}/{self.device}/{self.capture}"
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """What `dataset.json` says: everything about a set but its samples.
-
-    provenance: how the set was made; two sets with equal provenance hold equal samples.
-    """
-
-    geometry: ArrayGeometry
-    sample_rate_hz: float
-    carrier_hz: float
-    samples: int
-    captures: tuple[CaptureSpec, ...]
-    provenance: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "antennas": self.geometry.antennas,
-            "geometry": self.geometry.to_json(),
-            "sample_rate_hz": self.sample_rate_hz,
-            "carrier_hz": self.carrier_hz,
-            "samples": self.samples,
-            "captures": [vars(c) for c in self.captures],
-            "provenance": self.provenance,
-        }
-
-    @classmethod
-    def from_json(cls, value: Any, where: str) -> Dataset:
-        try:
-            if value["schema"] != SCHEMA:
-                raise DataError(f"{where}: written with schema {value['schema']}; this version reads {SCHEMA}.")
-            return cls(
-                ArrayGeometry.from_json(value["geometry"]),
-                float(value["sample_rate_hz"]),
-                float(value["carrier_hz"]),
-                int(value["samples"]),
-                tuple(
-                    CaptureSpec(str(c["environment"]), str(c["device"]), str(c["capture"]), int(c["frames"]))
-                    for c in value["captures"]
-                ),
-                dict(value["provenance"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{where}: not a pisa dataset description ({type(error).__name__}: {error}).") from error
-
-    @classmethod
-    def read(cls, folder: Path) -> Dataset:
-        path = folder / "dataset.json"
-        if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder. Expected a dataset made by `pisa simulate` or `pisa import`.")
-        if not path.is_file():
-            raise DataError(
-                f"{folder}: holds no dataset.json. Expected a dataset made by `pisa simulate` or `pisa import`."
-            )
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise DataError(f"{path}: cannot be read ({error}). Make the dataset again.") from error
-        return cls.from_json(value, str(path))
-
-    def missing(self, folder: Path) -> list[CaptureSpec]:
-        """Captures that are listed and not yet written."""
-        return [c for c in self.captures if not (folder / c.path).is_file()]
-
-    def create(self, folder: Path) -> None:
-        """Start a dataset in `folder`, or go on with the same one; refuse a folder that holds anything else."""
-        if (folder / "dataset.json").exists():
-            found = Dataset.read(folder)
-            if found.to_json() != json.loads(json.dumps(self.to_json())):
-                raise DataError(
-                    f"{folder}: already holds another dataset ({describe(found)}). Choose another --out, or remove it."
-                )
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DataError(f"{folder}: exists and is not a dataset. Choose another --out, or remove it.")
-        else:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_text_atomic(folder / "dataset.json", json.dumps(self.to_json(), indent=1))
-            except OSError as error:
-                raise DataError(f"{folder}: cannot be written ({error.strerror or error}).") from error
-
-
-def describe(dataset: Dataset) -> str:
-    """One line for people: what the set is."""
-    frames = sum(c.frames for c in dataset.captures)
-    made = dataset.provenance.get("command", "unknown origin")
-    return f"{made}, {len(dataset.captures)} captures, {frames} frames"
-
-
-def write_text_atomic(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+__all__ = [
+    "CaptureSpec",
+    "Dataset",
+    "StoreSource",
+    "describe",
+    "fingerprint",
+    "load",
+    "write_capture",
+    "write_dataset",
+    "write_text_atomic",
+]
 
 
 def write_capture(
@@ -152,26 +45,20 @@ def write_capture(
     path = folder / spec.path
     if len(iq) != spec.frames:
         raise DataError(f"{spec.path}: {spec.frames} frames were announced, {len(iq)} given.")
-    check_samples(iq, cfo_hz, spec.path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with h5py.File(temporary, "w") as file:
-            file.create_dataset("iq", data=np.ascontiguousarray(iq, dtype=np.complex64), track_times=False)
-            digest = hashlib.sha256(np.ascontiguousarray(iq, dtype=np.complex64).data)
-            if cfo_hz is not None:
-                values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
-                file.create_dataset("cfo_hz", data=values, track_times=False)
-                digest.update(values.data)
-            file.attrs["sha256"] = digest.hexdigest()
-        os.replace(temporary, path)
-    except OSError as error:
+    if cfo_hz is not None and cfo_hz.shape != iq.shape[:2]:
         raise DataError(
-            f"{path}: cannot be written ({error}). Whole captures are kept; free space and run again."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            f"{spec.path}: the CFO has shape {cfo_hz.shape}; expected {iq.shape[:2]}, one per frame and antenna."
+        )
+    check_samples(iq, cfo_hz, spec.path)
+    x = np.ascontiguousarray(iq, dtype=np.complex64)
+    digest = hashlib.sha256(x.data)
+    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("iq", data=x, track_times=False)
+        if cfo_hz is not None:
+            values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
+            file.create_dataset("cfo_hz", data=values, track_times=False)
+            digest.update(values.data)
+        file.attrs["sha256"] = digest.hexdigest()
 
 
 def write_dataset(
@@ -182,7 +69,10 @@ def write_dataset(
     """Write a whole dataset from an iterable of captures; those already there are left alone."""
     folder = Path(folder)
     dataset.create(folder)
+    expected = (dataset.geometry.antennas, dataset.samples)
     for spec, iq, cfo_hz in captures:
+        if iq.shape[1:] != expected:
+            raise DataError(f"{spec.path}: frames of shape {iq.shape[1:]}; expected {expected} (antennas, samples).")
         if not (folder / spec.path).is_file():
             write_capture(folder, spec, iq, cfo_hz)
 
@@ -211,8 +101,11 @@ class StoreSource:
         for spec, where, local in self._by_capture(rows):
             with self._open(spec) as file:
                 low, high = int(local.min()), int(local.max()) + 1
-                # One contiguous read per file and a selection in memory: HDF5's own row selection is far slower.
-                out[where] = file["iq"][low:high, :, :samples][local - low]
+                if _consecutive(local) and _consecutive(where):
+                    into = np.s_[where[0] : where[-1] + 1]
+                    file["iq"].read_direct(out, np.s_[low:high, :, :samples], into)
+                else:
+                    out[where] = _mapped(file["iq"])[low:high, :, :samples][local - low]
         return out
 
     def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
@@ -224,6 +117,12 @@ class StoreSource:
                 out[where] = file["cfo_hz"][:][local]
         return out
 
+    def cfo_traces(self, rows: NDArray[np.int64]) -> Iterator[CfoTrace]:
+        for spec, where, local in self._by_capture(rows):
+            with self._open(spec) as file:
+                trace = file["cfo_hz"][:] if "cfo_hz" in file else None
+            yield CfoTrace(where, local, trace)
+
     def digests(self) -> list[str]:
         """The content hash of every capture, as stored when it was written."""
         found = []
@@ -234,35 +133,35 @@ class StoreSource:
 
     def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        for where in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if len(rows) else []:
+        for where in groups(owner):
             i = int(owner[where[0]])
             yield self.dataset.captures[i], where, rows[where] - self.starts[i]
 
-    @contextlib.contextmanager
-    def _open(self, spec: CaptureSpec) -> Any:
+    @contextmanager
+    def _open(self, spec: CaptureSpec) -> Iterator[h5py.File]:
         path = self.folder / spec.path
         expected = (spec.frames, self.antennas, self.samples)
-        try:
-            file = h5py.File(path, "r")
-        except OSError as error:
-            raise DataError(
-                f"{path}: not a readable HDF5 file ({error}). Make or import this capture again."
-            ) from error
-        with file:
-            try:
-                shape, dtype = file["iq"].shape, file["iq"].dtype
-                cfo_shape = file["cfo_hz"].shape if "cfo_hz" in file else expected[:2]
-            except (KeyError, AttributeError, OSError) as error:
-                raise DataError(f"{path}: holds no array /iq ({error}). Make or import this capture again.") from error
-            if shape != expected or dtype.kind != "c":
-                raise DataError(f"{path}: /iq is {dtype} {shape}; dataset.json announces complex {expected}.")
-            if cfo_shape != expected[:2]:
-                raise DataError(f"{path}: /cfo_hz has shape {cfo_shape}; expected {expected[:2]} (frames, antennas).")
-            try:
-                yield file
-            except OSError as error:
-                raise DataError(f"{path}: damaged ({error}). Make or import this capture again.") from error
+        with reading(path, "a capture of this dataset; make or import it again"), h5py.File(path, "r") as file:
+            shape, dtype = file["iq"].shape, file["iq"].dtype
+            if shape != expected or dtype != np.complex64:
+                raise DataError(f"{path}: /iq is {dtype} {shape}; dataset.json announces complex64 {expected}.")
+            if "cfo_hz" in file and file["cfo_hz"].shape != expected[:2]:
+                raise DataError(
+                    f"{path}: /cfo_hz has shape {file['cfo_hz'].shape}; expected {expected[:2]} (frames, antennas)."
+                )
+            yield file
+
+
+def _consecutive(index: NDArray[np.integer[Any]]) -> bool:
+    return bool((np.diff(index) == 1).all())
+
+
+def _mapped(array: h5py.Dataset) -> Any:
+    """The stored array mapped into memory, so that only the rows in use are read; HDF5's own row selection is slow."""
+    offset = array.id.get_offset()
+    if offset is None:  # repacked by somebody into chunks
+        return array
+    return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape)
 
 
 def load(folder: str | Path) -> Frames:
@@ -276,7 +175,7 @@ def load(folder: str | Path) -> Frames:
     dataset = Dataset.read(folder)
     if missing := dataset.missing(folder):
         raise DataError(
-            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first {missing[0].path}. "
+            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, first {missing[0].path}. "
             "Run the command that made the dataset again: it writes what is missing."
         )
     if not dataset.captures:

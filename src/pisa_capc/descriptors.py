@@ -1,0 +1,97 @@
+"""The acquisition-dynamics descriptor d ∈ R⁴ of each frame: how its recording's CFO varies around it.
+
+With c[t, a] the CFO in Hz of frame t on antenna a of one recording, and the trailing window
+W(t) = {max(0, t − 31), …, t},
+
+    d₁(t) = std_a c[t, a]                                     current inter-antenna spread
+    d₂(t) = mean_{u ∈ W(t)} std_a c[u, a]                     local inter-antenna spread
+    d₃(t) = mean_a std_{u ∈ W(t)} c[u, a]                     local temporal spread
+    d₄(t) = mean_a std_{u−1, u ∈ W(t)} (c[u, a] − c[u−1, a])  local first-difference spread
+
+with the population standard deviation (a single value spreads 0; where W holds no difference, d₄ = 0). Each is then
+clipped at 200 kHz, divided by 1 kHz and compressed by log(1 + ·). The window never looks ahead, so a stream gives the
+same numbers; and it is of the recording, not of the selection: leaving frames out changes no other frame's descriptor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pisa_capc.errors import DataError
+from pisa_capc.frames import UnlabelledFrames
+
+WINDOW = 32  # frames
+CLIP_HZ = 200e3
+SCALE_HZ = 1e3
+NAMES = ("inter-antenna", "local inter-antenna", "local temporal", "local first difference")
+
+_BLOCK = 4096  # windows held in memory at a time
+
+
+def cfo_descriptors(frames: UnlabelledFrames) -> NDArray[np.float32] | None:
+    """(N, 4) descriptors of the frames, or None where no CFO was recorded."""
+    out = np.empty((len(frames), 4), dtype=np.float32)
+    for trace in frames.source.cfo_traces(frames.rows):
+        if trace.cfo_hz is None:
+            return None
+        out[trace.where] = descriptors_of_trace(trace.cfo_hz)[trace.position]
+    return out
+
+
+def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.float64]:
+    """(n, 4) descriptors of one recording's CFO (n, A) in Hz, in time order.
+
+    >>> descriptors_of_trace([[0.0, 2000.0], [0.0, 2000.0]]).round(4)  # two antennas 2 kHz apart, steady
+    array([[0.6931, 0.6931, 0.    , 0.    ],
+           [0.6931, 0.6931, 0.    , 0.    ]])
+    """
+    c = np.asarray(cfo_hz, dtype=np.float64)
+    if c.ndim != 2:
+        raise DataError(f"CFO trace: expected (frames, antennas) in Hz, found shape {c.shape}.")
+    spread = np.empty((len(c), 4))
+    short = min(window - 1, len(c))
+    for t in range(short):
+        spread[t] = _spreads(c[None, : t + 1])[0]
+    for start in range(short, len(c), _BLOCK):
+        block = c[start - window + 1 : start + _BLOCK]
+        windows = np.lib.stride_tricks.sliding_window_view(block, window, axis=0)  # (·, A, window)
+        spread[start : start + _BLOCK] = _spreads(windows.transpose(0, 2, 1))
+    return _compress(spread)
+
+
+class StreamingDescriptors:
+    """The same descriptors frame by frame, for a receiver that sees one frame at a time.
+
+    >>> stream = StreamingDescriptors(antennas=2)
+    >>> stream.push([0.0, 2000.0]).round(4)
+    array([0.6931, 0.6931, 0.    , 0.    ])
+    """
+
+    def __init__(self, antennas: int, window: int = WINDOW) -> None:
+        self._recent = np.empty((0, antennas))
+        self._window = window
+
+    def push(self, cfo_hz: ArrayLike) -> NDArray[np.float64]:
+        """(4,) descriptor of the next frame, whose CFO is (A,) in Hz."""
+        c = np.asarray(cfo_hz, dtype=np.float64)
+        if c.shape != self._recent.shape[1:]:
+            raise DataError(f"CFO of a frame: expected {self._recent.shape[1]} antennas, found shape {c.shape}.")
+        self._recent = np.concatenate([self._recent, c[None]])[-self._window :]
+        return _compress(_spreads(self._recent[None])[0])
+
+    def reset(self) -> None:
+        """Start a new recording."""
+        self._recent = self._recent[:0]
+
+
+def _spreads(windows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, 4) spreads d₁…d₄ in Hz of windows (n, w, A) that end at the current frame."""
+    across = windows.std(axis=2)
+    steps = np.diff(windows, axis=1)
+    stepping = steps.std(axis=1).mean(axis=1) if steps.shape[1] else np.zeros(len(windows))
+    return np.stack([across[:, -1], across.mean(axis=1), windows.std(axis=1).mean(axis=1), stepping], axis=1)
+
+
+def _compress(spread_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log1p(np.minimum(spread_hz, CLIP_HZ) / SCALE_HZ)

@@ -1,0 +1,179 @@
+"""The cross-environment protocol: labelled source frames, unlabelled target frames, and the one who marks.
+
+For every environment–device–capture group of n frames, a source gives round(0.2 n) random frames to validation and the
+rest to training; a target leaves out 16 random frames, the few-shot subset of the released benchmark, which nothing
+here uses. Each group's draw depends on the split seed and the group's names alone.
+
+Target labels are hidden by type: the target frames have no device column, and the `Evaluator` only returns scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.frames import Frames, UnlabelledFrames, index_of
+from pisa_capc.randomness import generator
+from pisa_capc.scores import CaptureScore, Scores, macro_f1, score
+from pisa_capc.sources import groups
+
+__all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "macro_f1", "split"]
+
+VALIDATION = 0.2  # of each source group
+FEW_SHOT = 16  # frames of each target group
+
+
+class Evaluator:
+    """Holds the labels of the target and gives only scores.
+
+    The labels live in a closure: no attribute, listing or printout leads to them.
+
+    >>> frames = Frames.from_arrays(np.ones((4, 2, 8)), device=list("aabb"))
+    >>> evaluator = Evaluator(frames)
+    >>> evaluator.score([[1, 0], [1, 0], [1, 0], [0, 1]]).accuracy
+    0.75
+    """
+
+    __slots__ = ("_score", "_select", "_size", "devices")
+
+    devices: tuple[str, ...]
+
+    def __init__(self, frames: Frames) -> None:
+        labels, captures = frames.device, frames.capture_key
+
+        def mark(outputs: ArrayLike) -> Scores:
+            return score(outputs, labels, frames.devices, captures)
+
+        def select(which: ArrayLike) -> Evaluator:
+            return Evaluator(frames.select(which))
+
+        self._score: Callable[[ArrayLike], Scores] = mark
+        self._select: Callable[[ArrayLike], Evaluator] = select
+        self._size = len(frames)
+        self.devices = frames.devices
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"Evaluator({self._size} frames of {len(self.devices)} devices; labels hidden)"
+
+    def score(self, outputs: ArrayLike) -> Scores:
+        """Scores of class outputs (N, C), probabilities or logits, one row per target frame in order."""
+        return self._score(outputs)
+
+    def select(self, which: ArrayLike) -> Evaluator:
+        """The evaluator of some of the frames, chosen as by `UnlabelledFrames.select`."""
+        return self._select(which)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of one direction. A class index is the device's index in the dataset, `devices` its name."""
+
+    train: Frames
+    validation: Frames
+    target: UnlabelledFrames
+    evaluator: Evaluator = field(repr=False)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.train.devices
+
+
+def split(
+    frames: Frames,
+    source: Sequence[str] | str,
+    target: Sequence[str] | str,
+    seed: int,
+    validation: float = VALIDATION,
+    few_shot: int = FEW_SHOT,
+) -> Split:
+    """Split frames into source training, source validation and target.
+
+    source, target: names of environments; none may be both.
+    validation: share of each source group, rounded to whole frames.
+    few_shot: frames each target group leaves out; at most a quarter of the group, so that small simulated sets
+        (fewer than 64 frames per group) keep most of theirs.
+
+    Frames stay in dataset order within each part.
+    """
+    sources, targets = _names(source), _names(target)
+    for kind, names in (("source", sources), ("target", targets)):
+        if not names:
+            raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
+        for name in names:
+            index_of("environment", name, frames.environments)
+    if both := sorted(set(sources) & set(targets)):
+        raise ConfigError(f"environment {both[0]!r} is both source and target; a target must be unseen. Leave one out.")
+    if not 0 < validation < 1 or few_shot < 0:
+        raise ConfigError(f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {validation} and {few_shot}.")
+
+    source_frames, target_frames = frames.where(environment=sources), frames.where(environment=targets)
+    for kind, part in (("source", source_frames), ("target", target_frames)):
+        if not len(part):
+            raise DataError(f"{kind}: no frames of {', '.join(sources if kind == 'source' else targets)} are selected.")
+    _check_classes(source_frames, target_frames)
+    held_out = _draw(source_frames, seed, "split", lambda n: round(validation * n))
+    _check_not_empty(source_frames, held_out, "validation")
+    _check_not_empty(source_frames, ~held_out, "training")
+    dropped = _draw(target_frames, seed, "few-shot", lambda n: min(few_shot, n // 4))
+    kept = target_frames.select(~dropped)
+    return Split(source_frames.select(~held_out), source_frames.select(held_out), kept.unlabelled(), Evaluator(kept))
+
+
+def _names(value: Sequence[str] | str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([value] if isinstance(value, str) else value))
+
+
+def group_key(frames: Frames) -> NDArray[np.int64]:
+    """(N,) number of each frame's environment–device–capture group."""
+    shape = (len(frames.environments), len(frames.devices), len(frames.captures))
+    return np.ravel_multi_index((frames.environment, frames.device, frames.capture), shape).astype(np.int64)
+
+
+def _group_names(frames: Frames, i: int) -> tuple[str, str, str]:
+    return (
+        frames.environments[frames.environment[i]],
+        frames.devices[frames.device[i]],
+        frames.captures[frames.capture[i]],
+    )
+
+
+def _draw(frames: Frames, seed: int, purpose: str, count: Callable[[int], int]) -> NDArray[np.bool_]:
+    """(N,) mask of `count(n)` random frames of every group of n.
+
+    Frames are drawn by their time in the recording, so the order of rows in the dataset does not matter.
+    """
+    drawn = np.zeros(len(frames), dtype=bool)
+    for members in groups(group_key(frames)):
+        in_time = members[np.argsort(frames.frame[members], kind="stable")]
+        order = generator(seed, purpose, *_group_names(frames, int(members[0]))).permutation(len(members))
+        drawn[in_time[order[: count(len(members))]]] = True
+    return drawn
+
+
+def _check_not_empty(frames: Frames, part: NDArray[np.bool_], name: str) -> None:
+    key = group_key(frames)
+    if empty := sorted(set(key.tolist()) - set(key[part].tolist())):
+        first = np.flatnonzero(key == empty[0])
+        group = "/".join(_group_names(frames, int(first[0])))
+        raise DataError(
+            f"too few frames for the split: {group} has {len(first)}, which leaves none for {name} "
+            f"({len(empty)} such groups); expected at least 3 per capture. "
+            "Use a larger set, or a larger --scale where it is simulated."
+        )
+
+
+def _check_classes(source: Frames, target: Frames) -> None:
+    unseen = sorted(set(target.device.tolist()) - set(source.device.tolist()))
+    if unseen:
+        names = ", ".join(source.devices[i] for i in unseen)
+        raise DataError(
+            f"device {names}: recorded in the target and in no source environment, so it cannot be learned. "
+            "Add a source environment that has it, or leave the device out."
+        )

@@ -1,0 +1,137 @@
+"""What a dataset is, apart from its samples: `dataset.json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.store.files import write_text_atomic
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class CaptureSpec:
+    """One capture file: who transmits where, and how many frames."""
+
+    environment: str
+    device: str
+    capture: str
+    frames: int
+
+    def __post_init__(self) -> None:
+        for kind in ("environment", "device", "capture"):
+            name = getattr(self, kind)
+            # Names become folders and files, and may come from somebody else's metadata.
+            if not name or name.startswith(".") or any(c in '/\\:*?"<>|' or not c.isprintable() for c in name):
+                raise DataError(f"{kind} {name!r}: expected a name that can be a file name.")
+        if self.frames < 1:
+            raise DataError(f"{self.name}: announces {self.frames} frames; expected at least one.")
+
+    @property
+    def path(self) -> str:
+        return f"{self.environment}/{self.device}/{self.capture}.h5"
+
+    @property
+    def name(self) -> str:
+        return f"{self.environment}/{self.device}/{self.capture}"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What `dataset.json` says: everything about a set but its samples.
+
+    provenance: how the set was made; two sets with equal provenance hold equal samples.
+    """
+
+    geometry: ArrayGeometry
+    sample_rate_hz: float
+    carrier_hz: float
+    samples: int
+    captures: tuple[CaptureSpec, ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [c.name for c in self.captures]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"{twice}: two captures of this name; expected one file per environment, device, capture.")
+        if not (self.sample_rate_hz > 0 and self.carrier_hz > 0 and self.samples > 0):
+            raise DataError(
+                f"sample rate {self.sample_rate_hz} Hz, carrier {self.carrier_hz} Hz, {self.samples} samples: "
+                "expected positive numbers."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "antennas": self.geometry.antennas,
+            "geometry": self.geometry.to_json(),
+            "sample_rate_hz": self.sample_rate_hz,
+            "carrier_hz": self.carrier_hz,
+            "samples": self.samples,
+            "captures": [vars(c) for c in self.captures],
+            "provenance": self.provenance,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, where: str) -> Dataset:
+        try:
+            if value["schema"] != SCHEMA:
+                raise DataError(f"{where}: written with schema {value['schema']}; this version reads {SCHEMA}.")
+            return cls(
+                ArrayGeometry.from_json(value["geometry"]),
+                float(value["sample_rate_hz"]),
+                float(value["carrier_hz"]),
+                int(value["samples"]),
+                tuple(
+                    CaptureSpec(str(c["environment"]), str(c["device"]), str(c["capture"]), int(c["frames"]))
+                    for c in value["captures"]
+                ),
+                dict(value["provenance"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ConfigError) as error:
+            raise DataError(f"{where}: not a pisa dataset description ({type(error).__name__}: {error}).") from error
+
+    @classmethod
+    def read(cls, folder: Path) -> Dataset:
+        path = folder / "dataset.json"
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder. Expected a dataset made by `pisa simulate` or `pisa import`.")
+        if not path.is_file():
+            raise DataError(
+                f"{folder}: holds no dataset.json. Expected a dataset made by `pisa simulate` or `pisa import`."
+            )
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{path}: cannot be read ({error}). Make the dataset again.") from error
+        return cls.from_json(value, str(path))
+
+    def missing(self, folder: Path) -> list[CaptureSpec]:
+        """Captures that are listed and not yet written."""
+        return [c for c in self.captures if not (folder / c.path).is_file()]
+
+    def create(self, folder: Path) -> None:
+        """Start a dataset in `folder`, or go on with the same one; refuse a folder that holds anything else."""
+        if (folder / "dataset.json").exists():
+            found = Dataset.read(folder)
+            if found.to_json() != json.loads(json.dumps(self.to_json())):
+                raise DataError(
+                    f"{folder}: already holds another dataset ({describe(found)}). Choose another --out, or remove it."
+                )
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DataError(f"{folder}: exists and is not a dataset. Choose another --out, or remove it.")
+        else:
+            write_text_atomic(folder / "dataset.json", json.dumps(self.to_json(), indent=1))
+
+
+def describe(dataset: Dataset) -> str:
+    """One line for people: what the set is."""
+    frames = sum(c.frames for c in dataset.captures)
+    made = dataset.provenance.get("command", "unknown origin")
+    return f"{made}, {len(dataset.captures)} captures, {frames} frames"
