@@ -1,6 +1,6 @@
 """Temporal encoders f_id and f_ctx: one file each, one registry.
 
-An encoder is a module built as `Encoder(streams, runs)` that maps (R, N, T, 2·streams) to (R, N, T', 32). The input's
+An encoder is built as `Encoder(streams, runs)`; its `features` map (R, N, T, 2·streams) to (R, N, T', 32). The input's
 channels are the in-phase parts of all streams, then their quadrature parts. To add one: a file here with a class
 under `@register("name")`, and its import below.
 """

@@ -18,6 +18,6 @@ class CLDNN(Encoder):
             ConvNorm(2 * streams, WIDTH, 7, runs), ConvNorm(WIDTH, WIDTH, 5, runs), GRU(WIDTH, WIDTH // 2, runs)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

@@ -18,6 +18,6 @@ class CNN(Encoder):
             ConvNorm(2 * streams, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

@@ -41,6 +41,6 @@ class CVCNN(Encoder):
             ComplexConv(streams, half, 7, runs), ComplexConv(half, half, 5, runs), ComplexConv(half, half, 3, runs)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

@@ -33,6 +33,6 @@ class MSCNN(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(MultiScale(2 * streams, runs), MultiScale(WIDTH, runs), MultiScale(WIDTH, runs))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

@@ -15,14 +15,21 @@ WIDTH = 32  # temporal feature width d of all encoders (Table "encoder_families"
 class Encoder(nn.Module):
     """Base of the encoders: (R, N, T, 2·streams) → (R, N, T', WIDTH)."""
 
-    # Whether torch.compile should fuse the forward pass on a GPU; the convolutional encoders bring their own kernels.
+    # Whether torch.compile should fuse the features on a GPU; the convolutional encoders bring their own kernels.
     compile_on_gpu = False
+    fast_features: Callable[[Tensor], Tensor] | None = None  # the compiled form, used in training
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
+        """What a subclass writes."""
         raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.fast_features is not None:
+            return self.fast_features(x)
+        return self.features(x)
 
 
 _registry: dict[str, type[Encoder]] = {}

@@ -29,6 +29,6 @@ class ResNet(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 7, runs), Residual(runs), Residual(runs))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

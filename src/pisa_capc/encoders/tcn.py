@@ -19,6 +19,6 @@ class TCN(Encoder):
             ConvNorm(2 * streams, WIDTH, 3, runs), Residual(runs, 1), Residual(runs, 2), Residual(runs, 4)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         y: Tensor = self.blocks(x)
         return y

@@ -64,7 +64,7 @@ class Transformer(Encoder):
         self.layers = nn.Sequential(Layer(runs), Layer(runs))
         self.norm = LayerNorm(WIDTH, runs)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         if x.shape[2] < PATCH:
             x = F.pad(x, (0, 0, 0, PATCH - x.shape[2]))
         count = x.shape[2] // PATCH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,6 +91,7 @@ class PISA(nn.Module):
     """
 
     distances: Tensor
+    fast_head: Callable[..., Output] | None = None  # the compiled head, used in training
 
     def __init__(
         self,
@@ -130,7 +132,8 @@ class PISA(nn.Module):
             )
         if mask is None:
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
-        output = self.head(*self.encode(iq, mask), descriptor, mask, details)
+        head = self.fast_head if self.training and self.fast_head is not None else self.head
+        output = head(*self.encode(iq, mask), descriptor, mask, details)
         return output if stacked else _first_run(output)
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -73,10 +73,7 @@ def _weight_gradient(x: Tensor, dy: Tensor, taps: int, dilation: int) -> Tensor:
 
 
 class _ConvNorm(torch.autograd.Function):
-    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run.
-
-    The bias before a batch normalisation has no gradient: shifting y moves its mean alike.
-    """
+    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run."""
 
     @staticmethod
     def forward(
@@ -143,7 +140,7 @@ class _ConvNorm(torch.autograd.Function):
             # The gradient of a convolution is the convolution with the flipped, transposed kernel.
             low = weight.flip(3).permute(0, 3, 1, 2).to(x.dtype).contiguous()
             dx, _ = _convolve(dy, low, None, ctx.dilation, False)
-        return dx, dw, torch.zeros_like(dbeta), dgamma, dbeta, dskip, None, None, None
+        return dx, dw, None, dgamma, dbeta, dskip, None, None, None
 
 
 def conv_norm(

@@ -109,8 +109,11 @@ def conv_norm(
     """ReLU(BatchNorm(conv(x)) + skip), the step every convolutional encoder is made of.
 
     x: (R, N, T, C_in). weights: one or more branches (R, C_out, C_in, k) with odd k, whose outputs are concatenated;
-    the padding keeps T. biases: (R, C_out) each.
+    the padding keeps T. biases: (R, C_out) each; batch statistics cancel them, so in training they get no gradient
+    (what rounding leaves of it would otherwise be blown up to full steps by Adam).
     """
+    if norm.training:
+        biases = [b.detach() for b in biases]
     if _fused(x):
         from pisa_capc.stacked import fused
 

@@ -1,0 +1,46 @@
+"""What every benchmark prints: a table for people, and the same figures as one JSON object on the last line."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:
+    """Print `rows` as a table with their keys as columns, then everything as JSON."""
+    table = Table(title=title)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for name in columns:
+        table.add_column(name, justify="left" if isinstance(rows[0].get(name), str) else "right")
+    for row in rows:
+        table.add_row(*(_text(row.get(name)) for name in columns))
+    Console(width=160).print(table)
+    print(json.dumps({"benchmark": title, "machine": machine(), **(facts or {}), "rows": list(rows)}))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    import torch
+
+    found: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
+    found["threads"] = torch.get_num_threads()
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return (
+        f"{value:,.3g}"
+        if isinstance(value, float) and abs(value) < 100
+        else f"{value:,.0f}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,186 @@
+"""Training speed: milliseconds per step of one run, each encoder, plain eager against the stacked trainer.
+
+    make bench-train                       one process, this machine (GPU where there is one)
+    python -m benchmarks.train --grid      also the whole grid: encoders × nine runs × 30 epochs, validation included
+
+The frames are random numbers: speed does not depend on what they say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.report import show
+from pisa_capc import Frames
+from pisa_capc.encoders import encoder_names
+from pisa_capc.methods import Setup, build_method
+from pisa_capc.protocol import Split, split
+from pisa_capc.stacked.layers import plain_layers
+from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed, fit
+from pisa_capc.training.bank import Bank, union
+from pisa_capc.training.fit import choose_device
+from pisa_capc.training.stack import Stack
+
+
+def random_frames(per_group: int, seed: int = 0) -> Frames:
+    """Ten devices in three environments with one capture each, random I/Q and CFO."""
+    random = np.random.default_rng(seed)
+    count = 30 * per_group
+    iq = random.standard_normal((count, 4, 640), dtype=np.float32).view(np.complex64)
+    group = np.arange(count) // per_group
+    return Frames.from_arrays(
+        iq,
+        device=[f"D{g % 10 + 1:02d}" for g in group],
+        environment=[f"E{g // 10 + 1}" for g in group],
+        cfo_hz=random.normal(0, 1000, (count, 4)),
+    )
+
+
+def make_stack(splits: Sequence[Split], method: str, encoder: str, bank: Bank, **options: Any) -> Stack:
+    setup = Setup(10, encoder, splits[0].train.geometry)
+    return Stack(
+        build_method(method, setup),
+        bank,
+        [bank.position(s.train) for s in splits],
+        [bank.position(s.validation) for s in splits],
+        list(range(len(splits))),
+        batch=128,
+        learning_rate=1e-3,
+        weight_decay=1e-4,
+        **options,
+    )
+
+
+def time_steps(stack: Stack, seconds: float) -> tuple[float, float]:
+    """Median and spread (standard deviation of five repeats) of milliseconds per stacked step."""
+    synchronise = torch.cuda.synchronize if stack.device.type == "cuda" else lambda: None
+
+    def block(steps: int) -> float:
+        stack.draw(0)
+        synchronise()
+        started = time.perf_counter()
+        for _ in range(steps):
+            stack._replay()
+        synchronise()
+        return (time.perf_counter() - started) / steps * 1e3
+
+    stack.model.train()
+    once = block(2)
+    steps = min(max(int(seconds * 200 / once), 1), stack.steps)
+    repeats = [block(steps) for _ in range(5)]
+    return statistics.median(repeats), statistics.stdev(repeats)
+
+
+def step_flop(stack: Stack) -> float:
+    """Floating-point operations of one step of one run, counted by PyTorch's dispatcher."""
+    counter = FlopCounterMode(display=False)
+    with plain_layers(), counter:
+        stack._one_step()
+    return float(counter.get_total_flops())
+
+
+def matmul_rate(device: torch.device) -> float:
+    """FLOP/s of one large matrix product: bfloat16 on a GPU, float32 on a CPU."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    for _ in range(3):
+        a @ a
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(10):
+        a @ a
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return 20 * size**3 / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoders", default=",".join(encoder_names()))
+    parser.add_argument("--method", default="pisa")
+    parser.add_argument("--runs", type=int, default=None, help="stacked runs; 9 on a GPU, 1 on a CPU")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time per measurement")
+    parser.add_argument("--no-eager", action="store_true")
+    parser.add_argument("--grid", action="store_true")
+    options = parser.parse_args()
+    device = choose_device(options.device)
+    gpu = device.type == "cuda"
+    runs = options.runs or (9 if gpu else 1)
+    frames = random_frames(320 if gpu else 64)
+    splits = [split(frames, ["E2", "E3"], "E1", seed) for seed in range(runs)]
+    bank = Bank(union([splits[0].train, splits[0].validation]), device)
+    rate = matmul_rate(device)
+    rows = []
+    for encoder in options.encoders.split(","):
+        row: dict[str, Any] = {"encoder": encoder}
+        with plain_layers():
+            eager = make_stack(splits[:1], options.method, encoder, bank, fused=False)
+            flop = step_flop(eager)
+            if not options.no_eager:
+                row["eager ms"] = time_steps(eager, options.seconds)[0]
+        if gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        ours = make_stack(splits, options.method, encoder, bank, precision="bfloat16" if gpu else "float32")
+        row["prepare s"] = time.perf_counter() - started
+        median, spread = time_steps(ours, options.seconds)
+        row |= {"ours ms": median / runs, "± ms": spread / runs}
+        if "eager ms" in row:
+            row["speed-up"] = row["eager ms"] / row["ours ms"]
+        row["GFLOP"] = flop / 1e9
+        row["share of floor %"] = 100 * (flop / rate * 1e3) / row["ours ms"]
+        row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
+        rows.append(row)
+        del ours, eager
+    facts: dict[str, Any] = {
+        "method": options.method,
+        "device": str(device),
+        "stacked_runs": runs,
+        "matmul_tflops": rate / 1e12,
+        "embed_frames_per_s": embed_rates(splits[0], gpu),
+    }
+    if options.grid:
+        facts["grid_seconds"] = grid(options.encoders.split(","), options.method, runs)
+    title = f"train: ms per step of one run, batch 128, {runs} stacked, {device}"
+    show(title, rows, facts)
+
+
+def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
+    """Frames per second of `embed` with a Transformer PISA."""
+    setup = Setup(10, "transformer", one.train.geometry)
+    about = {"geometry": setup.geometry.to_json(), "samples": 320, "sample_rate_hz": one.train.sample_rate_hz}
+    trained = TrainedModel(build_method("pisa", setup).build(1).eval(), about, {})
+    rates = {}
+    for device in ["cpu", "cuda"] if gpu else ["cpu"]:
+        embed(trained, one.target.select(np.arange(min(512, len(one.target)))), device)
+        started = time.perf_counter()
+        embed(trained, one.target, device)
+        rates[device] = len(one.target) / (time.perf_counter() - started)
+    return rates
+
+
+def grid(encoders: Sequence[str], method: str, runs: int) -> dict[str, float]:
+    """Wall-clock seconds of whole trainings at the paper's size, one stack per encoder."""
+    frames = random_frames(2534)  # 20 source groups: 40,540 training and 10,140 validation frames
+    made = [Run(split(frames, ["E2", "E3"], "E1", 2026 + i // 3), 2026 + i // 3, 2026 + i % 3) for i in range(runs)]
+    seconds = {}
+    for encoder in encoders:
+        started = time.perf_counter()
+        fit(made, method=method, encoder=encoder, training=TrainingConfig(), show=False)
+        seconds[encoder] = time.perf_counter() - started
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""Training methods: PISA, Single, and whatever is compared with them. One file each, one registry.
+
+A method builds a model and gives the loss of a batch; the trainer does the rest. To add one: a file here with a class
+under `@register("name")`, and its import below.
+"""
+
+from pisa_capc.methods.registry import Batch, Method, Setup, build_method, method_names, register  # isort: skip
+from pisa_capc.methods import pisa, single  # noqa: F401  (each registers itself)
+
+__all__ = ["Batch", "Method", "Setup", "build_method", "method_names", "register"]

@@ -1,0 +1,98 @@
+"""What a training method is, and the registry of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from torch import Tensor, nn
+
+from pisa_capc.config import from_mapping
+from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.geometry import ArrayGeometry
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a model needs to know of the data."""
+
+    classes: int
+    encoder: str
+    geometry: ArrayGeometry
+
+
+class Batch(NamedTuple):
+    """One step's frames of R runs, source environments only."""
+
+    iq: Tensor  # (R, B, A, T, 2), unit mean power
+    descriptor: Tensor | None  # (R, B, 4)
+    label: Tensor  # (R, B)
+    environment: Tensor  # (R, B), index into the dataset's environments
+    antenna_keep: Tensor  # (R, B, A), the perturbed view's antennas
+    span_keep: Tensor  # (R, B, SPANS), the perturbed view's spans
+
+
+class Method:
+    """Base of the methods. `Settings` is a frozen dataclass with every hyperparameter and its default.
+
+    Variants are named sets of settings: the rows of an ablation are configurations, not forks of the code.
+    """
+
+    Settings: ClassVar[type]
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
+
+    terms: tuple[str, ...] = ("cls",)  # names of the objective's terms
+    drops: tuple[float, float] = (0.0, 0.0)  # probabilities with which the perturbed view loses an antenna, a span
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        self.setup = setup
+        self.settings = settings
+
+    def build(self, runs: int = 1) -> nn.Module:
+        """A new model whose forward(iq, descriptor, mask) returns an `Output`; parameters have a run axis."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The weighted terms of the objective under the names in `terms`, each (R,); their sum is minimised."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self.settings)
+
+
+_registry: dict[str, type[Method]] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Make a method class known under `name`."""
+
+    def add(cls: M) -> M:
+        _registry[name] = cls
+        return cls
+
+    return add
+
+
+def method_names() -> list[str]:
+    return list(_registry)
+
+
+def build_method(name: str, setup: Setup, variant: str = "full", settings: Mapping[str, Any] | None = None) -> Method:
+    """The method `name` with the settings of a variant, over which `settings` goes."""
+    if name not in _registry:
+        raise ConfigError(unknown_name("method", name, _registry))
+    cls = _registry[name]
+    if variant not in cls.variants:
+        raise ConfigError(unknown_name(f"variant of {name}", variant, cls.variants))
+    chosen = _merged(cls.variants[variant], settings or {})
+    return cls(setup, from_mapping(cls.Settings, chosen, name))
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        merged[key] = _merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return merged

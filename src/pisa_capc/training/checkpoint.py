@@ -1,0 +1,167 @@
+"""Models on disk: `model.safetensors` beside `model.json`; and the checkpoint a killed training goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from pisa_capc.errors import DataError, ModelError
+from pisa_capc.frames import UnlabelledFrames
+from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.methods.registry import Method, Setup, build_method
+from pisa_capc.store.native import write_text_atomic
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A source-trained model with everything needed to use it and to know where it is from.
+
+    about: method, variant, settings, encoder, devices, geometry, samples, source, target, seeds, dataset fingerprint,
+    training settings, history and metrics; the content of `model.json`.
+    source: statistics of the source embeddings, which some calibration methods start from.
+    """
+
+    model: nn.Module
+    about: dict[str, Any]
+    source: dict[str, Tensor]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(self.about["devices"])
+
+    @property
+    def geometry(self) -> ArrayGeometry:
+        return ArrayGeometry.from_json(self.about["geometry"])
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model; `model.json` comes last, so a folder that has it is whole."""
+        folder = Path(folder)
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"source.{k}": v for k, v in self.source.items()}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_tensors(folder / "model.safetensors", tensors)
+            write_text_atomic(folder / "model.json", json.dumps(self.about, indent=1))
+        except OSError as error:
+            raise ModelError(f"{folder}: the model cannot be written ({error}). Free space and run again.") from error
+
+    def check_frames(self, frames: UnlabelledFrames) -> None:
+        """Refuse frames that this model cannot have been made for."""
+        if frames.geometry.antennas != self.geometry.antennas:
+            raise ModelError(
+                f"the model was trained for {self.geometry.antennas} antennas, these frames have {frames.antennas}. "
+                "Train a model for this array."
+            )
+        if frames.source.samples < self.about["samples"]:
+            raise ModelError(
+                f"the model reads {self.about['samples']} samples of each frame, "
+                f"these frames hold {frames.source.samples}."
+            )
+        if frames.sample_rate_hz != self.about["sample_rate_hz"]:
+            raise ModelError(
+                f"the model was trained at {self.about['sample_rate_hz']:g} samples/s, "
+                f"these frames have {frames.sample_rate_hz:g}. Use frames of the same kind."
+            )
+
+
+def method_of(about: Mapping[str, Any]) -> Method:
+    """The method a `model.json` describes."""
+    setup = Setup(len(about["devices"]), about["encoder"], ArrayGeometry.from_json(about["geometry"]))
+    return build_method(about["method"], setup, "full", about["settings"])
+
+
+def load_model(folder: str | Path) -> TrainedModel:
+    """Read a model written by `pisa train`; refuse what does not fit, saying why.
+
+    >>> trained = load_model("run")          # doctest: +SKIP
+    >>> trained.devices                      # doctest: +SKIP
+    ('D01', 'D02', …)
+    """
+    folder = Path(folder)
+    path, weights = folder / "model.json", folder / "model.safetensors"
+    if not path.is_file() or not weights.is_file():
+        inside = sorted(p.parent.name for p in folder.glob("*/model.json"))
+        hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
+        unfinished = " It holds an unfinished training: run `pisa train` again." if _checkpoint(folder).exists() else ""
+        raise ModelError(
+            f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
+        )
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if about["schema"] != SCHEMA:
+            raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
+        model = method_of(about).build(1)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ModelError(f"{path}: not a model description ({type(error).__name__}: {error}). Train again.") from error
+    tensors = read_tensors(weights)
+    expected = {f"model.{k}": tuple(v.shape) for k, v in model.state_dict().items()}
+    found = {k: tuple(v.shape) for k, v in tensors.items() if k.startswith("model.")}
+    if expected != found:
+        odd = sorted(set(expected.items()) ^ set(found.items()))[0][0]
+        raise ModelError(
+            f"{weights}: does not fit {path.name}: "
+            f"{odd} is {found.get(odd, 'absent')}, expected {expected.get(odd, 'none')}."
+        )
+    model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
+    source = {k.removeprefix("source."): v for k, v in tensors.items() if k.startswith("source.")}
+    return TrainedModel(model.eval(), about, source)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors so that the file is either the old one or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, temporary, dict(metadata or {}))
+        os.replace(temporary, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{path}: damaged ({error}). Train again.") from error
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / "checkpoint.safetensors"
+
+
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+    """Keep the state after an epoch, in one file that is replaced whole."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_tensors(_checkpoint(folder), tensors, {"progress": json.dumps(progress)})
+    except OSError as error:
+        raise DataError(f"{folder}: the checkpoint cannot be written ({error}). Free space and run again.") from error
+
+
+def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The last checkpoint, or None where there is none."""
+    path = _checkpoint(folder)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            progress = json.loads(file.metadata()["progress"])
+            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path}: damaged ({error}). Remove it to train from the start.") from error
+
+
+def remove_checkpoint(folder: Path) -> None:
+    _checkpoint(folder).unlink(missing_ok=True)

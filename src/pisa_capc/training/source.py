@@ -1,0 +1,63 @@
+"""What a calibration may know of the source: statistics of its embeddings, kept with the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+
+from pisa_capc.training.bank import Bank
+
+BATCH = 512
+
+
+@torch.no_grad()
+def source_statistics(
+    model: nn.Module, bank: Bank, train: NDArray[np.int64], validation: NDArray[np.int64]
+) -> dict[str, Tensor]:
+    """Statistics of one trained run.
+
+    mean (D,), class_mean (C, D) and prior (C,) of the training embeddings; weight (C, D) and bias (C,) of the
+    classifier; confusion (C, C), counts of validation frames decided as [row] that are of class [column]; and
+    temperature (), which divides the logits so that the validation frames are most likely (Guo et al., 2017).
+    """
+    weight, bias = model.classifier.weight[0], model.classifier.bias[0]  # type: ignore[union-attr,index]
+    classes = len(bias)
+    embedding, _ = _forward(model, bank, train)
+    label = bank.label.cpu()[train]
+    one_hot = torch.nn.functional.one_hot(label, classes).double()
+    count = one_hot.sum(0)
+    _, logits = _forward(model, bank, validation)
+    truth = bank.label.cpu()[validation]
+    pair = logits.argmax(1) * classes + truth
+    return {
+        "weight": weight.float().cpu(),
+        "bias": bias.float().cpu(),
+        "mean": embedding.double().mean(0).float(),
+        "class_mean": (one_hot.T @ embedding.double() / count.clamp_min(1)[:, None]).float(),
+        "prior": (count / count.sum()).float(),
+        "confusion": torch.bincount(pair, minlength=classes**2).view(classes, classes).float(),
+        "temperature": torch.tensor(_temperature(logits.double(), truth), dtype=torch.float32),
+    }
+
+
+def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    model.eval()
+    embedding, logits = [], []
+    pieces = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+    for piece in pieces:
+        index = torch.from_numpy(piece).to(bank.device)
+        iq = bank.gather(index) if bank.resident else next(bank.stream(piece[None]))
+        output = model(iq, None if bank.descriptor is None else bank.descriptor[index])
+        embedding.append(output.embedding.float().cpu())
+        logits.append(output.logits.float().cpu())
+    return torch.cat(embedding), torch.cat(logits)
+
+
+def _temperature(logits: Tensor, label: Tensor) -> float:
+    def loss(log_temperature: float) -> float:
+        return float(torch.nn.functional.cross_entropy(logits / float(np.exp(log_temperature)), label))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))

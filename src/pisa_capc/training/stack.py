@@ -1,0 +1,236 @@
+"""One stack of runs in training: R models, R optimisers, one step for all of them.
+
+On a GPU the whole step (gathering the batch, forward, backward, update) is captured once and replayed, because for
+models this small the launches would cost more than the arithmetic. On a CPU the same step runs as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pisa_capc.encoders import Encoder
+from pisa_capc.methods.registry import Batch, Method
+from pisa_capc.model import PISA
+from pisa_capc.stacked import bind_noise, stack
+from pisa_capc.stacked.noise import step_key
+from pisa_capc.training.bank import Bank
+from pisa_capc.training.views import SPANS, draw_epoch
+
+VALIDATION_BATCH = 512
+
+
+class Stack:
+    """Trains R runs of one method together.
+
+    train, validation: each run's positions in the bank. All runs have equally many.
+    precision: 'float32' or 'bfloat16' (mixed: activations and products in bfloat16, parameters in float32).
+    fused: capture and compile; the default on a GPU.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        bank: Bank,
+        train: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        seeds: Sequence[int],
+        *,
+        batch: int,
+        learning_rate: float,
+        weight_decay: float,
+        precision: str = "float32",
+        fused: bool | None = None,
+    ) -> None:
+        self.method, self.bank, self.seeds = method, bank, list(seeds)
+        self.device = bank.device
+        self.batch = batch
+        self.autocast = precision == "bfloat16"
+        self.fused = self.device.type == "cuda" if fused is None else fused
+        self.train_rows = np.stack(train)
+        self.validation_rows = np.stack(validation)
+        self.steps = -(-self.train_rows.shape[1] // batch)
+        runs = len(seeds)
+        self.model = stack([build_seeded(method, seed) for seed in seeds], method.build(runs)).to(self.device)
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=learning_rate,
+            weight_decay=weight_decay,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+
+        def buffer(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=self.device)
+
+        antennas, samples = bank.frames.antennas, bank.frames.samples
+        self._rows = buffer(self.steps, runs, batch, dtype=torch.int64)
+        self._antenna_keep = buffer(self.steps, runs, batch, antennas, dtype=torch.bool)
+        self._span_keep = buffer(self.steps, runs, batch, SPANS, dtype=torch.bool)
+        self._streamed = None if bank.resident else buffer(runs, batch, antennas, samples, 2, dtype=torch.float32)
+        self._position = buffer(1, dtype=torch.int64)  # step of the epoch
+        self._step = buffer(1, dtype=torch.int32)  # step of the training
+        self._key = buffer(runs, dtype=torch.int32)
+        self._seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32, device=self.device)
+        bind_noise(self.model, self._key)
+        self.terms = method.terms
+        self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
+        self._validation_order = torch.from_numpy(self.validation_rows).to(self.device)
+        self._replay: Callable[[], None] = self._one_step
+        self._prepare()
+
+    # One step ---------------------------------------------------------------------------------------------------------
+
+    def _batch(self) -> Batch:
+        rows = self._rows.index_select(0, self._position)[0]
+        bank = self.bank
+        return Batch(
+            iq=bank.gather(rows) if self._streamed is None else self._streamed,
+            descriptor=None if bank.descriptor is None else bank.descriptor[rows],
+            label=bank.label[rows],
+            environment=bank.environment[rows],
+            antenna_keep=self._antenna_keep.index_select(0, self._position)[0],
+            span_keep=self._span_keep.index_select(0, self._position)[0],
+        )
+
+    def _one_step(self) -> None:
+        self._key.copy_(step_key(self._seeds, self._step))
+        with self._precision():
+            terms = self.method.loss(self.model, self._batch())
+        losses = torch.stack([terms[name] for name in self.terms], dim=-1)  # (R, terms)
+        losses.sum().backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self._losses.index_copy_(0, self._position, losses.detach().float()[None])
+        self._position += 1
+        self._step += 1
+
+    def _precision(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False)
+
+    def _prepare(self) -> None:
+        """Take a step so that the optimiser makes its state, capture one on a GPU, and undo what they changed."""
+        initial = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.model.train()
+        self.draw(0)
+        if self.fused:
+            compile_parts(self.model)
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._one_step()
+                    self._position.zero_()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._one_step()
+            self._replay = graph.replay
+        else:
+            self._one_step()
+        self.reset(initial)
+
+    def reset(self, model_state: Mapping[str, Tensor]) -> None:
+        """Back to step 0 with these parameters; buffers keep their places, because a captured step points at them."""
+        with torch.no_grad():
+            for name, value in self.model.state_dict().items():
+                value.copy_(model_state[name])
+            for state in self.optimiser.state.values():
+                for value in state.values():
+                    value.zero_()
+            self._step.zero_()
+            self._position.zero_()
+
+    # An epoch ---------------------------------------------------------------------------------------------------------
+
+    def draw(self, epoch: int) -> NDArray[np.int64]:
+        """Draw the epoch's batches and views into the step's buffers; returns the rows (steps, R, B)."""
+        frames, antennas = self.train_rows.shape[1], self.bank.frames.antennas
+        plans = [draw_epoch(seed, epoch, frames, self.batch, antennas, *self.method.drops) for seed in self.seeds]
+        rows = np.stack([own[plan.rows] for own, plan in zip(self.train_rows, plans, strict=True)], axis=1)
+        self._rows.copy_(torch.from_numpy(rows))
+        self._antenna_keep.copy_(torch.from_numpy(np.stack([p.antenna_keep for p in plans], axis=1)))
+        self._span_keep.copy_(torch.from_numpy(np.stack([p.span_keep for p in plans], axis=1)))
+        self._position.zero_()
+        return rows
+
+    def train_epoch(self, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
+        """One epoch; returns the losses (steps, R, terms)."""
+        rows = self.draw(epoch)
+        self.model.train()
+        if self._streamed is None:
+            for _ in range(self.steps):
+                self._replay()
+                after_step()
+        else:
+            for iq in self.bank.stream(rows):
+                self._streamed.copy_(iq)
+                self._replay()
+                after_step()
+        return self._losses.cpu().numpy()
+
+    @torch.no_grad()
+    def validate(self) -> NDArray[np.float64]:
+        """Macro-F1 of each run on its validation frames: (R,)."""
+        self.model.eval()
+        classes = self.method.setup.classes
+        runs, count = self.validation_rows.shape
+        predicted = torch.empty(runs, count, dtype=torch.int64, device=self.device)
+        starts = range(0, count, VALIDATION_BATCH)
+        pieces = [self.validation_rows[:, s : s + VALIDATION_BATCH] for s in starts]
+        streamed = None if self.bank.resident else self._stream_pieces(pieces)
+        for start in starts:
+            rows = self._validation_order[:, start : start + VALIDATION_BATCH]
+            iq = self.bank.gather(rows) if streamed is None else next(streamed)
+            descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
+            with self._precision():
+                output = self.model(iq, descriptor)
+            predicted[:, start : start + VALIDATION_BATCH] = output.logits.argmax(-1)
+        label = self.bank.label[self._validation_order]
+        pair = (torch.arange(runs, device=self.device)[:, None] * classes + label) * classes + predicted
+        confusion = torch.bincount(pair.flatten(), minlength=runs * classes**2).view(runs, classes, classes).double()
+        hit = confusion.diagonal(dim1=1, dim2=2)
+        f1 = 2 * hit / (confusion.sum(1) + confusion.sum(2)).clamp_min(1)
+        values: NDArray[np.float64] = f1.mean(1).cpu().numpy()
+        return values
+
+    def _stream_pieces(self, pieces: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
+        for piece in pieces:
+            yield from self.bank.stream(piece[None])
+
+    # State ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the rest of the training depends on."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        names = [name for name, _ in self.model.named_parameters()]
+        for i, state in self.optimiser.state_dict()["state"].items():
+            for kind, value in state.items():
+                tensors[f"optimiser.{names[i]}.{kind}"] = value
+        return tensors | {"step": self._step}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in self.state().items():
+                value.copy_(tensors[name])
+
+
+def build_seeded(method: Method, seed: int) -> torch.nn.Module:
+    """A model of one run whose initial parameters depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return method.build(1)
+
+
+def compile_parts(model: torch.nn.Module) -> None:
+    """Fuse with torch.compile what has no kernels of its own: the head, and encoders that ask for it."""
+    for module in model.modules():
+        if isinstance(module, Encoder) and module.compile_on_gpu:
+            module.fast_features = torch.compile(module.features)
+        if isinstance(module, PISA):
+            module.fast_head = torch.compile(module.head)

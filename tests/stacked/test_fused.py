@@ -1,0 +1,86 @@
+"""The fused kernels against plain PyTorch: on a GPU where there is one, else in Triton's interpreter."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from pisa_capc.stacked import GRU, ConvNorm, fused
+from pisa_capc.stacked.layers import plain_layers
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+RUNS, STREAMS, SAMPLES = 2, 3, 50
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-12))
+
+
+def gradients(module: torch.nn.Module, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    tensors = [t for t in (*inputs, *module.parameters()) if t.grad is not None]
+    return [t.grad for t in tensors if t.grad is not None]
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "dilation", "skip"),
+    [(2, 7, 1, False), (8, 3, 1, False), (32, 3, 1, True), (32, 5, 2, False), (32, 15, 1, False)],
+)
+def test_fused_convolution_with_norm_equals_plain_pytorch(
+    channels: int, kernel: int, dilation: int, skip: bool
+) -> None:
+    torch.manual_seed(1)
+    plain = ConvNorm(channels, 32, kernel, RUNS, dilation=dilation).to(DEVICE)
+    plain.norm.weight.data.uniform_(0.5, 1.5)
+    plain.norm.bias.data.normal_()
+    quick = copy.deepcopy(plain)
+    results = []
+    for module in (plain, quick):
+        torch.manual_seed(2)
+        x = torch.randn(RUNS, STREAMS, SAMPLES, channels, device=DEVICE, requires_grad=True)
+        s = torch.randn(RUNS, STREAMS, SAMPLES, 32, device=DEVICE, requires_grad=True) if skip else None
+        weight = torch.randn(RUNS, STREAMS, SAMPLES, 32, device=DEVICE)
+        if module is plain:
+            with plain_layers():
+                out = module(x, s)
+        else:
+            out = fused.conv_norm(x, [module.weight], [module.bias.detach()], module.norm, dilation, s, True)
+        out.backward(weight)
+        grads = gradients(module, x, *([s] if s is not None else []))
+        results.append([out, *grads, module.norm.running_mean, module.norm.running_var])
+    assert len(results[0]) == len(results[1])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
+    # and without batch statistics
+    plain.eval()
+    quick.eval()
+    with torch.no_grad(), plain_layers():
+        expected = plain(x, s)
+    found = fused.conv_norm(x, [quick.weight], [quick.bias], quick.norm, dilation, s, True)
+    assert relative(found, expected) < 1e-5
+
+
+def test_fused_gru_equals_pytorch_gru() -> None:
+    torch.manual_seed(3)
+    plain = GRU(32, 16, RUNS).to(DEVICE)
+    quick = copy.deepcopy(plain)
+    results = []
+    for module in (plain, quick):
+        torch.manual_seed(4)
+        x = torch.randn(RUNS, 5, 9, 32, device=DEVICE, requires_grad=True)
+        weight = torch.randn(RUNS, 5, 9, 32, device=DEVICE)
+        if module is plain:
+            with plain_layers():
+                out = module(x)
+        else:
+            out = fused.gru(x, module.weight_input, module.weight_hidden, module.bias_input, module.bias_hidden)
+        out.backward(weight)
+        results.append([out, *gradients(module, x)])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
