@@ -79,6 +79,24 @@ def time_steps(stack: Stack, seconds: float) -> tuple[float, float]:
     return statistics.median(repeats), statistics.stdev(repeats)
 
 
+def print_profile(stack: Stack, title: str, steps: int = 5) -> None:
+    """The kernels of a step by their share of its time."""
+    from torch.profiler import ProfilerActivity, profile
+
+    stack.draw(0)
+    with profile(activities=[ProfilerActivity.CUDA if stack.device.type == "cuda" else ProfilerActivity.CPU]) as found:
+        for _ in range(steps):
+            stack._replay()
+        if stack.device.type == "cuda":
+            torch.cuda.synchronize()
+    events = found.key_averages()
+    total = sum(e.self_device_time_total or e.self_cpu_time_total for e in events)
+    print(f"{title}: {total / steps / 1e3:.2f} ms per stacked step in kernels")
+    for e in sorted(events, key=lambda e: -(e.self_device_time_total or e.self_cpu_time_total))[:18]:
+        spent = e.self_device_time_total or e.self_cpu_time_total
+        print(f"  {spent / total:6.1%} {spent / steps:9.1f} us {e.count / steps:5.0f}×  {e.key[:90]}")
+
+
 def step_flop(stack: Stack) -> float:
     """Floating-point operations of one step of one run, counted by PyTorch's dispatcher."""
     counter = FlopCounterMode(display=False)
@@ -112,6 +130,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="time per measurement")
     parser.add_argument("--no-eager", action="store_true")
     parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="also print which kernels the step's time goes to")
     options = parser.parse_args()
     device = choose_device(options.device)
     gpu = device.type == "cuda"
@@ -142,6 +161,8 @@ def main() -> None:
         row["share of floor %"] = 100 * (flop / rate * 1e3) / row["ours ms"]
         row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
         rows.append(row)
+        if options.profile:
+            print_profile(ours, encoder)
         del ours, eager
     facts: dict[str, Any] = {
         "method": options.method,

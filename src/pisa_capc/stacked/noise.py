@@ -32,6 +32,6 @@ def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tens
     """Boolean mask of `shape` = (R, …): true with probability 1 − drop, independently for every element."""
     count = math.prod(shape[1:])
     element = torch.arange(count, dtype=torch.int32, device=key.device)
-    bits = _mix(element * 0x2545F491 + _mix(key + (site + 1) * 0x9E3779)[:, None])
+    bits = _mix(element ^ _mix(_mix(key) + (site + 1) * 0x9E3779)[:, None])
     threshold = -(2**31) + round(drop * 2**32)
     return (bits >= threshold).view(tuple(shape))
