@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
-from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource
+from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
 
 __all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames"]
 
@@ -236,6 +236,21 @@ class Frames(UnlabelledFrames):
             frame=np.concatenate([part.frame for part in parts]),
             **names,
         )
+
+
+def groups_of(frames: Frames) -> list[NDArray[np.intp]]:
+    """The positions of each environment–device–capture group: the frames that were recorded together."""
+    shape = (len(frames.environments), len(frames.devices), len(frames.captures))
+    return groups(np.ravel_multi_index((frames.environment, frames.device, frames.capture), shape).astype(np.int64))
+
+
+def group_name(frames: Frames, i: int) -> tuple[str, str, str]:
+    """Environment, device and capture of frame i."""
+    return (
+        frames.environments[frames.environment[i]],
+        frames.devices[frames.device[i]],
+        frames.captures[frames.capture[i]],
+    )
 
 
 def index_of(kind: str, name: str, known: Sequence[str]) -> int:
