@@ -81,11 +81,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     return Plan(described(shapes, options, *rates.pop()), lambda spec: _read(found[spec]))
 
 
-def _names(
-    note: Mapping[str, Any], info: Mapping[str, Any], options: ImportOptions, meta: Path
-) -> tuple[str, str, str]:
+def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
     emitter = note.get("signal:emitter", {})
-    device = emitter.get("label") or emitter.get("seid") or note.get("core:label")
+    device = next(
+        (v for v in (emitter.get("label"), emitter.get("seid"), note.get("core:label")) if v is not None), None
+    )
     if device is None:
         raise DataError(f"{meta}: an annotation names no device; expected signal:emitter with label or seid.")
     environment = note.get("pisa:environment") or info.get("pisa:environment") or options.environment
