@@ -85,7 +85,7 @@ def _restore(array: NDArray[Any], antennas: int) -> NDArray[Any]:
 def _find_cfo(
     arrays: Mapping[str, NDArray[Any]], lengths: set[int], antennas: int, options: ImportOptions, where: str
 ) -> str | None:
-    expected = f"expected one value per frame and antenna, {sorted(lengths)[-1]} × {antennas}"
+    expected = "expected one value per frame and antenna, " + " or ".join(f"{n} × {antennas}" for n in sorted(lengths))
     if options.cfo_key is not None:
         name = _named(options.cfo_key, "--cfo-key", arrays, where)
         if not any(_is_cfo(arrays[name], n, antennas) for n in lengths):
