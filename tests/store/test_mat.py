@@ -141,3 +141,38 @@ def test_without_the_extra_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "pymatreader", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'pisa-capc\[mat\]'"):
         reading(file_with(tmp_path, iq=IQ))
+
+
+def test_other_variables_of_every_kind_do_not_stand_in_the_way(tmp_path: Path) -> None:
+    from scipy.sparse import csc_array
+
+    others = {
+        "text": "lab",
+        "texts": np.array(["a", "bcd"], dtype=object),
+        "nested": {"a": {"b": [1, 2]}, "c": np.array([[1, "x"]], dtype=object)},
+        "sparse": csc_array(np.eye(3)),
+        "flag": True,
+        "empty": np.zeros((0, 0)),
+        "small": np.int8([[1, 2]]),
+    }
+    for compressed in (False, True):
+        savemat(tmp_path / "a.mat", {"iq": IQ, **others}, do_compression=compressed)
+        np.testing.assert_array_equal(reading(tmp_path / "a.mat")[0], IQ)
+
+
+def test_a_type_code_past_the_end_of_the_readers_table_is_refused(tmp_path: Path) -> None:
+    path = file_with(tmp_path, iq=IQ)
+    content = bytearray(path.read_bytes())
+    start = content.index(IQ.real.astype("<f4").transpose(2, 1, 0).tobytes()[:8]) - 8
+    assert content[start] == 7  # single
+    content[start] = 200
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a.mat: damaged MAT file \(an element of type 200 in an array of class 7\)"):
+        reading(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 200, bytes(200)])
+def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.mat").write_bytes(content)
+    with pytest.raises(DataError, match=r"a.mat: not a MAT file of version 5 or 7.3"):
+        reading(tmp_path / "a.mat")

@@ -21,6 +21,7 @@ from pisa_capc.store.arrange import arrange
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
 from pisa_capc.store.formats import ExportOptions, ImportOptions, Plan, Samples, by_capture, described
+from pisa_capc.store.mat5 import check
 
 PATTERN = "{environment}/{device}/{capture}.mat"
 
@@ -45,6 +46,7 @@ def read(path: Path, options: ImportOptions, where: str) -> Samples:
     except ImportError as error:
         raise MissingExtraError("pymatreader", "mat", "Reading MAT files") from error
     with reading(where, "a MAT file of version 5 or 7.3"):
+        check(path, where)
         return arrange(_arrays(read_mat(path)), options, where)
 
 
