@@ -22,7 +22,7 @@ __all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySour
 MODEL_SAMPLES = 320  # the segment the models of the paper see, for both waveforms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnlabelledFrames:
     """Frames whose transmitter is not known: there is no device column to read.
 
@@ -46,6 +46,11 @@ class UnlabelledFrames:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        # What a source knows (who transmitted in which file) is not for printing.
+        keys = ", ".join(np.unique(self.capture_key).tolist()) if len(self) else "none"
+        return f"{type(self).__name__}({len(self)} frames of {self.antennas} × {self.samples} samples: {keys})"
 
     @property
     def antennas(self) -> int:
@@ -102,7 +107,7 @@ class UnlabelledFrames:
             yield self.select(np.arange(start, min(start + size, len(self))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frames(UnlabelledFrames):
     """Frames with their transmitter: device is (N,), indices into `devices`.
 

@@ -32,7 +32,7 @@ def draw(folder: str | Path, path: str | Path) -> None:
     first = frames.select([0])
     name = "/".join(group_name(frames, 0))
     _draw_frame(axes[0, 0], first, name)
-    _draw_spectrum(axes[0, 1], first, name)
+    _draw_spectrum(axes[0, 1], first)
 
     recordings = groups_of(frames)
     environment, _, longest = group_name(frames, int(max(recordings, key=len)[0]))
@@ -84,25 +84,28 @@ def _draw_frame(axes: Axes, frame: UnlabelledFrames, name: str) -> None:
     time_us = np.arange(len(iq)) / frame.sample_rate_hz * 1e6
     axes.plot(time_us, iq.real, color=COLOURS[0], linewidth=0.9, label="I")
     axes.plot(time_us, iq.imag, color=COLOURS[1], linewidth=0.9, label="Q")
-    axes.set(title=f"First frame of {name}, antenna 0", xlabel="time (µs)", ylabel="amplitude (unit mean power)")
+    axes.set_title(f"First frame of {name}, antenna 0", loc="left")
+    axes.set(xlabel="time (µs)", ylabel="amplitude (unit mean power)")
     axes.margins(x=0)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=2, frameon=False)
+    _legend_above(axes)
 
 
-def _draw_spectrum(axes: Axes, frame: UnlabelledFrames, name: str) -> None:
+def _draw_spectrum(axes: Axes, frame: UnlabelledFrames) -> None:
     iq = normalise_power(frame.iq)[0]
     spectrum = np.fft.fftshift(np.abs(np.fft.fft(iq, axis=-1)) ** 2, axes=-1)
     level = 10 * np.log10(np.maximum(spectrum / spectrum.max(), 1e-8))
     frequency_mhz = np.fft.fftshift(np.fft.fftfreq(iq.shape[-1], 1 / frame.sample_rate_hz)) / 1e6
     for a in range(min(len(iq), len(COLOURS))):
-        axes.plot(frequency_mhz, level[a], color=COLOURS[a], linewidth=0.8, label=f"antenna {a}")
-    axes.set(title=f"Its spectrum ({name})", xlabel="frequency from carrier (MHz)", ylabel="power (dB)", ylim=(-60, 3))
+        axes.plot(frequency_mhz, level[a], color=COLOURS[a], linewidth=0.8, label=str(a))
+    axes.set_title("Its spectrum by antenna", loc="left")
+    axes.set(xlabel="frequency from carrier (MHz)", ylabel="power (dB)", ylim=(-60, 3))
     axes.margins(x=0)
-    axes.legend(loc="lower center", ncols=min(len(iq), 4), frameon=False, fontsize=8)
+    _legend_above(axes)
 
 
 def _draw_cfo(axes: Axes, traces: dict[str, NDArray[np.float64] | None], name: str) -> None:
-    axes.set(title=f"CFO in {name}, mean of antennas", xlabel="frame", ylabel="CFO (kHz)")
+    axes.set_title(f"CFO in {name}, mean of antennas", loc="left")
+    axes.set(xlabel="frame", ylabel="CFO (kHz)")
     styles = ("-", "--", ":")
     for i, (device, cfo_hz) in enumerate(traces.items()):
         if cfo_hz is None:
@@ -117,6 +120,12 @@ def _draw_cfo(axes: Axes, traces: dict[str, NDArray[np.float64] | None], name: s
 def _draw_profiles(axes: Axes, delay_s: NDArray[np.float64], profiles: dict[str, NDArray[np.float64]]) -> None:
     for i, (name, level) in enumerate(profiles.items()):
         axes.plot(delay_s * 1e9, level, color=COLOURS[i % len(COLOURS)], linewidth=1.4, label=name)
-    axes.set(title="Power delay by capture", xlabel="delay between paths (ns)", ylabel="channel autocorrelation (dB)")
+    axes.set_title("Power delay by capture", loc="left")
+    axes.set(xlabel="delay between paths (ns)", ylabel="channel autocorrelation (dB)")
     axes.margins(x=0)
     axes.legend(loc="upper right", frameon=False)
+
+
+def _legend_above(axes: Axes) -> None:
+    """A legend in one line, right of the title, where it covers no curve."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=len(COLOURS), frameon=False, handlelength=1.2)

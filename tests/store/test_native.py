@@ -92,6 +92,16 @@ class TestResume:
         with pytest.raises(DataError, match=r"5 of 8 captures are missing, first E1/D02/M.h5.*writes what is missing"):
             load(tmp_path / "set")
 
+    def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(self, folder: Path) -> None:
+        done = subprocess.Popen([sys.executable, "-c", ""])
+        done.wait()
+        dead, living = (folder / "E1/D01" / f".L9.h5.{pid}.tmp" for pid in (done.pid, os.getpid()))
+        dead.touch()
+        living.touch()
+        write_random(folder)
+        assert not dead.exists()
+        assert living.exists()
+
     def test_another_dataset_is_not_overwritten(self, folder: Path) -> None:
         with pytest.raises(DataError, match=r"already holds another dataset \(test, 8 captures, 48 frames\)"):
             write_random(folder, frames=7)

@@ -73,7 +73,10 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
 
     def read(spec: CaptureSpec) -> Samples:
         with reading(source, EXPECTED):
-            return iq[rows[spec]].astype(np.complex64), None if cfo_hz is None else cfo_hz[rows[spec]]
+            # Mapped anew for each capture, so that what was read can leave memory.
+            return _mapped(source, iq_key)[rows[spec]].astype(np.complex64), None if cfo_hz is None else cfo_hz[
+                rows[spec]
+            ]
 
     return Plan(described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier), read)
 
