@@ -74,6 +74,10 @@ class TestSelection:
         with pytest.raises(DataError, match="expected a mask of 12 frames"):
             frames.select([True, False])
 
+    def test_of_nothing_is_empty(self, frames: Frames) -> None:
+        assert len(frames.select([])) == 0
+        assert frames.select([]).iq.shape == (0, 4, 20)
+
     def test_batches_are_the_frames_in_order(self, frames: Frames) -> None:
         pieces = list(frames.batches(5))
         assert [len(p) for p in pieces] == [5, 5, 2]

@@ -79,6 +79,8 @@ class UnlabelledFrames:
     def select(self, which: ArrayLike) -> Self:
         """The frames where a mask is true, or those at the given positions. No I/Q is read."""
         index = np.asarray(which)
+        if not index.size:
+            index = np.empty(0, dtype=np.int64)  # an empty list would be an array of floats
         if index.dtype == bool and index.shape != (len(self),):
             raise DataError(f"select: expected a mask of {len(self)} frames, found shape {index.shape}.")
         chosen: dict[str, Any] = {name: getattr(self, name)[index] for name in self._columns}

@@ -63,6 +63,17 @@ class TestInspect:
         assert "1 captures are announced and not there, the first is E1/D02/M" in " ".join(done.stderr.split())
         assert summarise(tmp_path / "set")["total_frames"] == 42
 
+    def test_verify_finds_a_capture_that_changed_since_it_was_written(self, tmp_path: Path) -> None:
+        write_random(tmp_path / "set")
+        assert pisa("inspect", tmp_path / "set", "--verify").returncode == 0
+        path = tmp_path / "set/E2/D01/M.h5"
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        done = pisa("inspect", tmp_path / "set", "--verify")
+        assert done.returncode == 2
+        assert "E2/D01/M.h5: its samples are not those that were written" in done.stderr
+
     @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
     def test_the_picture_is_drawn_in_the_format_of_its_name(self, suffix: str, folder: Path, tmp_path: Path) -> None:
         draw(folder, tmp_path / f"a.{suffix}")

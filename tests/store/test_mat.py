@@ -8,10 +8,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.io import savemat
 
 from pisa_capc import load
 from pisa_capc.errors import ConfigError, DataError, MissingExtraError
+from pisa_capc.store.arrange import arrange
 from pisa_capc.store.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
 from pisa_capc.store.mat import read
 from tests.datasets import write_random
@@ -39,6 +42,30 @@ def test_every_order_of_axes_is_recognised_by_size(order: tuple[int, ...], tmp_p
     np.testing.assert_array_equal(cfo_hz, CFO)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(2, 9), st.integers(2, 5), st.integers(2, 9)),
+    order=st.permutations(range(3)),
+    cfo=st.sampled_from(["none", "by frame", "by antenna"]),
+)
+def test_an_array_is_read_right_or_not_at_all(sizes, order: list[int], cfo: str) -> None:
+    frames, antennas, _ = sizes
+    iq = (np.arange(1, 1 + np.prod(sizes)).reshape(sizes) * (1 + 1j)).astype(np.complex64)
+    arrays = {"x": iq.transpose(order)}
+    traces = np.arange(frames * antennas, dtype=float).reshape(frames, antennas)
+    if cfo != "none":
+        arrays["cfo"] = traces if cfo == "by frame" else traces.T
+    try:
+        found, found_cfo = arrange(arrays, ImportOptions(antennas=antennas), "a")
+    except DataError:
+        # Only where two sizes are alike, or nothing says which axis counts frames, may it give up.
+        assert len(set(sizes)) < 3 or cfo == "none"
+        return
+    np.testing.assert_array_equal(found, iq)
+    if cfo == "by frame" or (cfo == "by antenna" and frames != antennas):
+        np.testing.assert_array_equal(found_cfo, traces)
+
+
 def test_the_length_of_the_cfo_tells_frames_from_samples(tmp_path: Path) -> None:
     short = IQ[:, :, :50]
     iq, _ = reading(file_with(tmp_path, x=short.transpose(1, 2, 0), cfo=CFO))
@@ -60,6 +87,15 @@ def test_four_frames_of_four_antennas_need_the_axes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be told apart"):
         reading(path)
     np.testing.assert_array_equal(reading(path, axes="nAT")[0], IQ[:4])
+
+
+@pytest.mark.parametrize("axes", ["nTA", "TAn", "ATn", "AnT"])
+def test_axes_hold_for_a_single_frame_and_for_a_single_antenna(axes: str, tmp_path: Path) -> None:
+    order = ["nAT".index(letter) for letter in axes]
+    one_frame = reading(file_with(tmp_path, x=IQ[:1].transpose(order)), axes=axes)[0]
+    np.testing.assert_array_equal(one_frame, IQ[:1])
+    one_antenna = reading(file_with(tmp_path, x=IQ[:, :1].transpose(order)), axes=axes, antennas=1)[0]
+    np.testing.assert_array_equal(one_antenna, IQ[:, :1])
 
 
 def test_a_cell_of_frames_and_a_struct_are_read(tmp_path: Path) -> None:

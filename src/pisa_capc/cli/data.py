@@ -26,11 +26,14 @@ AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 def inspect(
     folder: Path = Folder,
     plot: Path | None = typer.Option(None, help="Draw a frame, its spectrum, CFO and power delay into this file."),
+    verify: bool = typer.Option(False, "--verify", help="Read every capture and compare it with its checksum."),
     as_json: bool = AsJson,
 ) -> None:
     """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
     from pisa_capc.summary import summarise
 
+    if verify:
+        _verify(folder)
     found = summarise(folder)
     if as_json:
         print(json.dumps(found, indent=1))
@@ -150,6 +153,19 @@ def split_(
         for i, (name, counts) in enumerate(rows.items(), 1):
             table.add_row(name, *(f"{n:,}" if n else "–" for n in counts.values()), end_section=i == len(rows))
     Console().print(table)
+
+
+def _verify(folder: Path) -> None:
+    from pisa_capc.progress import progress
+    from pisa_capc.store.native import Dataset, StoreSource
+
+    dataset = Dataset.read(folder)
+    missing = {c.name for c in dataset.missing(folder)}
+    there = [c for c in dataset.captures if c.name not in missing]
+    with progress("verify", total=len(there)) as bar:
+        for spec in there:
+            StoreSource(folder, dataset).verify(spec)
+            bar.advance(note=spec.name)
 
 
 def _listed(names: str) -> list[str]:

@@ -26,7 +26,13 @@ Order = tuple[int, int, int]  # the axes of frames, antennas and samples
 def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: str) -> Samples:
     """I/Q (n, A, T) complex64 and CFO (n, A) float64, or None where there is none. `where` starts messages."""
     antennas = options.antennas or DEFAULT_ANTENNAS
-    complex_arrays = {k: _restore(v, antennas) for k, v in arrays.items() if v.dtype.kind == "c" and v.ndim <= 3}
+    if options.axes is not None and sorted(options.axes) != ["A", "T", "n"]:
+        raise ConfigError(f"--axes {options.axes}: expected the letters n, T and A once each, as nTA.")
+    complex_arrays = {
+        k: _restore(v, antennas, options.axes or "nTA")
+        for k, v in arrays.items()
+        if v.dtype.kind == "c" and v.ndim <= 3
+    }
     if options.iq_key is not None:
         name = _named(options.iq_key, "--iq-key", arrays, where)
         if name not in complex_arrays:
@@ -61,8 +67,6 @@ def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: s
 def _orders(shape: tuple[int, ...], antennas: int, options: ImportOptions) -> list[Order]:
     """The readings of a shape that nothing known contradicts; a frame has more than one sample."""
     if options.axes is not None:
-        if sorted(options.axes) != ["A", "T", "n"]:
-            raise ConfigError(f"--axes {options.axes}: expected the letters n, T and A once each, as nTA.")
         candidates: list[Order] = [(options.axes.index("n"), options.axes.index("A"), options.axes.index("T"))]
     else:
         candidates = list(permutations(range(3), 3))
@@ -75,11 +79,13 @@ def _orders(shape: tuple[int, ...], antennas: int, options: ImportOptions) -> li
     return list({tuple(i for i in order if shape[i] > 1): order for order in fitting}.values())
 
 
-def _restore(array: NDArray[Any], antennas: int) -> NDArray[Any]:
+def _restore(array: NDArray[Any], antennas: int, axes: str) -> NDArray[Any]:
     """Three axes again where reading dropped those of length one: a single antenna, a single frame."""
+    if array.ndim < 2:
+        return array.reshape([array.size if letter == "T" else 1 for letter in axes])
     if array.ndim == 2:
-        return array[:, :, None] if antennas == 1 else array[None]
-    return array.reshape(1, -1, 1) if array.ndim < 2 else array
+        return np.expand_dims(array, axes.index("A" if antennas == 1 else "n"))
+    return array
 
 
 def _find_cfo(

@@ -27,6 +27,7 @@ from pisa_capc.store.files import atomic, new_file, reading
 from pisa_capc.store.formats import ExportOptions, ImportOptions, Plan, Samples, described
 
 EXPECTED = "an .npz archive of plain arrays"
+RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
@@ -74,14 +75,10 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
     def read(spec: CaptureSpec) -> Samples:
         with reading(source, EXPECTED):
             # Mapped anew for each capture, so that what was read can leave memory.
-            return _mapped(source, iq_key)[rows[spec]].astype(np.complex64), None if cfo_hz is None else cfo_hz[
-                rows[spec]
-            ]
+            chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
+        return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
     return Plan(described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier), read)
-
-
-RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:
