@@ -164,6 +164,26 @@ def test_the_pattern_names_environment_device_and_capture(tmp_path: Path) -> Non
     assert (frames.environments, frames.devices, frames.captures) == (("hall", "roof"), ("alpha", "beta"), ("walk",))
 
 
+@pytest.mark.parametrize(("bad", "message"), [(np.inf, "NaN or infinite samples"), (0, "zero power")])
+def test_bad_samples_are_named_by_file_before_anything_is_written(bad: float, message: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    savemat(tmp_path / "src/D01.mat", {"iq": IQ})
+    spoilt = IQ.copy()
+    spoilt[4] = bad
+    savemat(tmp_path / "src/D02.mat", {"iq": spoilt})
+    with pytest.raises(DataError, match=rf"D02.mat: frame 4 (holds|has) {message}"):
+        import_dataset("mat", tmp_path / "src", tmp_path / "out", ImportOptions(pattern="{device}.mat"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_another_shape_are_named(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    savemat(tmp_path / "src/D01.mat", {"iq": IQ, "cfo": CFO})
+    savemat(tmp_path / "src/D02.mat", {"iq": IQ[:, :, :300], "cfo": CFO})
+    with pytest.raises(DataError, match=r"E1/D02/L1: frames of 4 antennas and 300 samples, E1/D01/L1 has 4 and 320"):
+        import_dataset("mat", tmp_path / "src", tmp_path / "out", ImportOptions(pattern="{device}.mat"))
+
+
 def test_a_pattern_that_fits_nothing_names_what_is_there(tmp_path: Path) -> None:
     file_with(tmp_path, iq=IQ)
     with pytest.raises(DataError, match=r"no file fits the pattern .*; the first of 1 files is a.mat. Give --pattern"):

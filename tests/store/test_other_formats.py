@@ -72,7 +72,10 @@ class TestSigMF:
         [
             ([], "no annotations; expected one per frame"),
             ([{"core:sample_start": 0, "core:sample_count": 9}], "an annotation names no device"),
-            ([{"core:sample_start": 90, "core:sample_count": 20, "core:label": "x"}], "beyond EOF"),
+            (
+                [{"core:sample_start": 90, "core:sample_count": 20, "core:label": "x"}],
+                "ends at sample 110; the recording has 100",
+            ),
             ([{"core:sample_start": -1, "core:sample_count": 20, "core:label": "x"}], "minimum|less than"),
         ],
     )
@@ -140,6 +143,15 @@ class TestNpz:
         with pytest.raises(DataError, match=message):
             import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(("bad", "message"), [(np.nan, "NaN or infinite samples"), (0, "zero power")])
+    def test_bad_samples_are_named_by_archive_and_capture(self, bad: float, message: str, tmp_path: Path) -> None:
+        iq = self.IQ.copy()
+        iq[3] = bad
+        np.savez(tmp_path / "a.npz", iq=iq, device=list("aabbb"))
+        with pytest.raises(DataError, match=rf"a.npz: E1/b/L1: frame 1 (holds|has) {message}"):
+            import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
+        assert [p.name for p in (tmp_path / "out").rglob("*.h5")] == ["L1.h5"]  # the whole capture of a
 
     def test_nothing_is_unpickled(self, tmp_path: Path) -> None:
         class Trap:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError, unknown_name
-from pisa_capc.frames import Frames, group_name, groups_of
+from pisa_capc.frames import Frames, check_samples, group_name, groups_of
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.progress import progress
 from pisa_capc.store.dataset import CaptureSpec, Dataset
@@ -89,7 +89,9 @@ def import_dataset(
     missing = dataset.missing(out)
     with progress(f"import {name}", total=len(missing), show=show) as bar:
         for spec in missing:
-            write_capture(out, spec, *plan.read(spec))
+            iq, cfo_hz = plan.read(spec)
+            check_samples(iq, cfo_hz, f"{source}: {spec.name}")  # in the user's words, not those of the store
+            write_capture(out, spec, iq, cfo_hz)
             bar.advance(note=spec.name)
     return dataset
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, MissingExtraError
-from pisa_capc.frames import Frames
+from pisa_capc.frames import Frames, check_samples
 from pisa_capc.store.arrange import arrange
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
@@ -47,7 +47,9 @@ def read(path: Path, options: ImportOptions, where: str) -> Samples:
         raise MissingExtraError("pymatreader", "mat", "Reading MAT files") from error
     with reading(where, "a MAT file of version 5 or 7.3"):
         check(path, where)
-        return arrange(_arrays(read_mat(path)), options, where)
+        iq, cfo_hz = arrange(_arrays(read_mat(path)), options, where)
+    check_samples(iq, cfo_hz, where)
+    return iq, cfo_hz
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

@@ -58,7 +58,13 @@ def plan(source: Path, options: ImportOptions) -> Plan:
                 options = replace(options, geometry=ArrayGeometry.from_json(info["pisa:geometry"]))
             for i, note in enumerate(recording.get_annotations()):
                 key = _names(note, info, options, meta)
-                frames[key].append(_frame(meta, note, i, options))
+                frame = _frame(meta, note, i, options)
+                if frame.start + frame.count > recording.sample_count:
+                    raise DataError(
+                        f"{meta}: annotation {i} ends at sample {frame.start + frame.count}; "
+                        f"the recording has {recording.sample_count}."
+                    )
+                frames[key].append(frame)
                 antennas[key] = recording.num_channels
     if len(rates) > 1:
         raise DataError(f"{source}: recordings of several sample rates and carriers: {sorted(rates)}. Split them.")
