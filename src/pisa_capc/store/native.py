@@ -51,14 +51,19 @@ def write_capture(
         )
     check_samples(iq, cfo_hz, spec.path)
     x = np.ascontiguousarray(iq, dtype=np.complex64)
-    digest = hashlib.sha256(x.data)
+    values = None if cfo_hz is None else np.ascontiguousarray(cfo_hz, dtype=np.float64)
     with atomic(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("iq", data=x, track_times=False)
-        if cfo_hz is not None:
-            values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
+        if values is not None:
             file.create_dataset("cfo_hz", data=values, track_times=False)
-            digest.update(values.data)
-        file.attrs["sha256"] = digest.hexdigest()
+        file.attrs["sha256"] = _digest(x, values)
+
+
+def _digest(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | None) -> str:
+    digest = hashlib.sha256(iq.data)
+    if cfo_hz is not None:
+        digest.update(cfo_hz.data)
+    return digest.hexdigest()
 
 
 def write_dataset(
@@ -130,6 +135,15 @@ class StoreSource:
             with self._open(spec) as file:
                 found.append(str(file.attrs.get("sha256", "")))
         return found
+
+    def verify(self, spec: CaptureSpec) -> None:
+        """Read a whole capture and compare it with the hash that was stored when it was written."""
+        with self._open(spec) as file:
+            found = _digest(file["iq"][:], file["cfo_hz"][:] if "cfo_hz" in file else None)
+            if found != file.attrs["sha256"]:
+                raise DataError(
+                    f"{self.folder / spec.path}: its samples are not those that were written. Make or import it again."
+                )
 
     def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1
