@@ -19,7 +19,7 @@ DROPOUT = 0.1
 class Layer(Fusable):
     """Post-norm encoder layer: x ← LN(x + attention(x)), x ← LN(x + feed-forward(x)); dropout as in Vaswani et al."""
 
-    fusable = ("transform",)
+    fusable = ("qkv_of", "transform")
 
     def __init__(self, runs: int) -> None:
         super().__init__()
@@ -33,6 +33,11 @@ class Layer(Fusable):
             Dropout(DROPOUT) for _ in range(4)
         )
 
+    def qkv_of(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side."""
+        y: Tensor = self.qkv(x)
+        return y
+
     def transform(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Everything behind the attention."""
         x = self.norm_attention(x + self.drop_attention(self.out(mixed)))
@@ -41,7 +46,7 @@ class Layer(Fusable):
         return y
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.part("transform")(x, attention(self.qkv(x), HEADS, self.drop_weights))
+        y: Tensor = self.part("transform")(x, attention(self.part("qkv_of")(x), HEADS, self.drop_weights))
         return y
 
 

@@ -28,7 +28,8 @@ if AVAILABLE:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
-REDUCE_STEPS = 4
+REDUCE_STEPS = 2
+PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
 
 
 def _precision(x: Tensor) -> str:
@@ -63,13 +64,14 @@ def _weight_gradient(x: Tensor, dy: Tensor, taps: int, dilation: int) -> Tensor:
     rows = n * t
     gather = _gather(cin, taps)
     programs = 1 if gather else taps
-    splits = max(1, min(kernels.tiles(rows, 4 * ROWS), 1056 // (programs * runs) or 1))
-    per_split = kernels.tiles(kernels.tiles(rows, splits), ROWS) * ROWS
+    block = ROWS // 2
+    splits = max(1, min(kernels.tiles(rows, 4 * block), PROGRAMS // (programs * runs)))
+    per_split = kernels.tiles(kernels.tiles(rows, splits), block) * block
     partial = x.new_empty(runs, splits, taps, cin, cout, dtype=torch.float32)
     kernels.weight_gradient[(programs, splits, runs)](
         x, dy, partial, rows, t, per_split,
-        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=ROWS, PRECISION=_precision(x),
-        num_warps=4,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=block, PRECISION=_precision(x),
+        num_warps=2,
     )  # fmt: skip
     return partial.sum(1)
 
@@ -114,7 +116,7 @@ class _ConvNorm(torch.autograd.Function):
         if tokens:
             out = y.new_empty(runs, n, tokens, cout)
             kernels.norm_pool[(n * tokens, runs)](
-                y, scale, shift, other, out, rows, t // tokens, **options, BLOCK=64, num_warps=2
+                y, scale, shift, other, out, rows, t // tokens, **options, BLOCK=64, num_warps=1
             )
         else:
             out = torch.empty_like(y)
@@ -133,11 +135,11 @@ class _ConvNorm(torch.autograd.Function):
         rows = n * t
         options = {**ctx.options, "POOLED": ctx.pool > 0}
         other = skip if skip is not None else y
-        count = kernels.tiles(rows, ROWS * REDUCE_STEPS)
+        count = kernels.tiles(rows, 2 * ROWS * REDUCE_STEPS)
         partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
         kernels.norm_gradient_sums[(count, runs)](
             dout, y, scale, shift, other, partial, rows, ctx.pool or 1,
-            **options, BLOCK=ROWS, STEPS=REDUCE_STEPS, num_warps=4,
+            **options, BLOCK=2 * ROWS, STEPS=REDUCE_STEPS, num_warps=4,
         )  # fmt: skip
         dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
         coefficient = gamma.new_empty(runs, 3, cout)
@@ -231,7 +233,7 @@ def attention(qkv: Tensor, heads: int, key: Tensor | None, drop: float) -> Tenso
 class _Recurrence(torch.autograd.Function):
     """h_t = (1 − z) n + z h_{t−1} in both directions; gates (R, N, T, 2, 3, H) hold the input's share."""
 
-    BLOCK = 32
+    BLOCK = 16  # streams of a program: few, because the time is that of 320 steps one after the other
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -253,21 +255,21 @@ class _Recurrence(torch.autograd.Function):
         count = kernels.tiles(n, _Recurrence.BLOCK)
         dgates = torch.empty_like(gates)
         dweight = weight.new_empty(count, runs, 2, 3, hidden, hidden)
-        dbias = weight.new_empty(count, runs, 2, 3, hidden)
+        dbias = weight.new_empty(count, runs, 2, 4, hidden)
         kernels.gru_backward[(count, runs, 2)](
             gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
             dgates, dweight, dbias, n, t,
             H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1,
         )  # fmt: skip
-        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0).flatten(2, 3)
+        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0)
 
 
 def gru(x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor, bias_hidden: Tensor) -> Tensor:
     """See `layers.GRU`: one matrix product for the inputs of all steps, then the recurrence."""
     runs, n, t, _ = x.shape
     hidden = weight_hidden.shape[-1]
-    gates = torch.baddbmm(
-        bias_input.flatten(1)[:, None], x.flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2)
-    ).view(runs, n, t, 2, 3, hidden)
-    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias_hidden)
+    gates = torch.bmm(low_precision(x).flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2))
+    b_input, b_hidden = (b.unflatten(2, (3, hidden)) for b in (bias_input, bias_hidden))
+    bias = torch.cat([b_input[:, :, :2] + b_hidden[:, :, :2], b_hidden[:, :, 2:], b_input[:, :, 2:]], dim=2)
+    out: Tensor = _Recurrence.apply(gates.view(runs, n, t, 2, 3, hidden), weight_hidden, bias.contiguous())
     return out.flatten(3)

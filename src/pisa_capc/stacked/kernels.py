@@ -354,7 +354,8 @@ def gru_forward(
 ):  # fmt: skip
     """Recurrence of one direction for BLOCK streams; the state stays in registers over the whole frame.
 
-    gates (R, N, T, 2, 3, H): x W_iᵀ + b_i. weight (R, 2, 3, H_in, H_out), bias (R, 2, 3, H). out (R, N, T, 2, H).
+    gates (R, N, T, 2, 3, H): x W_iᵀ. weight (R, 2, 3, H_in, H_out). out (R, N, T, 2, H).
+    bias (R, 2, 4, H): of reset and update gate (input's and state's together), of the new gate's state and input.
     """
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
@@ -365,10 +366,11 @@ def gru_forward(
     w_r = tl.load(w)
     w_z = tl.load(w + H * H)
     w_n = tl.load(w + 2 * H * H)
-    b = bias + (run * 2 + direction) * 3 * H + j
+    b = bias + (run * 2 + direction) * 4 * H + j
     b_r = tl.load(b)[None, :]
     b_z = tl.load(b + H)[None, :]
     b_n = tl.load(b + 2 * H)[None, :]
+    b_x = tl.load(b + 3 * H)[None, :]
     row = (run * streams + n)[:, None] * length
     t = tl.where(direction == 0, 0, length - 1)
     move = tl.where(direction == 0, 1, -1)
@@ -387,7 +389,7 @@ def gru_forward(
         low = h.to(w_r.dtype)
         r = _sigmoid(x_r.to(tl.float32) + b_r + tl.dot(low, w_r, input_precision=PRECISION))
         z = _sigmoid(x_z.to(tl.float32) + b_z + tl.dot(low, w_z, input_precision=PRECISION))
-        new = _tanh(x_n.to(tl.float32) + r * (b_n + tl.dot(low, w_n, input_precision=PRECISION)))
+        new = _tanh(x_n.to(tl.float32) + b_x + r * (b_n + tl.dot(low, w_n, input_precision=PRECISION)))
         h = (1.0 - z) * new + z * h
         tl.store(out + ((row + t) * 2 + direction) * H + j[None, :], h.to(out.dtype.element_ty), mask=live)
         t = ahead
@@ -414,10 +416,11 @@ def gru_backward(
     v_r = tl.load(weight_t + at_w)
     v_z = tl.load(weight_t + at_w + H * H)
     v_n = tl.load(weight_t + at_w + 2 * H * H)
-    b = bias + (run * 2 + direction) * 3 * H + j
+    b = bias + (run * 2 + direction) * 4 * H + j
     b_r = tl.load(b)[None, :]
     b_z = tl.load(b + H)[None, :]
     b_n = tl.load(b + 2 * H)[None, :]
+    b_x = tl.load(b + 3 * H)[None, :]
     row = (run * streams + n)[:, None] * length
     t = tl.where(direction == 0, length - 1, 0)
     back = tl.where(direction == 0, -1, 1)
@@ -428,6 +431,7 @@ def gru_backward(
     db_r = tl.zeros((H,), dtype=tl.float32)
     db_z = tl.zeros((H,), dtype=tl.float32)
     db_n = tl.zeros((H,), dtype=tl.float32)
+    db_x = tl.zeros((H,), dtype=tl.float32)
     at = gates + ((row + t) * 2 + direction) * 3 * H + j[None, :]
     x_r = tl.load(at, mask=live, other=0.0)
     x_z = tl.load(at + H, mask=live, other=0.0)
@@ -450,7 +454,7 @@ def gru_backward(
         r = _sigmoid(x_r.to(tl.float32) + b_r + tl.dot(low, w_r, input_precision=PRECISION))
         z = _sigmoid(x_z.to(tl.float32) + b_z + tl.dot(low, w_z, input_precision=PRECISION))
         q = b_n + tl.dot(low, w_n, input_precision=PRECISION)
-        new = _tanh(x_n.to(tl.float32) + r * q)
+        new = _tanh(x_n.to(tl.float32) + b_x + r * q)
         dh = g.to(tl.float32) + carry
         dn = dh * (1.0 - z) * (1.0 - new * new)
         dz = dh * (previous - new) * z * (1.0 - z)
@@ -472,6 +476,7 @@ def gru_backward(
         db_r += tl.sum(dr, 0)
         db_z += tl.sum(dz, 0)
         db_n += tl.sum(dq, 0)
+        db_x += tl.sum(dn, 0)
         t = ahead
         x_r = next_r
         x_z = next_z
@@ -483,9 +488,10 @@ def gru_backward(
     tl.store(at_d, dw_r)
     tl.store(at_d + H * H, dw_z)
     tl.store(at_d + 2 * H * H, dw_n)
-    tl.store(dbias + part * 3 * H + j, db_r)
-    tl.store(dbias + part * 3 * H + H + j, db_z)
-    tl.store(dbias + part * 3 * H + 2 * H + j, db_n)
+    tl.store(dbias + part * 4 * H + j, db_r)
+    tl.store(dbias + part * 4 * H + H + j, db_z)
+    tl.store(dbias + part * 4 * H + 2 * H + j, db_n)
+    tl.store(dbias + part * 4 * H + 3 * H + j, db_x)
 
 
 def tiles(rows: int, block: int) -> int:

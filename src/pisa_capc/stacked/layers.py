@@ -47,8 +47,9 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if len(self.weight) == 1:
             return F.linear(x, self.weight[0], self.bias[0])
-        y = torch.baddbmm(self.bias[:, None], x.flatten(1, -2), self.weight.transpose(1, 2))
-        return y.unflatten(1, x.shape[1:-1])
+        # Not baddbmm: it would first write the bias over the whole output.
+        y = torch.bmm(x.flatten(1, -2), self.weight.transpose(1, 2))
+        return (y + self.bias[:, None].to(y.dtype)).unflatten(1, x.shape[1:-1])
 
 
 class LayerNorm(nn.Module):
