@@ -149,16 +149,36 @@ def write_capture(
     folder: Path, spec: CaptureSpec, iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | None = None
 ) -> None:
     """Write one capture atomically: `/iq` (n, A, T) complex64 and `/cfo_hz` (n, A) float64."""
+    write_capture_chunks(folder, spec, iq.shape, [iq], cfo_hz)
+
+
+def write_capture_chunks(
+    folder: Path,
+    spec: CaptureSpec,
+    shape: tuple[int, ...],
+    chunks: Iterable[NDArray[np.complex64]],
+    cfo_hz: NDArray[np.float64] | None = None,
+) -> None:
+    """As `write_capture`, from consecutive pieces of the I/Q that need not fit in memory together; shape (n, A, T)."""
     path = folder / spec.path
-    if len(iq) != spec.frames:
-        raise DataError(f"{spec.path}: {spec.frames} frames were announced, {len(iq)} given.")
-    check_samples(iq, cfo_hz, spec.path)
+    if shape[0] != spec.frames:
+        raise DataError(f"{spec.path}: {spec.frames} frames were announced, {shape[0]} given.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with h5py.File(temporary, "w") as file:
-            file.create_dataset("iq", data=np.ascontiguousarray(iq, dtype=np.complex64), track_times=False)
-            digest = hashlib.sha256(np.ascontiguousarray(iq, dtype=np.complex64).data)
+            iq = file.create_dataset("iq", shape, np.complex64, track_times=False)
+            row = 0
+            for chunk in chunks:
+                piece = np.ascontiguousarray(chunk, dtype=np.complex64)
+                rows = slice(row, row + len(piece))
+                check_samples(piece, None if cfo_hz is None else cfo_hz[rows], spec.path, first_frame=row)
+                iq[rows] = piece
+                digest.update(piece.data)
+                row = rows.stop
+            if row != spec.frames:
+                raise DataError(f"{spec.path}: {spec.frames} frames were announced, {row} given.")
             if cfo_hz is not None:
                 values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
                 file.create_dataset("cfo_hz", data=values, track_times=False)
