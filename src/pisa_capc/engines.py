@@ -5,6 +5,7 @@ A job is a picklable function and its arguments; results come back in the order 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -68,7 +69,7 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> It
             address=address,
             num_cpus=None if address else workers,
             include_dashboard=None if address else False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             log_to_driver=False,
         )
     try:

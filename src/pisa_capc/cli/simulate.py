@@ -16,7 +16,9 @@ def simulate(
     waveform: Annotated[str, typer.Argument(metavar="wifi|lora", help="802.11 preambles, or LoRa upchirps.")],
     out: Annotated[Path, typer.Option(help="Folder of the dataset; an interrupted run of the same recipe goes on.")],
     seed: Annotated[int, typer.Option(help="Names the devices, places and noise.")] = 2026,
-    scale: Annotated[float, typer.Option(help="Part of the frames of each capture (at least 8); never the layout.")] = 1,
+    scale: Annotated[
+        float, typer.Option(help="Part of the frames of each capture (at least 8); never the layout.")
+    ] = 1,
     samples: Annotated[
         int | None, typer.Option(help="Stored length of a frame: 320 (default) to 3920 for wifi, to 8192 for lora.")
     ] = None,

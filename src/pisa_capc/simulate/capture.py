@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -100,7 +101,7 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
     def stream(purpose: str) -> np.random.Generator:
         return generator(seed, waveform.kind, "capture", spec.name, purpose)
 
-    frame_time_s = np.arange(spec.frames) * waveform.frame_interval_s
+    frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
         in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
         cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
@@ -157,7 +158,7 @@ def impulse_responses(
 def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     """The capture's frames (f, A, T) in order, a few at a time."""
     waveform, receiver = capture.scene.waveform, capture.scene.receiver
-    frames, _, antennas, length = capture.taps.shape
+    frames, _, antennas, _ = capture.taps.shape
     samples = waveform.samples
     phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
     sender = Sender(capture)
@@ -184,7 +185,7 @@ def propagate(x: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[
         return channel.filter_frames(x, taps[:, 0])
     y = np.empty((len(x), taps.shape[2], samples), dtype=np.complex64)
     edges = np.rint(np.linspace(0, samples, taps.shape[1])).astype(int)
-    for block, (start, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for block, (start, stop) in enumerate(pairwise(edges)):
         y[..., start:stop] = channel.filter_varying(x[:, start : stop + history], taps[:, block], taps[:, block + 1])
     return y
 
@@ -230,7 +231,7 @@ class Sender:
 
     @staticmethod
     def _delayed(sent: NDArray[np.complex64]) -> NDArray[np.float32]:
-        """(2W + 1, 2 (T + L − 1)) the waveform at each tap of the timing filter, real and imaginary parts alternating."""
+        """(2W + 1, 2 (T + L − 1)) the waveform at each tap of the timing filter, real and imaginary parts in turn."""
         windows = sliding_window_view(sent, sent.size - 2 * TIMING_HALF_WIDTH)[::-1]
         return np.ascontiguousarray(windows).view(np.float32)
 

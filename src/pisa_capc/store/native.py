@@ -185,9 +185,14 @@ def write_capture_chunks(
                 digest.update(values.data)
             file.attrs["sha256"] = digest.hexdigest()
         os.replace(temporary, path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # Closing a file that could not be written fails again, as a RuntimeError of HDF5 that hides the cause.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
         raise DataError(
-            f"{path}: cannot be written ({error}). Whole captures are kept; free space and run again."
+            f"{path}: cannot be written ({os.strerror(cause.errno) if cause.errno else cause}). "
+            "Whole captures are kept; free space and run again."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -296,8 +301,8 @@ def load(folder: str | Path) -> Frames:
     dataset = Dataset.read(folder)
     if missing := dataset.missing(folder):
         raise DataError(
-            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first is {missing[0].path}. "
-            "Run the command that made the dataset again: it writes what is missing."
+            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, the first is {missing[0].path}."
+            " Run the command that made the dataset again: it writes what is missing."
         )
     if not dataset.captures:
         raise DataError(f"{folder}: dataset.json lists no captures.")
