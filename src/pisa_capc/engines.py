@@ -11,17 +11,32 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
-from pisa_capc.errors import ConfigError, MissingExtraError, unknown_name
+from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_name
 
 T = TypeVar("T")
 Job = tuple[Any, ...]
+ENGINES = ("local", "ray")
 
 
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_engine(engine: str, workers: int | None = None) -> None:
+    """Refuse an engine that is unknown or not installed, and a senseless number of workers, before work begins."""
+    if engine not in ENGINES:
+        raise ConfigError(unknown_name("engine", engine, ENGINES))
+    if engine == "ray" and find_spec("ray") is None:
+        raise MissingExtraError("ray", "ray", "--engine ray")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers: expected at least 1, found {workers}.")
 
 
 def run_jobs(
@@ -31,14 +46,11 @@ def run_jobs(
 
     workers: processes; by default one per core. With one, everything runs in this process.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers: expected at least 1, found {workers}.")
+    check_engine(engine, workers)
     count = max(1, min(workers or available_cores(), len(jobs)))
-    if engine == "local":
-        return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
     if engine == "ray":
         return _on_ray(function, jobs, count)
-    raise ConfigError(unknown_name("engine", engine, ("local", "ray")))
+    return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
 
 
 def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
@@ -46,8 +58,15 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
     try:
-        for future in as_completed([pool.submit(function, *job) for job in jobs]):
+        with _without_interrupt():
+            futures = [pool.submit(function, *job) for job in jobs]
+        for future in as_completed(futures):
             yield future.result()
+    except BrokenProcessPool as error:
+        raise PisaError(
+            "a worker process was killed, most likely for lack of memory. What was finished is kept: run again, "
+            "with fewer --workers."
+        ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -57,11 +76,26 @@ def _ignore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Hold back Ctrl-C while processes start: they inherit that, and do not die of it before they can ignore it.
+
+    A worker that dies would break the pool, and the pool would then kill the others in the middle of their jobs.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would end the hold
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray", "--engine ray") from error
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+    import ray
+
     started_here = not ray.is_initialized()
     if started_here:
         address = os.environ.get("RAY_ADDRESS")

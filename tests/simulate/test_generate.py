@@ -18,12 +18,14 @@ import pytest
 from typer.testing import CliRunner
 
 import pisa_capc
+from pisa_capc import engines
 from pisa_capc.cli import app
 from pisa_capc.cli import simulate as _registers_the_command  # noqa: F401
-from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.errors import ConfigError, DataError, MissingExtraError, PisaError
+from pisa_capc.geometry import square
 from pisa_capc.simulate import generate as module
 from pisa_capc.simulate.generate import generate
-from pisa_capc.store.native import Dataset, fingerprint
+from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, write_dataset
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -97,7 +99,7 @@ def test_recorded_cfo_takes_the_place_of_synthesised(small: Path, tmp_path: Path
 
 
 def test_too_short_cfo_traces_are_refused_before_anything_is_written(small: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="E1/D01/L1 holds 8 frames; 51 frames are needed"):
+    with pytest.raises(DataError, match="E1/D01/L1 holds 8 frames; 51 are needed"):
         generate("wifi", tmp_path / "out", scale=0.1, cfo_from=small)
     assert not (tmp_path / "out").exists()
 
@@ -120,7 +122,31 @@ def test_a_folder_with_other_content_is_refused(tmp_path: Path) -> None:
 def test_bad_options_are_named_and_leave_nothing_behind(tmp_path: Path, options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         generate("wifi", tmp_path / "out", **options)
-    assert not list((tmp_path / "out").rglob("*.h5"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_ray_without_the_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'pisa-capc\[ray\]'"):
+        generate("wifi", tmp_path / "out", engine="ray")
+    assert not (tmp_path / "out").exists()
+
+
+def _die() -> None:
+    os._exit(1)
+
+
+def test_a_killed_worker_is_a_clear_error() -> None:
+    with pytest.raises(PisaError, match="a worker process was killed"):
+        list(engines.run_jobs(_die, [(), ()], workers=2))
+
+
+def test_traces_without_cfo_are_refused(tmp_path: Path, one_device: Path) -> None:
+    frames = np.ones((8, 4, 320), dtype=np.complex64)
+    spec = CaptureSpec("E1", "D01", "L1", 8)
+    write_dataset(tmp_path / "bare", Dataset(square(), 20e6, 5.825e9, 320, (spec,)), [(spec, frames, None)])
+    with pytest.raises(DataError, match="holds no cfo_hz"):
+        generate("wifi", tmp_path / "out", scene=one_device, cfo_from=tmp_path / "bare")
 
 
 def test_a_disk_that_is_too_small_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from pisa_capc.store.native import CaptureSpec
 
 TIMING_HALF_WIDTH = 16
 LARGEST_JITTER_SAMPLES = 1.0  # what the timing filter shifts without losing its tails
-CHUNK_SAMPLES = 2**17  # complex samples worked on at once; about what fits in a core's second-level cache
+CHUNK_SAMPLES = 2**18  # complex samples worked on at once, two megabytes
 STATIC_RAD = 0.005  # channels that turn less than this within a frame are held still over it
 BLOCK_RAD = 0.04  # otherwise taps are interpolated linearly over blocks that turn this much: error θ²/8, −74 dB
 

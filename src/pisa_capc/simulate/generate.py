@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pisa_capc.engines import run_jobs
+from pisa_capc.engines import check_engine, run_jobs
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames, index_of
 from pisa_capc.progress import progress
@@ -83,11 +83,11 @@ def generate(
     The samples depend on seed, scene and capture alone: any number of workers, any order and any number of
     interruptions give the same bytes (on one kind of processor; another may round the last digit differently).
     """
-    folder, traces = Path(out), None if cfo_from is None else Path(cfo_from)
+    check_engine(engine, workers)
+    folder = Path(out)
     chosen = load_scene(name, None if scene is None else Path(scene), samples)
-    dataset = describe_dataset(name, chosen, seed, scale, traces)
-    if traces is not None:
-        _check_traces(traces, dataset)
+    dataset = describe_dataset(name, chosen, seed, scale, None if cfo_from is None else Path(cfo_from))
+    traces = {} if cfo_from is None else recorded_traces_hz(Path(cfo_from), dataset)
     dataset.create(folder)
     _remove_leftovers(folder, dataset)
     # Long captures first: the pool then ends evenly.
@@ -96,7 +96,7 @@ def generate(
     _check_space(folder, frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8))
     started = time.perf_counter()
     written = 0
-    jobs = [(folder, chosen, seed, spec, traces) for spec in missing]
+    jobs = [(folder, chosen, seed, spec, traces.get(spec.name)) for spec in missing]
     with progress(f"simulate {name}", total=frames, show=show_progress) as bar:
         for spec, size in run_jobs(write_simulated, jobs, engine, workers):
             written += size
@@ -154,44 +154,39 @@ def simulate(
 
 
 def write_simulated(
-    folder: Path, scene: Scene, seed: int, spec: CaptureSpec, cfo_from: Path | None
+    folder: Path, scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float64] | None
 ) -> tuple[CaptureSpec, int]:
     """One job: compute a capture and write it; returns the size of its file in bytes."""
-    trace = None if cfo_from is None else recorded_cfo_hz(load(cfo_from), spec)
     # One thread per process: the processes fill the cores, and sums keep one order.
     with threadpool_limits(1):
-        capture = prepare(scene, seed, spec, trace)
+        capture = prepare(scene, seed, spec, cfo_hz)
         shape = (spec.frames, scene.receiver.geometry.antennas, scene.waveform.samples)
         write_capture_chunks(folder, spec, shape, render(capture), capture.cfo_hz)
     return spec, (folder / spec.path).stat().st_size
 
 
-def recorded_cfo_hz(frames: Frames, spec: CaptureSpec) -> NDArray[np.float64]:
-    """(F, A) the recorded CFO of the first frames of a capture."""
-    column = {
-        kind: index_of(kind, getattr(spec, kind), getattr(frames, f"{kind}s"))
-        for kind in ("environment", "device", "capture")
-    }
-    keep = np.logical_and.reduce([getattr(frames, kind) == index for kind, index in column.items()])
-    cfo_hz = frames.select(np.flatnonzero(keep)[: spec.frames]).cfo_hz
-    if cfo_hz is None or len(cfo_hz) < spec.frames:
-        found = "no cfo_hz" if cfo_hz is None else f"{len(cfo_hz)} frames"
-        raise DataError(
-            f"--cfo-from: {spec.name} holds {found}; {spec.frames} frames are needed. Use a smaller --scale, or a "
-            "dataset that recorded CFO for every capture."
-        )
-    return cfo_hz
-
-
-def _check_traces(folder: Path, dataset: Dataset) -> None:
-    """Refuse CFO traces that do not cover the set before anything is written."""
+def recorded_traces_hz(folder: Path, dataset: Dataset) -> dict[str, NDArray[np.float64]]:
+    """(F, A) recorded CFO of the first frames of every capture of the set, by capture name; all must be there."""
     frames = load(folder)
     if frames.antennas != dataset.geometry.antennas:
         raise DataError(
             f"{folder}: recorded with {frames.antennas} antennas, the scene has {dataset.geometry.antennas}."
         )
+    cfo_hz = frames.cfo_hz
+    if cfo_hz is None:
+        raise DataError(f"{folder}: holds no cfo_hz. Leave out --cfo-from to synthesise it.")
+    kinds = ("environment", "device", "capture")
+    traces = {}
     for spec in dataset.captures:
-        recorded_cfo_hz(frames, spec)
+        column = {kind: index_of(kind, getattr(spec, kind), getattr(frames, f"{kind}s")) for kind in kinds}
+        keep = np.logical_and.reduce([getattr(frames, kind) == index for kind, index in column.items()])
+        found = cfo_hz[np.flatnonzero(keep)[: spec.frames]]
+        if len(found) < spec.frames:
+            raise DataError(
+                f"{folder}: {spec.name} holds {len(found)} frames; {spec.frames} are needed. Use a smaller --scale."
+            )
+        traces[spec.name] = found
+    return traces
 
 
 def _check_space(folder: Path, needed: int) -> None:

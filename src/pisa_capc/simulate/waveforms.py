@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 WIFI_PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
 WIFI_SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
 PSDU_BYTES = 128
+SCRAMBLER_PERIOD = 127
 LORA_SPREADING_FACTOR = 7
 LORA_OVERSAMPLING = 8  # 1 MS/s over a bandwidth of 125 kHz
 LORA_SYMBOL_SAMPLES = 2**LORA_SPREADING_FACTOR * LORA_OVERSAMPLING
@@ -51,12 +52,12 @@ def wifi_preamble() -> NDArray[np.complex128]:
 def scrambler_sequence(state: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
     """(…, length) output of the scrambler x⁷ + x⁴ + 1 (17.3.5.5) from 7-bit initial states; X7 is the highest bit."""
     register = np.asarray(state)
-    bits = np.empty((*register.shape, length), dtype=np.uint8)
-    for n in range(length):
+    bits = np.empty((*register.shape, SCRAMBLER_PERIOD), dtype=np.uint8)
+    for n in range(SCRAMBLER_PERIOD):
         feedback = ((register >> 6) ^ (register >> 3)) & 1
         bits[..., n] = feedback
         register = ((register << 1) & 0x7F) | feedback
-    return bits
+    return bits[..., np.arange(length) % SCRAMBLER_PERIOD]
 
 
 def convolutional_code(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -83,7 +84,7 @@ def _bpsk_symbols(bits: NDArray[np.uint8], first_symbol: int) -> NDArray[np.comp
     """(…, 80 S) OFDM symbols with guard from (…, 24 S) bits; pilots follow the polarity of 17.3.5.10."""
     mapped = interleave(convolutional_code(bits)).reshape(*bits.shape[:-1], -1, 48) * 2.0 - 1.0
     symbols = mapped.shape[-2]
-    polarity = 1.0 - 2.0 * np.resize(scrambler_sequence(np.array(0x7F), 127), first_symbol + symbols)[first_symbol:]
+    polarity = 1.0 - 2.0 * scrambler_sequence(np.array(0x7F), first_symbol + symbols)[first_symbol:]
     pilots = np.broadcast_to(polarity[:, None] * _PILOT_TONES, (*mapped.shape[:-1], 4))
     body = _ofdm(
         np.concatenate([mapped, pilots], axis=-1).astype(np.complex128),
