@@ -11,7 +11,7 @@ from pisa_capc.simulate import capture as module
 from pisa_capc.simulate.capture import Capture, device_profile, draw_rays, prepare, render
 from pisa_capc.simulate.hardware import Spread
 from pisa_capc.simulate.scene import Scene, load_scene
-from pisa_capc.simulate.waveforms import wifi_preamble
+from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
 from pisa_capc.store.native import CaptureSpec
 
 
@@ -69,9 +69,22 @@ def test_with_one_direct_ray_and_clean_hardware_the_base_waveform_arrives(kind: 
     taps = np.zeros((8, 1, 4, 2 * half_width + 1), dtype=np.complex64)
     taps[..., half_width] = 1
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8)))
-    base = module.Sender._preamble(module.Sender(capture), 320)
-    assert base is not None
+    base = wifi_preamble() if kind == "wifi" else lora_upchirps(1)[:320]
     np.testing.assert_allclose(y, np.broadcast_to(base, y.shape), atol=2e-3)
+
+
+def test_a_timing_error_turns_the_subcarriers_by_their_frequency_times_the_delay() -> None:
+    scene = clean(load_scene("wifi"))
+    capture = prepare(scene, 1, CaptureSpec("E1", "D01", "L1", 8))
+    half_width = scene.waveform.channel_half_width_samples
+    taps = np.zeros((8, 1, 4, 2 * half_width + 1), dtype=np.complex64)
+    taps[..., half_width] = 1
+    delay_samples = np.linspace(-0.5, 0.5, 8)
+    y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8), delay_samples=delay_samples))[:, 0]
+    used = np.r_[-26:0, 1:27]
+    window = slice(224, 288)  # whole symbols of the L-LTF on either side
+    spectrum = np.fft.fft(y[:, window])[:, used] / np.fft.fft(wifi_preamble()[window])[used]
+    np.testing.assert_allclose(np.angle(spectrum), -2 * np.pi * np.outer(delay_samples, used) / 64, atol=0.02)
 
 
 def test_frames_longer_than_the_preamble_carry_a_random_payload_behind_the_same_preamble() -> None:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pisa_capc.randomness import generator
 from pisa_capc.simulate import channel
-from pisa_capc.simulate.capture import draw_rays, prepare, propagate, wavelength_m
+from pisa_capc.simulate.capture import capture_stream, draw_rays, prepare, propagate, wavelength_m
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.native import CaptureSpec
 from tests.reference.propagation import multitone, received_frame
@@ -34,7 +33,7 @@ def test_what_arrives_is_the_sum_over_rays(kind: str, samples: int, capture: str
     sent = multitone(frequency_hz, coefficient, sample_time_s).astype(np.complex64)
     fast = propagate(np.broadcast_to(sent, (3, sent.size)), taps)
 
-    walk = generator(2026, kind, "capture", spec.name, "walk")
+    walk = capture_stream(scene, 2026, spec, "walk")
     position, velocity = channel.random_walk_m(
         walk, 3, waveform.frame_interval_s, setting.speed_m_s, setting.turning_rad_per_sqrt_s
     )

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from pisa_capc.randomness import generator
-from pisa_capc.simulate import channel, waveforms
+from pisa_capc.simulate import channel
 from pisa_capc.simulate.cfo import nominal_cfo_hz, residual_cfo_hz
-from pisa_capc.simulate.hardware import DeviceProfile, draw_profile, phase_noise_rad, transmit
-from pisa_capc.simulate.interpolation import delay_kernel
+from pisa_capc.simulate.hardware import DeviceProfile, draw_profile, phase_noise_rad
 from pisa_capc.simulate.phasor import complex_normal, phasor
 from pisa_capc.simulate.receiver import add_noise, level, rotation
 from pisa_capc.simulate.scene import Scene
+from pisa_capc.simulate.sender import Sender
 from pisa_capc.store.native import CaptureSpec
 
-TIMING_HALF_WIDTH = 16
-LARGEST_JITTER_SAMPLES = 1.0  # what the timing filter shifts without losing its tails
 CHUNK_SAMPLES = 2**18  # complex samples worked on at once, two megabytes
 STATIC_RAD = 0.005  # channels that turn less than this within a frame are held still over it
 BLOCK_RAD = 0.04  # otherwise taps are interpolated linearly over blocks that turn this much: error θ²/8, −74 dB
@@ -50,9 +48,13 @@ class Capture:
     phase_rad: NDArray[np.float64]
     delay_samples: NDArray[np.float64]
 
-    def stream(self, *purpose: str) -> np.random.Generator:
-        """The generator of this capture for one purpose."""
-        return generator(self.seed, self.scene.waveform.kind, "capture", self.spec.name, *purpose)
+    def stream(self, purpose: str) -> np.random.Generator:
+        return capture_stream(self.scene, self.seed, self.spec, purpose)
+
+
+def capture_stream(scene: Scene, seed: int, spec: CaptureSpec, purpose: str) -> np.random.Generator:
+    """The generator of one capture for one purpose; each is read in frame order, whatever the size of the pieces."""
+    return generator(seed, scene.waveform.kind, "capture", spec.name, purpose)
 
 
 def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
@@ -72,7 +74,7 @@ def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
     clusters = channel.draw_clusters(
         place_rng, environment.clusters, environment.axis_deg, environment.axis_spread_deg, environment.cluster_std_db
     )
-    rng = generator(seed, scene.waveform.kind, "capture", spec.name, "rays")
+    rng = capture_stream(scene, seed, spec, "rays")
     rays = channel.scattered_rays(
         rng,
         clusters,
@@ -97,15 +99,11 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
     """Draw everything about a capture but its samples; `cfo_hz` (F, A) takes the place of the synthesised CFO."""
     waveform, setting = scene.waveform, scene.captures[spec.capture]
     profile = device_profile(scene, seed, spec.device)
-
-    def stream(purpose: str) -> np.random.Generator:
-        return generator(seed, waveform.kind, "capture", spec.name, purpose)
-
+    stream = partial(capture_stream, scene, seed, spec)
     frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
         in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
         cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
-    delay = scene.receiver.timing_jitter_samples * stream("timing").standard_normal(spec.frames)
     snr_db = setting.snr_db.draw(stream("snr")) + scene.environments[spec.environment].snr_offset_db
     return Capture(
         scene=scene,
@@ -117,7 +115,7 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
         cfo_hz=cfo_hz,
         residual_hz=residual_cfo_hz(cfo_hz, scene.frequency, stream("residual")),
         phase_rad=stream("phase").uniform(-np.pi, np.pi, spec.frames),
-        delay_samples=np.clip(delay, -LARGEST_JITTER_SAMPLES, LARGEST_JITTER_SAMPLES),
+        delay_samples=scene.receiver.timing_jitter_samples * stream("timing").standard_normal(spec.frames),
     )
 
 
@@ -127,9 +125,12 @@ def impulse_responses(
     """(F, E, A, L) taps of every frame, at as many instants as its fastest ray needs."""
     waveform, setting = scene.waveform, scene.captures[spec.capture]
     rays = draw_rays(scene, seed, spec)
-    walk_rng = generator(seed, waveform.kind, "capture", spec.name, "walk")
     position_m, velocity_m_s = channel.random_walk_m(
-        walk_rng, spec.frames, waveform.frame_interval_s, setting.speed_m_s, setting.turning_rad_per_sqrt_s
+        capture_stream(scene, seed, spec, "walk"),
+        spec.frames,
+        waveform.frame_interval_s,
+        setting.speed_m_s,
+        setting.turning_rad_per_sqrt_s,
     )
     duration_s = waveform.samples / waveform.sample_rate_hz
     fastest_hz = setting.speed_m_s / wavelength_m(scene) + float(np.abs(rays.doppler_hz).max())
@@ -158,10 +159,10 @@ def impulse_responses(
 def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     """The capture's frames (f, A, T) in order, a few at a time."""
     waveform, receiver = capture.scene.waveform, capture.scene.receiver
-    frames, _, antennas, _ = capture.taps.shape
+    frames, _, antennas, channel_taps = capture.taps.shape
     samples = waveform.samples
     phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
-    sender = Sender(capture)
+    sender = Sender(waveform, capture.profile, channel_taps, capture.stream("payload"), capture.stream("scrambler"))
     step = max(1, CHUNK_SAMPLES // (antennas * samples))
     for start in range(0, frames, step):
         chunk = slice(start, min(start + step, frames))
@@ -188,53 +189,3 @@ def propagate(x: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[
     for block, (start, stop) in enumerate(pairwise(edges)):
         y[..., start:stop] = channel.filter_varying(x[:, start : stop + history], taps[:, block], taps[:, block + 1])
     return y
-
-
-class Sender:
-    """What a device sends in a capture, frame by frame.
-
-    The preamble is the same in every frame, so its passage through the hardware is computed once; frames that reach
-    into the payload are all different. A timing error delays the waveform before the channel: both are linear and
-    time invariant, so the order is free, and what it does to the residual rotation is a constant phase, which the
-    random receiver phase already covers.
-    """
-
-    def __init__(self, capture: Capture) -> None:
-        self.kind, self.occupied = capture.scene.waveform.kind, capture.scene.waveform.occupied
-        self.profile = capture.profile
-        half_width = capture.scene.waveform.channel_half_width_samples
-        # Filters read ahead by their half width, and back over silence by the length of the channel.
-        self.length = capture.scene.waveform.samples + half_width + TIMING_HALF_WIDTH
-        self.silence = capture.taps.shape[-1] - 1 - half_width + TIMING_HALF_WIDTH
-        self.payload, self.scrambler = capture.stream("payload"), capture.stream("scrambler")
-        base = self._preamble(self.length + TIMING_HALF_WIDTH)
-        self.delayed = None if base is None else self._delayed(self._send(base))
-
-    def frames(self, delay_samples: NDArray[np.float64]) -> NDArray[np.complex64]:
-        """(f, T + L − 1) the next frames, each delayed by its timing error."""
-        kernel = delay_kernel(delay_samples, TIMING_HALF_WIDTH, 2 * TIMING_HALF_WIDTH + 1, self.occupied)
-        kernel = kernel.astype(np.float32)
-        if self.delayed is not None:
-            return (kernel @ self.delayed).view(np.complex64)
-        psdu = waveforms.random_psdu(self.payload, len(kernel))
-        ppdu = waveforms.wifi_ppdu(psdu, self.scrambler.integers(1, 128, len(kernel)))
-        missing = max(0, self.length + TIMING_HALF_WIDTH - ppdu.shape[1])
-        sent = self._send(np.pad(ppdu, ((0, 0), (0, missing)))[:, : self.length + TIMING_HALF_WIDTH])
-        return channel.filter_frames(sent, kernel[:, None].astype(np.complex64))[:, 0]
-
-    def _preamble(self, samples: int) -> NDArray[np.complex128] | None:
-        """(samples,) the part that all frames share, or None where it does not reach as far."""
-        if self.kind == "lora":
-            return waveforms.lora_upchirps(-(-samples // waveforms.LORA_SYMBOL_SAMPLES))[:samples]
-        head = np.concatenate([waveforms.wifi_preamble(), waveforms.wifi_signal_field()])
-        return head[:samples] if samples <= len(head) else None
-
-    @staticmethod
-    def _delayed(sent: NDArray[np.complex64]) -> NDArray[np.float32]:
-        """(2W + 1, 2 (T + L − 1)) the waveform at each tap of the timing filter, real and imaginary parts in turn."""
-        windows = sliding_window_view(sent, sent.size - 2 * TIMING_HALF_WIDTH)[::-1]
-        return np.ascontiguousarray(windows).view(np.float32)
-
-    def _send(self, base: NDArray[np.complex128]) -> NDArray[np.complex64]:
-        sent = transmit(base, self.profile, self.occupied)[..., : self.length]
-        return np.concatenate([np.zeros((*sent.shape[:-1], self.silence), dtype=np.complex64), sent], axis=-1)
