@@ -10,4 +10,7 @@ scene          who transmits where; every value stands in scenes/*.yaml
 capture        the frames of one capture
 generate       a whole dataset, in parallel and resumable
 interpolation  between the samples; phasor: unit phasors and Gaussian noise
+
+The attribute `pisa_capc.simulate` is the function that makes a dataset; import modules as
+`from pisa_capc.simulate import channel`.
 """

@@ -183,5 +183,7 @@ def filter_varying(
     antennas = start.shape[1]
     y = filter_frames(x, np.concatenate([start, stop - start], axis=1))
     samples = y.shape[-1]
-    ramp = ((np.arange(samples) + 0.5) / samples).astype(np.float32)
-    return y[:, :antennas] + ramp * y[:, antennas:]
+    slope = y[:, antennas:]
+    slope *= ((np.arange(samples) + 0.5) / samples).astype(np.float32)
+    slope += y[:, :antennas]
+    return slope
