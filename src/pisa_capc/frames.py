@@ -277,18 +277,25 @@ def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
 
 
 def check_samples(
-    iq: NDArray[np.complexfloating[Any, Any]], cfo_hz: NDArray[np.floating[Any]] | None, where: str
+    iq: NDArray[np.complexfloating[Any, Any]],
+    cfo_hz: NDArray[np.floating[Any]] | None,
+    where: str,
+    first_frame: int = 0,
 ) -> None:
-    """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message."""
-    power = np.einsum("nat,nat->n", iq.real, iq.real) + np.einsum("nat,nat->n", iq.imag, iq.imag)
+    """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message.
+
+    first_frame: the number of frame 0, where `iq` is a piece of a capture.
+    """
+    parts = np.ascontiguousarray(iq).view(iq.real.dtype).reshape(len(iq), 2 * iq.shape[1] * iq.shape[2])
+    power = np.einsum("nk,nk->n", parts, parts)
     if not np.isfinite(power).all():
-        frame = int(np.flatnonzero(~np.isfinite(power))[0])
+        frame = first_frame + int(np.flatnonzero(~np.isfinite(power))[0])
         raise DataError(f"{where}: frame {frame} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
     if not (power > 0).all():
-        frame = int(np.flatnonzero(power == 0)[0])
+        frame = first_frame + int(np.flatnonzero(power == 0)[0])
         raise DataError(f"{where}: frame {frame} has zero power; expected a received signal. Remove the frame.")
     if cfo_hz is not None and not np.isfinite(cfo_hz).all():
-        frame = int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
+        frame = first_frame + int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
         raise DataError(
             f"{where}: the CFO of frame {frame} is NaN or infinite; expected Hz. Repair or leave out the CFO."
         )
