@@ -1,0 +1,1 @@
+"""Calibration: better decisions from a frozen classifier's embeddings and logits, without labels."""
