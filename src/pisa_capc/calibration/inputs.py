@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -60,10 +60,6 @@ class Inputs:
     def give_back(self, values: Tensor) -> Array:
         """A result in the kind the input came in."""
         return values.numpy() if self.as_numpy else values
-
-    def one_group(self) -> Inputs:
-        """The same frames as one global group."""
-        return replace(self, groups=_global_group(len(self.logits), self.logits.device))
 
 
 def check_inputs(embedding: Array, logits: Array, capture: Captures | None = None, group: str = "capture") -> Inputs:

@@ -24,8 +24,8 @@ _POINTS_AT_MOST = 3000
 def plot_capture(result: Calibration, path: Path, number: int) -> None:
     """Embeddings of a capture (first two principal axes) coloured by decision before and after, and class masses.
 
-    Numbered discs are the capture's prototypes; frames whose decision changed are ringed in black. Large captures are thinned
-    evenly to 3,000 frames in the scatter plots; the masses count all.
+    Numbered discs are the capture's prototypes; frames whose decision changed are ringed in black. Large captures are
+    thinned evenly to 3,000 frames in the scatter plots; the masses count all.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
