@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,13 @@ def make_scores(frames: int, features: int, classes: int, embedding: np.ndarray,
     return weight
 
 
-def ucapc_on_pot(embedding: torch.Tensor, logits: torch.Tensor, capture: torch.Tensor) -> torch.Tensor:
-    """The paper preset with POT's `sinkhorn_log` in place of ours; everything else is the same code."""
+def ucapc_on_pot(
+    embedding: torch.Tensor, logits: torch.Tensor, capture: torch.Tensor, backend: str = "torch"
+) -> torch.Tensor:
+    """The paper preset with POT's `sinkhorn_log` in place of ours; everything else is the same code.
+
+    POT runs on the arrays it is given: `backend` is `torch` or, POT's default, `numpy`.
+    """
     import ot
 
     probability = torch.empty_like(logits)
@@ -59,8 +66,9 @@ def ucapc_on_pot(embedding: torch.Tensor, logits: torch.Tensor, capture: torch.T
         ones, mass = anchor.new_ones(len(anchor)), anchor.new_full((CLASSES,), len(anchor) / CLASSES)
 
         def transport(score: torch.Tensor, ones: torch.Tensor = ones, mass: torch.Tensor = mass) -> torch.Tensor:
-            cost = -torch.log_softmax(score, dim=1)
-            return ot.bregman.sinkhorn_log(ones, mass, cost, 1.0, numItermax=20, stopThr=0, warn=False)
+            problem = (ones, mass, -torch.log_softmax(score, dim=1))
+            given = problem if backend == "torch" else tuple(part.numpy() for part in problem)
+            return torch.as_tensor(ot.bregman.sinkhorn_log(*given, 1.0, numItermax=20, stopThr=0, warn=False))
 
         score = anchor
         for _ in range(3):
@@ -105,20 +113,15 @@ def _anonymous_bytes() -> int:
     return int(found[0].split()[1]) * 1024 if found else 0
 
 
-def measure(run: Callable[[], Any], cuda: bool, repeats: int) -> dict[str, float]:
-    """Median milliseconds of `repeats` runs after warm-up, frames per second, and peak memory of one more run."""
-    for _ in range(3 if repeats > 3 else 1):
-        run()
-    times = []
-    for _ in range(repeats):
-        if cuda:
+def measure(run: Callable[[], Any], device: str, repeats: int) -> dict[str, float]:
+    """Peak memory of a first run, then the median milliseconds of `repeats` runs and frames per second."""
+
+    def wait() -> None:
+        if device == "cuda":
             torch.cuda.synchronize()
-        start = time.perf_counter()
+
+    if device == "cuda":
         run()
-        if cuda:
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    if cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run()
@@ -127,6 +130,13 @@ def measure(run: Callable[[], Any], cuda: bool, repeats: int) -> dict[str, float
         with peak_memory(0.001) as watched:
             run()
         peak = watched.bytes
+    times = []
+    for _ in range(repeats):
+        wait()
+        start = time.perf_counter()
+        run()
+        wait()
+        times.append(time.perf_counter() - start)
     seconds = float(np.median(times))
     return {
         "ms": 1e3 * seconds,
@@ -144,27 +154,18 @@ def paper_size(repeats: int) -> dict[str, dict[str, float]]:
     source = SourceStatistics(weight=weight, class_mean=weight, confusion=np.eye(CLASSES))
     rows: dict[str, dict[str, float]] = {}
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        z, scores, groups = (torch.from_numpy(a).to(device) for a in (embedding, logits, capture))
-        calibrate, cuda = UCAPC().calibrate, device == "cuda"
-        rows[f"ucapc {device}"] = measure(lambda c=calibrate, a=(z, scores, groups): c(*a), cuda, repeats)  # type: ignore[misc]
-        try:
-            ours = UCAPC().calibrate(z, scores, groups).probability
-            assert torch.allclose(torch.as_tensor(ours), ucapc_on_pot(z, scores, groups), atol=1e-5)
-            rows[f"ucapc on POT {device}"] = measure(
-                lambda a=(z, scores, groups): ucapc_on_pot(*a),
-                cuda,
-                max(2, repeats // 4),  # type: ignore[misc]
-            )
-        except ImportError:
-            print("POT is not installed, so its row is left out: pip install pot", file=sys.stderr)
+        arrays = [torch.from_numpy(array).to(device) for array in (embedding, logits, capture)]
+        rows[f"ucapc {device}"] = measure(partial(UCAPC().calibrate, *arrays), device, repeats)
+        for backend in ("torch", "numpy") if device == "cpu" else ("torch",):
+            if find_spec("ot") is None:
+                print("POT is not installed, so its row is left out: pip install pot", file=sys.stderr)
+                continue
+            on_pot = partial(ucapc_on_pot, *arrays, backend=backend)
+            assert torch.allclose(torch.as_tensor(UCAPC().calibrate(*arrays).probability), on_pot(), atol=1e-5)
+            rows[f"ucapc on POT ({backend}) {device}"] = measure(on_pot, device, 3)
         for name, kind in calibrators().items():
             if name != "ucapc":
-                run = kind().calibrate
-                rows[f"{name} {device}"] = measure(
-                    lambda c=run, a=(z, scores, groups): c(*a, source=source),
-                    cuda,
-                    3,  # type: ignore[misc]
-                )
+                rows[f"{name} {device}"] = measure(partial(kind().calibrate, *arrays, source=source), device, 3)
     return rows
 
 
@@ -200,9 +201,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows[f"ucapc {name} cpu"] = large(*LARGE[name], Path(folder))
 
-    table = Table(
-        title=f"{FRAMES:,} × {FEATURES}, {CLASSES} classes, {CAPTURES} captures; {options.threads} CPU threads"
-    )
+    size = f"{FRAMES:,} × {FEATURES}, {CLASSES} classes, {CAPTURES} captures"
+    table = Table(title=f"{size}; {options.threads} CPU threads")
     table.add_column("calibration")
     for column in ("ms (median)", "frames/s", "peak memory MiB"):
         table.add_column(column, justify="right")
@@ -210,11 +210,9 @@ def main() -> None:
         table.add_row(name, f"{row['ms']:,.2f}", f"{row['frames_per_s']:,.0f}", f"{row['peak_mib']:,.0f}")
     Console().print(table)
     speedup = {
-        device: rows[f"ucapc on POT {device}"]["ms"] / rows[f"ucapc {device}"]["ms"]
-        for device in ("cpu", "cuda")
-        if f"ucapc on POT {device}" in rows
+        name: row["ms"] / rows[f"ucapc {name.rsplit(' ', 1)[1]}"]["ms"] for name, row in rows.items() if "POT" in name
     }
-    print(json.dumps({"threads": options.threads, "rows": rows, "speedup_over_pot": speedup}))
+    print(json.dumps({"threads": options.threads, "rows": rows, "speedup_over": speedup}))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,44 +59,48 @@ def capture_prototypes(
     each enters with weight m/t, which is the mean over all ways to break the tie: the result does not depend on the
     order of the frames. A class without a retained frame has the prototype zero. Returns (G, C, D).
     """
-    last = _last_retained(assignment, top, threshold)
-    certain: Any = 0.0
-    shared: Any = 0.0
-    places: Any = float(top)
-    tied: Any = 0.0
-    for block, features in zip(assignment, embedding, strict=True):
-        kept = _above(block, threshold)
-        surely = torch.where(kept > last * (1 + _TIE), kept, 0.0)
-        maybe = torch.where(kept >= last * (1 - _TIE), kept, 0.0).sub_(surely)
-        certain = certain + torch.bmm(surely, features)
-        shared = shared + torch.bmm(maybe, features)
-        places = places - torch.count_nonzero(surely, dim=-1)
-        tied = tied + torch.count_nonzero(maybe, dim=-1)
-    share = (places / tied.clamp(min=1)).clamp(max=1.0)
-    return _unit(certain + share.unsqueeze(-1) * shared)
+    retained = assignment.map(lambda block: _confident(block, threshold), keep=threshold == 0)
+    last = _last_retained(retained, top)
+    surely, tied = last * (1 + _TIE), last * (1 - _TIE)
+    zero = last.new_zeros(())
+    above = sum((torch.count_nonzero(block > surely, dim=-1) for block in retained), start=zero)
+    reached = sum((torch.count_nonzero(block >= tied, dim=-1) for block in retained), start=zero)
+    share = ((top - above) / (reached - above).clamp(min=1)).clamp(max=1.0).unsqueeze(-1)
+    total = zero
+    for block, features in zip(retained, embedding, strict=True):
+        weight = torch.where(block > surely, block, torch.where(block >= tied, share * block, 0.0))
+        total = total + torch.bmm(weight, features)
+    return _unit(total)
 
 
-def _above(assignment: Tensor, threshold: float) -> Tensor:
+def _confident(assignment: Tensor, threshold: float) -> Tensor:
     return assignment if threshold <= 0 else torch.where(assignment >= threshold, assignment, 0.0)
 
 
-def _last_retained(assignment: Blocks[Tensor], top: int, threshold: float) -> Tensor:
+def _last_retained(retained: Blocks[Tensor], top: int) -> Tensor:
     """The `top`-th largest assignment of each class, (G, C, 1); zero where fewer frames than that are retained."""
     largest: Tensor | None = None
-    for block in assignment:
-        kept = _above(block, threshold)
-        largest = kept if largest is None else torch.cat((largest, kept), dim=-1)
+    for block in retained:
+        largest = block if largest is None else torch.cat((largest, block), dim=-1)
         if largest.shape[-1] > top:
-            largest = largest.topk(top, dim=-1, sorted=False).values
+            largest = _largest(largest, top)
     assert largest is not None
     smallest = largest.amin(dim=-1, keepdim=True)
     return smallest if largest.shape[-1] == top else torch.zeros_like(smallest)
 
 
+def _largest(values: Tensor, top: int) -> Tensor:
+    """The `top` largest values along the last axis, in no order."""
+    if values.device.type != "cpu":
+        return values.topk(top, dim=-1, sorted=False).values
+    # NumPy selects with vector instructions, four times as quick as torch.topk on a CPU.
+    return torch.from_numpy(np.partition(values.numpy(), -top, axis=-1)[..., -top:])
+
+
 def _unit(vectors: Tensor) -> Tensor:
-    """Vectors (…, D) at length one; zero stays zero."""
+    """Vectors (…, D) brought to length one in place; zero stays zero."""
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / torch.where(length > 0, length, 1.0)
+    return vectors.div_(torch.where(length > 0, length, 1.0))
 
 
 def prototype_scores(embedding: Tensor, prototypes: Tensor, temperature: float = 0.2) -> Tensor:
@@ -223,11 +228,17 @@ class UCAPC:
 
 
 def _read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
-    return _unit(inputs.embedding[rows.index].to(torch.float64))
+    return _unit(_read(inputs.embedding, rows))
 
 
 def _read_logits(inputs: Inputs, rows: Rows) -> Tensor:
-    return inputs.logits[rows.index].to(torch.float64).transpose(1, 2).contiguous()
+    return _read(inputs.logits, rows).transpose(1, 2).contiguous()
+
+
+def _read(values: Tensor, rows: Rows) -> Tensor:
+    """Rows (G, b) of `values` as float64, (G, b, columns)."""
+    chosen = values.index_select(0, rows.index.reshape(-1)).to(torch.float64)
+    return chosen.reshape(*rows.index.shape, values.shape[1])
 
 
 # The rows of the paper's calibration ablation. "paper" is the row it calls full.
