@@ -80,6 +80,15 @@ def test_scaling_and_logarithms_are_the_same_iteration(monkeypatch: pytest.Monke
     torch.testing.assert_close(balanced_assignment(given_scores), by_scaling, rtol=0, atol=1e-12)
 
 
+def test_scaling_stays_in_range_at_the_largest_spread_it_takes():
+    # One class is 300 below the others for every frame: the scaling has to lift it all the way.
+    given_scores = scores(40, 3)
+    given_scores[:, 2] -= 290
+    plan = balanced_assignment(given_scores, 4000)
+    assert float((given_scores.amax(1) - given_scores.amin(1)).max()) < sinkhorn._LARGEST_SPREAD
+    torch.testing.assert_close(plan.sum(0), torch.full((3,), 40 / 3, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
 def test_opposite_extreme_logits_still_balance():
     extreme = torch.tensor([[1e4, -1e4], [1e4, 0.0], [1e4, -9e3], [1e4, 10.0]], dtype=torch.float64)
     plan = balanced_assignment(extreme, 50)

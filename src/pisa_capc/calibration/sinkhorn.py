@@ -28,7 +28,7 @@ from torch import Tensor
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.errors import ConfigError
 
-# exp(-300) squared is still a normal float64 number; see `class_potential`.
+# See `class_potential`: kernel times scaling then stays within exp(±600), which float64 holds.
 _LARGEST_SPREAD = 300.0
 
 
@@ -43,10 +43,11 @@ def class_potential(
     r"""The potentials g (G, C) of G groups after `iterations` of Sinkhorn.
 
     `scores` holds blocks (G, C, b) and `frames` blocks (G, 1, b) that are one for a frame and zero for padding.
-    `spread` bounds how far apart two scores of one frame can be. Sinkhorn's potentials are never further apart than
-    that, whatever the iteration: :math:`g_k - g_l \le \max_i |S_{il} - S_{ik}| / \varepsilon`. So where it is below
-    300 ε neither kernel nor scaling can leave float64, and each iteration is two matrix-vector products; beyond, the
-    same iteration runs on logarithms. `keep` says whether the kernel of all blocks may stay in memory.
+    `spread` bounds how far apart two scores of one frame can be, R = spread / ε. Where R is at most 300 the iteration
+    runs on a kernel exp(S/ε) and a scaling v = exp(g), two matrix-vector products each, and cannot leave float64: two
+    potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a step
+    raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs on
+    logarithms. `keep` says whether the kernel of all blocks may stay in memory.
     """
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
@@ -63,12 +64,13 @@ def _kernel(scores: Tensor, epsilon: float) -> Tensor:
 def _potential_by_scaling(kernel: Blocks[Tensor], frames: Blocks[Tensor], iterations: int) -> Tensor:
     groups, classes, _ = kernel[0].shape
     scaling = kernel[0].new_ones(groups, 1, classes)
+    share = sum(present.sum(dim=-1, keepdim=True) for present in frames) / classes
     for _ in range(iterations):
-        mass = torch.zeros_like(scaling)
-        for block, present in zip(kernel, frames, strict=True):
-            mass = mass + torch.bmm(present / torch.bmm(scaling, block), block.transpose(1, 2))
-        # The mass n/C every class is to get cancels in the normalisation that keeps the scaling in range.
-        scaling = mass.amin(dim=-1, keepdim=True) / mass
+        masses = [
+            torch.bmm(present / torch.bmm(scaling, block), block.transpose(1, 2))
+            for block, present in zip(kernel, frames, strict=True)
+        ]
+        scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
     return scaling.squeeze(1).log()
 
 
