@@ -45,9 +45,9 @@ def class_potential(
     `scores` holds blocks (G, C, b) and `frames` blocks (G, 1, b) that are one for a frame and zero for padding.
     `spread` bounds how far apart two scores of one frame can be, R = spread / ε. Where R is at most 300 the iteration
     runs on a kernel exp(S/ε) and a scaling v = exp(g), two matrix-vector products each, and cannot leave float64: two
-    potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a step
-    raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs on
-    logarithms. `keep` says whether the kernel of all blocks may stay in memory.
+    potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a
+    step raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs
+    on logarithms. `keep` says whether the kernel of all blocks may stay in memory.
     """
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)

@@ -59,7 +59,9 @@ def capture_prototypes(
     each enters with weight m/t, which is the mean over all ways to break the tie: the result does not depend on the
     order of the frames. A class without a retained frame has the prototype zero. Returns (G, C, D).
     """
-    retained = assignment.map(lambda block: _confident(block, threshold), keep=threshold == 0)
+    retained = assignment
+    if threshold > 0:
+        retained = assignment.map(lambda block: torch.where(block >= threshold, block, 0.0), keep=False)
     last = _last_retained(retained, top)
     surely, tied = last * (1 + _TIE), last * (1 - _TIE)
     zero = last.new_zeros(())
@@ -71,10 +73,6 @@ def capture_prototypes(
         weight = torch.where(block > surely, block, torch.where(block >= tied, share * block, 0.0))
         total = total + torch.bmm(weight, features)
     return _unit(total)
-
-
-def _confident(assignment: Tensor, threshold: float) -> Tensor:
-    return assignment if threshold <= 0 else torch.where(assignment >= threshold, assignment, 0.0)
 
 
 def _last_retained(retained: Blocks[Tensor], top: int) -> Tensor:
