@@ -234,7 +234,8 @@ def _read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
 
 def _read_logits(inputs: Inputs, rows: Rows) -> Tensor:
     """Logits (G, C, b) of a block, float64: transposed and converted in one walk."""
-    return _read(inputs.logits, rows).transpose(1, 2).to(torch.float64, memory_format=torch.contiguous_format)
+    columns = _read(inputs.logits, rows).transpose(1, 2)
+    return columns.to(torch.float64, memory_format=torch.contiguous_format).contiguous()
 
 
 def _read(values: Tensor, rows: Rows) -> Tensor:
