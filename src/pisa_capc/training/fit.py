@@ -30,6 +30,7 @@ from pisa_capc.training.checkpoint import (
     remove_checkpoint,
     save_checkpoint,
 )
+from pisa_capc.training.memory import keep_freed_memory
 from pisa_capc.training.source import source_statistics
 from pisa_capc.training.stack import Stack
 
@@ -122,6 +123,8 @@ def fit(
         raise ConfigError("fit: two runs share split seed and training seed. Give each pair once.")
     training = training or TrainingConfig()
     place = choose_device(device)
+    if place.type == "cpu":
+        keep_freed_memory()
     if precision == "auto":
         precision = "bfloat16" if place.type == "cuda" else "float32"
     if precision not in ("float32", "bfloat16"):
