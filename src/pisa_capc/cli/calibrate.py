@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +13,7 @@ import yaml
 
 from pisa_capc.cli import app
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Calibration, Calibrator
@@ -117,19 +116,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    """Write whole or not at all: under a temporary name first."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
-            try:
-                np.savez(file, **arrays)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error}).") from error
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:
