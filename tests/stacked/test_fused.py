@@ -13,8 +13,8 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 
-from pisa_capc.stacked import GRU, ConvNorm, fused
-from pisa_capc.stacked.layers import plain_layers
+from pisa_capc.stacked import GRU, ConvNorm, fused  # noqa: E402
+from pisa_capc.stacked.layers import plain_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS, STREAMS, SAMPLES = 2, 3, 50

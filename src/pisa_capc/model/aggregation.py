@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked import LayerNorm, Linear
+from pisa_capc.stacked import LayerNorm, Linear, at_least_float32
 
 
 def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
@@ -38,7 +38,7 @@ class TokenRefinement(nn.Module):
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(R, N, K, d) → the summary (R, N, d) and the weights γ (R, N, K)."""
-        gamma = torch.softmax(self.score(self.norm(tokens)).squeeze(-1).float(), dim=-1)
+        gamma = torch.softmax(at_least_float32(self.score(self.norm(tokens)).squeeze(-1)), dim=-1)
         mean = tokens.mean(2)
         weighted = (gamma[..., None].to(tokens.dtype) * tokens).sum(2)
         return mean + self.eta * (weighted - mean), gamma

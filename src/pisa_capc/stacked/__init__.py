@@ -18,6 +18,7 @@ from pisa_capc.stacked.layers import (
     stack,
     unstack,
 )
+from pisa_capc.stacked.precision import at_least_float32
 
 __all__ = [
     "GRU",
@@ -27,6 +28,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "PerRun",
+    "at_least_float32",
     "bind_noise",
     "conv_norm",
     "stack",

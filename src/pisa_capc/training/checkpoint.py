@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from pisa_capc.errors import DataError, ModelError
+from pisa_capc.errors import ModelError
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.methods.registry import Method, Setup, build_method
-from pisa_capc.store.native import write_text_atomic
+from pisa_capc.store.files import atomic, write_text_atomic
 
 SCHEMA = 1
 
@@ -49,12 +48,8 @@ class TrainedModel:
         folder = Path(folder)
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"source.{k}": v for k, v in self.source.items()}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            save_tensors(folder / "model.safetensors", tensors)
-            write_text_atomic(folder / "model.json", json.dumps(self.about, indent=1))
-        except OSError as error:
-            raise ModelError(f"{folder}: the model cannot be written ({error}). Free space and run again.") from error
+        save_tensors(folder / "model.safetensors", tensors)
+        write_text_atomic(folder / "model.json", json.dumps(self.about, indent=1))
 
     def check_frames(self, frames: UnlabelledFrames) -> None:
         """Refuse frames that this model cannot have been made for."""
@@ -93,7 +88,7 @@ def load_model(folder: str | Path) -> TrainedModel:
     if not path.is_file() or not weights.is_file():
         inside = sorted(p.parent.name for p in folder.glob("*/model.json"))
         hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
-        unfinished = " It holds an unfinished training: run `pisa train` again." if _checkpoint(folder).exists() else ""
+        unfinished = " It holds an unfinished training: run `pisa train` again." if has_checkpoint(folder) else ""
         raise ModelError(
             f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
         )
@@ -120,14 +115,11 @@ def load_model(folder: str | Path) -> TrainedModel:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors so that the file is either the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, temporary, dict(metadata or {}))
-        os.replace(temporary, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic(path) as temporary:
+        try:
+            save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, temporary, dict(metadata or {}))
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -141,19 +133,20 @@ def _checkpoint(folder: Path) -> Path:
     return folder / "checkpoint.safetensors"
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether an unfinished training can go on here."""
+    return _checkpoint(folder).is_file()
+
+
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
     """Keep the state after an epoch, in one file that is replaced whole."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_tensors(_checkpoint(folder), tensors, {"progress": json.dumps(progress)})
-    except OSError as error:
-        raise DataError(f"{folder}: the checkpoint cannot be written ({error}). Free space and run again.") from error
+    save_tensors(_checkpoint(folder), tensors, {"progress": json.dumps(progress)})
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The last checkpoint, or None where there is none."""
     path = _checkpoint(folder)
-    if not path.exists():
+    if not has_checkpoint(folder):
         return None
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
+from pisa_capc.store.files import atomic
 from pisa_capc.training.bank import model_input
 from pisa_capc.training.checkpoint import TrainedModel
 
@@ -37,16 +37,10 @@ class Embedding:
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         arrays: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "source"}
         arrays |= {f"source_{k}": v for k, v in self.source.items()}
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, **arrays)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic(Path(path)) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
 
 
 @torch.no_grad()

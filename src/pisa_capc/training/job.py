@@ -1,0 +1,156 @@
+"""One training of runs side by side: epochs, validation, the best models, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from pisa_capc.errors import MissingExtraError, ModelError
+from pisa_capc.methods.registry import Method
+from pisa_capc.progress import console, progress
+from pisa_capc.stacked import unstack
+from pisa_capc.training.bank import Bank
+from pisa_capc.training.checkpoint import TrainedModel, load_checkpoint, save_checkpoint
+from pisa_capc.training.runs import Run, TrainingConfig
+from pisa_capc.training.source import source_statistics
+from pisa_capc.training.stack import Stack
+
+
+class Job:
+    """Runs that are trained together, from the first epoch or the last checkpoint to their best models."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        abouts: Sequence[dict[str, Any]],
+        method: Method,
+        training: TrainingConfig,
+        bank: Bank,
+        precision: str,
+        folder: Path | None,
+    ) -> None:
+        self.runs, self.abouts, self.method, self.training, self.bank = runs, abouts, method, training, bank
+        self.precision, self.folder = precision, folder
+        self.train_rows = [bank.position(run.split.train) for run in runs]
+        self.validation_rows = [bank.position(run.split.validation) for run in runs]
+
+    def train(self, show: bool, tensorboard: str | Path | None) -> list[TrainedModel]:
+        training = self.training
+        stack = Stack(
+            self.method,
+            self.bank,
+            self.train_rows,
+            self.validation_rows,
+            [run.seed for run in self.runs],
+            batch=training.batch,
+            learning_rate=training.learning_rate,
+            weight_decay=training.weight_decay,
+            precision=self.precision,
+        )
+        best = [self.method.build(1).to(stack.device) for _ in self.runs]
+        best_f1 = np.full(len(self.runs), -1.0)
+        history: list[dict[str, Any]] = []
+        if self.folder is not None and (found := load_checkpoint(self.folder, stack.device)):
+            tensors, kept = found
+            if kept["runs"] != list(self.abouts):
+                raise ModelError(
+                    f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
+                )
+            stack.load_state(tensors)
+            for i, model in enumerate(best):
+                model.load_state_dict({name: tensors[f"best.{i}.{name}"] for name in model.state_dict()})
+            best_f1, history = np.array(kept["best_f1"]), kept["history"]
+        write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
+        label = f"{self.abouts[0]['method']} {self.abouts[0]['encoder']}, {len(self.runs)} run(s)"
+        todo = (training.epochs - len(history)) * stack.steps
+        with progress(label, todo, show) as bar:
+            for epoch in range(len(history), training.epochs):
+                started = time.perf_counter()
+                losses = stack.train_epoch(epoch, bar.advance)
+                self._check(losses, stack, epoch)
+                f1 = stack.validate()
+                seconds = time.perf_counter() - started
+                history.append(self._record(losses, f1, stack.terms, seconds))
+                for i in np.flatnonzero(f1 > best_f1).tolist():
+                    unstack(stack.model, i, best[i])
+                best_f1 = np.maximum(best_f1, f1)
+                if self.folder is not None:
+                    tensors = stack.state()
+                    for i, model in enumerate(best):
+                        tensors |= {f"best.{i}.{name}": value for name, value in model.state_dict().items()}
+                    kept = {"runs": list(self.abouts), "best_f1": best_f1.tolist(), "history": history}
+                    save_checkpoint(self.folder, tensors, kept)
+                if write is not None:
+                    write(epoch, history[-1])
+                frames = stack.steps * training.batch * len(self.runs) / seconds
+                note = f"loss {losses.sum(-1).mean():.3f} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
+                bar.advance(0, note)
+                if show and not console.is_terminal:
+                    console.print(f"{label}: epoch {epoch + 1}/{training.epochs} {note}", soft_wrap=True)
+        return self._models(best, best_f1, history)
+
+    def _check(self, losses: NDArray[np.float32], stack: Stack, epoch: int) -> None:
+        """Stop where a loss, or the parameters that the last step left, are not finite."""
+        bad = np.argwhere(~np.isfinite(losses).all(axis=2))
+        if len(bad):
+            step, run = (int(v) for v in bad[0])
+            found = f"the loss became {losses[step, run].sum()}"
+        elif (spoilt := stack.spoilt_run()) is not None:
+            step, run, found = len(losses) - 1, spoilt, "the parameters became NaN or infinite"
+        else:
+            return
+        kept = f" The checkpoint of epoch {epoch} is kept in {self.folder}." if epoch and self.folder else ""
+        raise ModelError(
+            f"run {self.runs[run].name}: {found} at step {step + 1} of epoch {epoch + 1}.{kept} "
+            "Lower the learning rate, or train in float32."
+        )
+
+    def _record(
+        self, losses: NDArray[np.float32], f1: NDArray[np.float64], terms: Sequence[str], seconds: float
+    ) -> dict[str, Any]:
+        mean = losses.mean(axis=0)
+        by_term = {name: [round(float(v), 6) for v in mean[:, i]] for i, name in enumerate(terms)}
+        return {"loss": by_term, "validation_f1": [float(v) for v in f1], "seconds": round(seconds, 3)}
+
+    def _models(
+        self, best: Sequence[nn.Module], best_f1: NDArray[np.float64], history: Sequence[Mapping[str, Any]]
+    ) -> list[TrainedModel]:
+        models = []
+        for i, (about, model) in enumerate(zip(self.abouts, best, strict=True)):
+            source = source_statistics(model, self.bank, self.train_rows[i], self.validation_rows[i])
+            own = [
+                {
+                    "loss": {name: values[i] for name, values in entry["loss"].items()},
+                    "validation_f1": entry["validation_f1"][i],
+                }
+                for entry in history
+            ]
+            scores = [entry["validation_f1"] for entry in own]
+            metrics = {"validation_f1": float(best_f1[i]), "best_epoch": int(np.argmax(scores)) + 1}
+            seconds = round(sum(entry["seconds"] for entry in history) / len(self.runs), 3)
+            extra = {"metrics": metrics, "history": own, "seconds": seconds}
+            models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, source))
+        return models
+
+
+def _tensorboard(folder: str | Path, runs: Sequence[Run]) -> Callable[[int, Mapping[str, Any]], None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError("tensorboard", "tensorboard", "--tensorboard") from error
+    writers = [SummaryWriter(str(Path(folder) / run.name)) for run in runs]
+
+    def write(epoch: int, entry: Mapping[str, Any]) -> None:
+        for i, writer in enumerate(writers):
+            for name, values in entry["loss"].items():
+                writer.add_scalar(f"loss/{name}", values[i], epoch + 1)
+            writer.add_scalar("validation/macro_f1", entry["validation_f1"][i], epoch + 1)
+            writer.flush()
+
+    return write

@@ -1,0 +1,61 @@
+"""What is trained, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pisa_capc.errors import ConfigError
+from pisa_capc.frames import MODEL_SAMPLES
+from pisa_capc.protocol import Split
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The paper's optimisation: AdamW for 30 epochs, the checkpoint with the best source-validation Macro-F1.
+
+    samples: length of the segment the model sees; frames that are shorter are used whole.
+    """
+
+    epochs: int = 30
+    batch: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    samples: int = MODEL_SAMPLES
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "samples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training.{name}: expected at least 1, found {getattr(self, name)}.")
+        if self.learning_rate <= 0 or self.weight_decay < 0:
+            raise ConfigError(
+                "training: expected learning_rate > 0 and weight_decay ≥ 0, "
+                f"found {self.learning_rate} and {self.weight_decay}."
+            )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a split, the seed that made it, and the seed of everything that training draws."""
+
+    split: Split
+    split_seed: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"split{self.split_seed}-seed{self.seed}"
+
+
+def choose_device(device: str = "auto") -> torch.device:
+    """The named device; 'auto' is the GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"device {device!r}: expected auto, cpu or cuda.") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {device!r}: no CUDA device is available here. Use cpu or auto.")
+    return chosen
