@@ -29,8 +29,11 @@ def random_pisa(
             if "norm" in name or "modulator.last" in name:
                 value.add_(0.2 * torch.randn_like(value))
         for name, value in model.named_buffers():
-            if "running" in name:
-                value.copy_(0.5 + torch.rand_like(value))
+            # About what random inputs give, so that most channels are neither always on nor always off.
+            if "running_mean" in name:
+                value.copy_(0.1 * torch.randn_like(value))
+            if "running_var" in name:
+                value.copy_(0.1 + 0.2 * torch.rand_like(value))
     return model
 
 

@@ -35,9 +35,7 @@ def pisa_forward(
     context = ENCODERS[encoder](view, w.below("context_encoder"), training)
     found: dict[str, list[Any]] = {}
     for n in range(frames):
-        one = head(
-            w, features[n], context[n], None if descriptor is None else descriptor[n], mask[n], geometry, config
-        )
+        one = head(w, features[n], context[n], None if descriptor is None else descriptor[n], mask[n], geometry, config)
         for name, value in one.items():
             found.setdefault(name, []).append(value)
     return {name: np.array(values) for name, values in found.items()}
@@ -115,9 +113,7 @@ def propagate(
     nodes = [tokens[a][k] for a in range(antennas) for k in range(count)]
     present = [bool(mask[i // count]) for i in range(len(nodes))]
     normed = [layer_norm(x, w.below("norm")) for x in nodes]
-    query, key, value = (
-        np.array([linear(x, w.below(name)) for x in normed]) for name in ("query", "key", "value")
-    )
+    query, key, value = (np.array([linear(x, w.below(name)) for x in normed]) for name in ("query", "key", "value"))
     width = len(nodes[0]) // config.heads
     attention = np.zeros((len(nodes), len(nodes)))
     updated = []

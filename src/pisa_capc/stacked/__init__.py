@@ -5,6 +5,7 @@ the parameters of R independent models along a leading run axis and computes all
 ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
+from pisa_capc.stacked.copying import stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -15,8 +16,6 @@ from pisa_capc.stacked.layers import (
     PerRun,
     bind_noise,
     conv_norm,
-    stack,
-    unstack,
 )
 from pisa_capc.stacked.precision import at_least_float32
 
