@@ -164,20 +164,22 @@ class Ordinary(nn.Module):
         return y
 
 
+class Own(Encoder):
+    """An encoder as a user would add it, without a stacked layer."""
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+        self.net = PerRun(Ordinary, runs)
+
+    def features(self, x: Tensor) -> Tensor:
+        y: Tensor = self.net(x)
+        return y
+
+
 @pytest.fixture
 def own_encoder(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(encoder_registry, "_registry", dict(encoder_registry._registry))
-
-    @register("own")
-    class Own(Encoder):
-        def __init__(self, streams: int = 1, runs: int = 1) -> None:
-            super().__init__()
-            self.net = PerRun(Ordinary, runs)
-
-        def features(self, x: Tensor) -> Tensor:
-            y: Tensor = self.net(x)
-            return y
-
+    register("own")(Own)
     return "own"
 
 

@@ -1,0 +1,335 @@
+"""Training: one run or many, to the end or in two goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.frames import Frames
+from pisa_capc.geometry import linear
+from pisa_capc.methods import Setup, build_method
+from pisa_capc.sources import FrameSource
+from pisa_capc.training import Run, TrainedModel, TrainingConfig, fit, load_model
+from pisa_capc.training.bank import Bank, union
+from pisa_capc.training.stack import Stack
+from tests.problems import ANTENNAS, runs, small_frames
+
+TRAINING = TrainingConfig(epochs=2, batch=16)
+FAST: dict[str, Any] = {"encoder": "cnn", "device": "cpu", "show": False, "training": TRAINING}
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    return small_frames()
+
+
+def weights(trained: TrainedModel) -> dict[str, torch.Tensor]:
+    return trained.model.state_dict()
+
+
+def assert_identical(a: TrainedModel, b: TrainedModel) -> None:
+    assert weights(a).keys() == weights(b).keys()
+    for name, value in weights(a).items():
+        assert torch.equal(value, weights(b)[name]), name
+    for name, value in a.source.items():
+        assert torch.equal(value, b.source[name]), name
+    times = {"seconds"}
+    assert {k: v for k, v in a.about.items() if k not in times} == {k: v for k, v in b.about.items() if k not in times}
+
+
+def make_stack(frames: Frames, these: list[Run], encoder: str = "cnn", resident: bool = True) -> Stack:
+    parts = [part for run in these for part in (run.split.train, run.split.validation)]
+    bank = Bank(union(parts), torch.device("cpu"), resident)
+    return Stack(
+        build_method("pisa", Setup(len(frames.devices), encoder, frames.geometry)),
+        bank,
+        [bank.position(run.split.train) for run in these],
+        [bank.position(run.split.validation) for run in these],
+        [run.seed for run in these],
+        batch=16,
+        learning_rate=1e-3,
+        weight_decay=1e-4,
+    )
+
+
+@pytest.mark.parametrize("encoder", ["cnn", "transformer"])
+def test_a_stack_trains_as_each_run_would_alone(frames: Frames, encoder: str) -> None:
+    these = runs(frames, (1, 1), (1, 2), (2, 1))
+    together = make_stack(frames, these, encoder)
+    losses = together.train_epoch(0)
+    scores = together.validate()
+    for i, run in enumerate(these):
+        alone = make_stack(frames, [run], encoder)
+        np.testing.assert_allclose(losses[:, i], alone.train_epoch(0)[:, 0], rtol=2e-4, atol=1e-6)
+        assert scores[i] == pytest.approx(alone.validate()[0], abs=0.1)
+    assert not np.allclose(losses[:, 0], losses[:, 1], rtol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer"])
+def test_every_encoder_trains_two_epochs_in_a_stack_as_alone(frames: Frames, encoder: str) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    together = fit(these, **FAST | {"encoder": encoder}, stacked=True)
+    alone = fit(these, **FAST | {"encoder": encoder}, stacked=False)
+    for a, b in zip(together, alone, strict=True):
+        for one, other in zip(a.about["history"], b.about["history"], strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=5e-3, abs=1e-4)
+
+
+def test_fitting_a_stack_gives_the_models_of_single_fits(frames: Frames) -> None:
+    these = runs(frames, (1, 1), (1, 2))
+    together, alone = (fit(these, **FAST, stacked=stacked) for stacked in (True, False))
+    for a, b in zip(together, alone, strict=True):
+        first, other = (x.about["history"][0]["loss"] for x in (a, b))
+        assert first == pytest.approx(other, rel=1e-3, abs=1e-5)
+        assert a.about["seed"] == b.about["seed"]
+
+
+def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
+    [a], [b], [c] = (fit(runs(frames, (1, seed)), **FAST) for seed in (7, 7, 8))
+    assert_identical(a, b)
+    assert not torch.equal(weights(a)["classifier.weight"], weights(c)["classifier.weight"])
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    train_epoch = Stack.train_epoch
+
+    def until(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
+        def stop() -> None:
+            raise Killed
+
+        return train_epoch(self, epoch, stop if epoch == number else after_step)
+
+    monkeypatch.setattr(Stack, "train_epoch", until)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_killed_training_ends_where_it_would_have_ended(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacked: bool
+) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": stacked, "encoder": "transformer"}
+    whole = fit(these, **how, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 2)
+        with pytest.raises(Killed):
+            fit(these, **how, out=tmp_path / "killed")
+    assert list((tmp_path / "killed").rglob("checkpoint.safetensors"))
+    resumed = fit(these, **how, out=tmp_path / "killed")
+    for a, b in zip(whole, resumed, strict=True):
+        assert_identical(a, b)
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
+def test_a_stack_killed_between_its_models_is_not_trained_again(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    whole = fit(these, **FAST, stacked=True)
+    save = TrainedModel.save
+
+    def only_the_first(self: TrainedModel, folder: Path) -> None:
+        if self.about["seed"] == 2:
+            raise Killed
+        save(self, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainedModel, "save", only_the_first)
+        with pytest.raises(Killed):
+            fit(these, **FAST, stacked=True, out=tmp_path)
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 0)  # any further epoch would raise
+        resumed = fit(these, **FAST, stacked=True, out=tmp_path)
+    for a, b in zip(whole, resumed, strict=True):
+        assert_identical(a, b)
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
+def test_the_checkpoint_of_another_training_is_refused(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, out=tmp_path)
+    with pytest.raises(ModelError, match="checkpoint of another training"):
+        fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=2e-3)}, out=tmp_path)
+    with pytest.raises(ModelError, match="unfinished training"):
+        load_model(tmp_path)
+
+
+def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two runs, one is best after the second epoch, the other after the first, and a tie keeps the earlier."""
+    scores = iter([[0.3, 0.9], [0.8, 0.5], [0.8, 0.9]])
+    seen: list[torch.Tensor] = []
+
+    def validate(self: Stack) -> NDArray[np.float64]:
+        seen.append(self.model.state_dict()["classifier.weight"].clone())
+        return np.array(next(scores))
+
+    monkeypatch.setattr(Stack, "validate", validate)
+    how = FAST | {"training": replace(TRAINING, epochs=3)}
+    first, second = fit(runs(frames, (1, 1), (2, 2)), **how, stacked=True)
+    assert torch.equal(weights(first)["classifier.weight"][0], seen[1][0])
+    assert torch.equal(weights(second)["classifier.weight"][0], seen[0][1])
+    assert first.about["metrics"] == {"validation_f1": 0.8, "best_epoch": 2}
+    assert second.about["metrics"] == {"validation_f1": 0.9, "best_epoch": 1}
+
+
+class Guarded:
+    """A source that may not be read at some rows."""
+
+    def __init__(self, source: FrameSource, forbidden: NDArray[np.int64]) -> None:
+        self.source, self.forbidden = source, forbidden
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.source, name)
+        if not name.startswith("read") and name != "cfo_traces":
+            return value
+
+        def read(rows: NDArray[np.int64], *rest: Any) -> Any:
+            assert not np.isin(rows, self.forbidden).any(), "target frames were read"
+            return value(rows, *rest)
+
+        return read
+
+
+def test_target_frames_are_never_read(frames: Frames) -> None:
+    target = np.flatnonzero(frames.environment == 0)
+    guarded = replace(frames, source=Guarded(frames.source, target))
+    with pytest.raises(AssertionError, match="target frames were read"):
+        _ = runs(guarded)[0].split.target.iq  # the guard works
+    fit(runs(guarded), **FAST)
+
+
+def spoil(frames: Frames, row: int) -> Frames:
+    iq = frames.iq.copy()
+    iq[row, 0, 3] = np.nan
+    return replace(frames, source=replace(frames.source, iq=iq))  # type: ignore[type-var]
+
+
+def test_nan_in_a_frame_names_the_frame(frames: Frames) -> None:
+    row = int(np.flatnonzero((frames.environment == 2) & (frames.device == 1))[4])
+    with pytest.raises(DataError, match="frame 4 of E3/L1 holds NaN"):
+        fit(runs(spoil(frames, row)), **FAST)
+
+
+@pytest.mark.parametrize("where", ["loss", "parameters"])
+def test_nan_in_training_names_run_and_step_and_keeps_the_last_good_checkpoint(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    train_epoch = Stack.train_epoch
+
+    def spoilt(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
+        losses = train_epoch(self, epoch, after_step)
+        if epoch == 1 and where == "loss":
+            losses[2, 1] = np.nan
+        if epoch == 1 and where == "parameters":
+            with torch.no_grad():
+                self.model.get_parameter("classifier.bias")[1, 0] = float("inf")
+        return losses
+
+    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": True}
+    these = runs(frames, (1, 1), (2, 5))
+    whole = fit(these, **how)
+    steps = -(-len(these[0].split.train) // TRAINING.batch)
+    step = 3 if where == "loss" else steps
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "train_epoch", spoilt)
+        with pytest.raises(ModelError, match=f"run split2-seed5: the .* at step {step} of epoch 2.*epoch 1 is kept"):
+            fit(these, **how, out=tmp_path)
+    for a, b in zip(whole, fit(these, **how, out=tmp_path), strict=True):
+        assert_identical(a, b)
+
+
+def test_a_loss_that_explodes_stops_the_training(frames: Frames) -> None:
+    with pytest.raises(ModelError, match=r"run split1-seed1: .* at step .* of epoch"):
+        fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=1e38)})
+
+
+def test_streamed_frames_train_as_resident_ones(frames: Frames) -> None:
+    resident, streamed = (make_stack(frames, runs(frames, (1, 1), (2, 2)), resident=r) for r in (True, False))
+    for epoch in range(2):
+        np.testing.assert_array_equal(streamed.train_epoch(epoch), resident.train_epoch(epoch))
+        np.testing.assert_array_equal(streamed.validate(), resident.validate())
+
+
+def test_frames_without_cfo_train(frames: Frames) -> None:
+    silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
+    [trained] = fit(runs(silent), **FAST)
+    assert np.isfinite(trained.about["metrics"]["validation_f1"])
+
+
+def test_a_finished_run_is_loaded_and_not_trained_again(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
+    kill_in_epoch(monkeypatch, 0)
+    [again] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
+    assert_identical(first, again)
+    with pytest.raises(ModelError, match=r"already holds another model \(dataset: 'abc' there, 'xyz' here"):
+        fit(runs(frames), **FAST, out=tmp_path, dataset="xyz")
+
+
+def test_an_encoder_of_ordinary_layers_trains_in_a_stack(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pisa_capc.encoders import registry
+    from tests.encoders.test_encoders import Own
+
+    monkeypatch.setattr(registry, "_registry", registry._registry | {"own": Own})
+    trained = fit(runs(frames, (1, 1), (2, 2)), **FAST | {"encoder": "own"}, stacked=True)
+    assert len(trained) == 2
+
+
+def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    fit(runs(frames), **FAST, tensorboard=tmp_path)
+    assert list((tmp_path / "split1-seed1").glob("events.out.tfevents.*"))
+
+
+def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
+    [whole] = fit(runs(frames), **FAST)
+    assert whole.about["samples"] == 32
+    [cut] = fit(runs(frames), **FAST | {"training": replace(TRAINING, samples=16)})
+    assert cut.about["samples"] == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"encoder": "resnett"}, "Did you mean 'resnet'"),
+        ({"method": "pissa"}, "Did you mean 'pisa'"),
+        ({"variant": "topology"}, "Did you mean 'topology-only'"),
+        ({"settings": {"model": {"betta": 1.0}}}, "Did you mean 'beta'"),
+        ({"device": "gpu"}, "expected auto, cpu or cuda"),
+        ({"precision": "half"}, "expected auto, float32 or bfloat16"),
+    ],
+)
+def test_unknown_choices_are_refused(frames: Frames, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fit(runs(frames), **FAST | change)
+
+
+def test_impossible_trainings_are_refused(frames: Frames) -> None:
+    with pytest.raises(ConfigError, match="no runs"):
+        fit([], **FAST)
+    with pytest.raises(ConfigError, match="share split seed and training seed"):
+        fit(runs(frames, (1, 1), (1, 1)), **FAST)
+    with pytest.raises(ConfigError, match="epochs: expected at least 1, found 0"):
+        TrainingConfig(epochs=0)
+    with pytest.raises(ConfigError, match="learning_rate > 0"):
+        TrainingConfig(learning_rate=0)
+    with pytest.raises(DataError, match="one dataset"):
+        fit(runs(frames, (1, 1)) + runs(small_frames(), (2, 2)), **FAST)
+    assert frames.geometry == linear(ANTENNAS)
