@@ -18,6 +18,7 @@ from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.store.files import atomic, write_text_atomic
+from pisa_capc.training.runs import run_name
 
 SCHEMA = 1
 
@@ -34,6 +35,10 @@ class TrainedModel:
     model: nn.Module
     about: dict[str, Any]
     source: dict[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        return run_name(self.about["split_seed"], self.about["seed"])
 
     @property
     def devices(self) -> tuple[str, ...]:

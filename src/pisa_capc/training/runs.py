@@ -45,7 +45,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"split{self.split_seed}-seed{self.seed}"
+        return run_name(self.split_seed, self.seed)
+
+
+def run_name(split_seed: int, seed: int) -> str:
+    """What a run is called, in messages and as a folder."""
+    return f"split{split_seed}-seed{seed}"
 
 
 def choose_device(device: str = "auto") -> torch.device:
