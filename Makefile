@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow lint types clean
+.PHONY: setup setup-bench demo test test-slow lint types clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,11 @@ test: lint types
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
+setup-bench:
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r requirements-bench.lock
 
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$*

@@ -92,7 +92,7 @@ def print_profile(stack: Stack, title: str, steps: int = 5) -> None:
     events = found.key_averages()
     total = sum(e.self_device_time_total or e.self_cpu_time_total for e in events)
     print(f"{title}: {total / steps / 1e3:.2f} ms per stacked step in kernels")
-    for e in sorted(events, key=lambda e: -(e.self_device_time_total or e.self_cpu_time_total))[:18]:
+    for e in sorted(events, key=lambda e: -(e.self_device_time_total or e.self_cpu_time_total))[:30]:
         spent = e.self_device_time_total or e.self_cpu_time_total
         print(f"  {spent / total:6.1%} {spent / steps:9.1f} us {e.count / steps:5.0f}×  {e.key[:90]}")
 

@@ -16,6 +16,7 @@ same numbers; and it is of the recording, not of the selection: leaving frames o
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import DataError
@@ -52,11 +53,9 @@ def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.
     spread = np.empty((len(c), 4))
     short = min(window - 1, len(c))
     for t in range(short):
-        spread[t] = _spreads(c[None, : t + 1])[0]
+        spread[t] = _spreads(c[: t + 1], t + 1)[0]
     for start in range(short, len(c), _BLOCK):
-        block = c[start - window + 1 : start + _BLOCK]
-        windows = np.lib.stride_tricks.sliding_window_view(block, window, axis=0)  # (·, A, window)
-        spread[start : start + _BLOCK] = _spreads(windows.transpose(0, 2, 1))
+        spread[start : start + _BLOCK] = _spreads(c[start - window + 1 : start + _BLOCK], window)
     return _compress(spread)
 
 
@@ -78,19 +77,24 @@ class StreamingDescriptors:
         if c.shape != self._recent.shape[1:]:
             raise DataError(f"CFO of a frame: expected {self._recent.shape[1]} antennas, found shape {c.shape}.")
         self._recent = np.concatenate([self._recent, c[None]])[-self._window :]
-        return _compress(_spreads(self._recent[None])[0])
+        return _compress(_spreads(self._recent, len(self._recent))[0])
 
     def reset(self) -> None:
         """Start a new recording."""
         self._recent = self._recent[:0]
 
 
-def _spreads(windows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, 4) spreads d₁…d₄ in Hz of windows (n, w, A) that end at the current frame."""
-    across = windows.std(axis=2)
-    steps = np.diff(windows, axis=1)
-    stepping = steps.std(axis=1).mean(axis=1) if steps.shape[1] else np.zeros(len(windows))
-    return np.stack([across[:, -1], across.mean(axis=1), windows.std(axis=1).mean(axis=1), stepping], axis=1)
+def _spreads(cfo_hz: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """(n − window + 1, 4) spreads d₁…d₄ in Hz of every whole window of a trace (n, A)."""
+    across = cfo_hz.std(axis=1)
+    out = np.zeros((len(cfo_hz) - window + 1, 4))
+    out[:, 0] = across[window - 1 :]
+    out[:, 1] = sliding_window_view(across, window).mean(axis=-1)
+    out[:, 2] = sliding_window_view(cfo_hz, window, axis=0).std(axis=-1).mean(axis=1)
+    if window > 1:
+        steps = np.diff(cfo_hz, axis=0)
+        out[:, 3] = sliding_window_view(steps, window - 1, axis=0).std(axis=-1).mean(axis=1)
+    return out
 
 
 def _compress(spread_hz: NDArray[np.float64]) -> NDArray[np.float64]:

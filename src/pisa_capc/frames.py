@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
-from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource
+from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
 
 __all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames"]
 
 MODEL_SAMPLES = 320  # the segment the models of the paper see, for both waveforms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnlabelledFrames:
     """Frames whose transmitter is not known: there is no device column to read.
 
@@ -46,6 +46,11 @@ class UnlabelledFrames:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        # What a source knows (who transmitted in which file) is not for printing.
+        keys = ", ".join(np.unique(self.capture_key).tolist()) if len(self) else "none"
+        return f"{type(self).__name__}({len(self)} frames of {self.antennas} × {self.samples} samples: {keys})"
 
     @property
     def antennas(self) -> int:
@@ -74,6 +79,8 @@ class UnlabelledFrames:
     def select(self, which: ArrayLike) -> Self:
         """The frames where a mask is true, or those at the given positions. No I/Q is read."""
         index = np.asarray(which)
+        if not index.size:
+            index = np.empty(0, dtype=np.int64)  # an empty list would be an array of floats
         if index.dtype == bool and index.shape != (len(self),):
             raise DataError(f"select: expected a mask of {len(self)} frames, found shape {index.shape}.")
         chosen: dict[str, Any] = {name: getattr(self, name)[index] for name in self._columns}
@@ -102,7 +109,7 @@ class UnlabelledFrames:
             yield self.select(np.arange(start, min(start + size, len(self))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frames(UnlabelledFrames):
     """Frames with their transmitter: device is (N,), indices into `devices`.
 
@@ -238,6 +245,21 @@ class Frames(UnlabelledFrames):
         )
 
 
+def groups_of(frames: Frames) -> list[NDArray[np.intp]]:
+    """The positions of each environment–device–capture group: the frames that were recorded together."""
+    shape = (len(frames.environments), len(frames.devices), len(frames.captures))
+    return groups(np.ravel_multi_index((frames.environment, frames.device, frames.capture), shape).astype(np.int64))
+
+
+def group_name(frames: Frames, i: int) -> tuple[str, str, str]:
+    """Environment, device and capture of frame i."""
+    return (
+        frames.environments[frames.environment[i]],
+        frames.devices[frames.device[i]],
+        frames.captures[frames.capture[i]],
+    )
+
+
 def index_of(kind: str, name: str, known: Sequence[str]) -> int:
     """Position of `name` among `known`, or an error that names the nearest."""
     if name not in known:
@@ -255,18 +277,25 @@ def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
 
 
 def check_samples(
-    iq: NDArray[np.complexfloating[Any, Any]], cfo_hz: NDArray[np.floating[Any]] | None, where: str
+    iq: NDArray[np.complexfloating[Any, Any]],
+    cfo_hz: NDArray[np.floating[Any]] | None,
+    where: str,
+    first_frame: int = 0,
 ) -> None:
-    """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message."""
-    power = np.einsum("nat,nat->n", iq.real, iq.real) + np.einsum("nat,nat->n", iq.imag, iq.imag)
+    """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message.
+
+    first_frame: the number of frame 0, where `iq` is a piece of a capture.
+    """
+    parts = np.ascontiguousarray(iq).view(iq.real.dtype).reshape(len(iq), 2 * iq.shape[1] * iq.shape[2])
+    power = np.einsum("nk,nk->n", parts, parts)
     if not np.isfinite(power).all():
-        frame = int(np.flatnonzero(~np.isfinite(power))[0])
+        frame = first_frame + int(np.flatnonzero(~np.isfinite(power))[0])
         raise DataError(f"{where}: frame {frame} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
     if not (power > 0).all():
-        frame = int(np.flatnonzero(power == 0)[0])
+        frame = first_frame + int(np.flatnonzero(power == 0)[0])
         raise DataError(f"{where}: frame {frame} has zero power; expected a received signal. Remove the frame.")
     if cfo_hz is not None and not np.isfinite(cfo_hz).all():
-        frame = int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
+        frame = first_frame + int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
         raise DataError(
             f"{where}: the CFO of frame {frame} is NaN or infinite; expected Hz. Repair or leave out the CFO."
         )

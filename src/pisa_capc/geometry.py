@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pisa_capc.errors import ConfigError
+from pisa_capc.errors import ConfigError, unknown_name
+
+KINDS = ("square", "linear", "circular")
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,24 @@ def linear(antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGeometry:
 
 def circular(antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGeometry:
     """A uniform circular array whose neighbouring antennas are `spacing_wavelengths` apart (chord)."""
-    if antennas == 1:
-        return linear(1)
+    if antennas < 2:
+        return linear(antennas)
     radius = spacing_wavelengths / (2 * np.sin(np.pi / antennas))
     angle = 2 * np.pi * np.arange(antennas) / antennas
     return custom(radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), "circular")
+
+
+def named(kind: str, antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGeometry:
+    """A square, linear or circular array by its name."""
+    if kind not in KINDS:
+        raise ConfigError(unknown_name("array", kind, KINDS))
+    if kind == "square":
+        if antennas != 4:
+            raise ConfigError(
+                f"a square array has 4 antennas, not {antennas}. Give linear, circular or own coordinates."
+            )
+        return square(spacing_wavelengths)
+    return (linear if kind == "linear" else circular)(antennas, spacing_wavelengths)
 
 
 def default_geometry(antennas: int) -> ArrayGeometry:

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, index_of
+from pisa_capc.frames import Frames, UnlabelledFrames, group_name, groups_of, index_of
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, macro_f1, score
-from pisa_capc.sources import groups
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "macro_f1", "split"]
 
@@ -130,40 +129,24 @@ def _names(value: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([value] if isinstance(value, str) else value))
 
 
-def group_key(frames: Frames) -> NDArray[np.int64]:
-    """(N,) number of each frame's environment–device–capture group."""
-    shape = (len(frames.environments), len(frames.devices), len(frames.captures))
-    return np.ravel_multi_index((frames.environment, frames.device, frames.capture), shape).astype(np.int64)
-
-
-def _group_names(frames: Frames, i: int) -> tuple[str, str, str]:
-    return (
-        frames.environments[frames.environment[i]],
-        frames.devices[frames.device[i]],
-        frames.captures[frames.capture[i]],
-    )
-
-
 def _draw(frames: Frames, seed: int, purpose: str, count: Callable[[int], int]) -> NDArray[np.bool_]:
     """(N,) mask of `count(n)` random frames of every group of n.
 
     Frames are drawn by their time in the recording, so the order of rows in the dataset does not matter.
     """
     drawn = np.zeros(len(frames), dtype=bool)
-    for members in groups(group_key(frames)):
+    for members in groups_of(frames):
         in_time = members[np.argsort(frames.frame[members], kind="stable")]
-        order = generator(seed, purpose, *_group_names(frames, int(members[0]))).permutation(len(members))
+        order = generator(seed, purpose, *group_name(frames, int(members[0]))).permutation(len(members))
         drawn[in_time[order[: count(len(members))]]] = True
     return drawn
 
 
 def _check_not_empty(frames: Frames, part: NDArray[np.bool_], name: str) -> None:
-    key = group_key(frames)
-    if empty := sorted(set(key.tolist()) - set(key[part].tolist())):
-        first = np.flatnonzero(key == empty[0])
-        group = "/".join(_group_names(frames, int(first[0])))
+    if empty := [members for members in groups_of(frames) if not part[members].any()]:
+        group = "/".join(group_name(frames, int(empty[0][0])))
         raise DataError(
-            f"too few frames for the split: {group} has {len(first)}, which leaves none for {name} "
+            f"too few frames for the split: {group} has {len(empty[0])}, which leaves none for {name} "
             f"({len(empty)} such groups); expected at least 3 per capture. "
             "Use a larger set, or a larger --scale where it is simulated."
         )

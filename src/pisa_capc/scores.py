@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from pisa_capc.errors import DataError
 
@@ -119,9 +118,15 @@ def macro_auroc(labels: NDArray[np.int64], probability: NDArray[np.float64]) -> 
         positive = labels == c
         n, m = int(positive.sum()), int((~positive).sum())
         if n and m:
-            ranks = rankdata(probability[:, c])
+            ranks = _mid_ranks(probability[:, c])
             values.append((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
     return float(np.mean(values)) if values else float("nan")
+
+
+def _mid_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def confusion_matrix(labels: NDArray[Any], predictions: NDArray[Any], classes: int) -> NDArray[np.int64]:

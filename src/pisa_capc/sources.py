@@ -49,7 +49,7 @@ class FrameSource(Protocol):
         """The whole recordings that the rows are from, one after the other."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MemorySource:
     """Frames held in memory.
 
@@ -94,7 +94,7 @@ class MemorySource:
         return np.arange(len(self.iq)) if self.frame is None else self.frame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SelectedSource:
     """Some rows of a source, numbered from zero."""
 
@@ -119,7 +119,7 @@ class SelectedSource:
         return self.source.cfo_traces(self.rows[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class JoinedSource:
     """Several sources one after the other."""
 

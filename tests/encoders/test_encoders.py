@@ -14,7 +14,7 @@ from pisa_capc.encoders.mscnn import MSCNN
 from pisa_capc.encoders.transformer import Transformer
 from pisa_capc.errors import ConfigError
 from pisa_capc.model import PISA
-from pisa_capc.stacked import PerRun, stack, unstack
+from pisa_capc.stacked import PerRun, adaptive_tokens, stack, unstack
 
 # Parameters of one branch, and of the ten-class PISA model with two branches.
 SIZES = {
@@ -56,9 +56,13 @@ def test_parts_of_the_model_have_their_sizes() -> None:
 def test_encoders_map_any_frame_length_to_features_of_one_width(name: str, streams: int) -> None:
     encoder = build_encoder(name, streams, runs=2).eval()
     for samples in (5, 64):
-        features = encoder(torch.randn(2, 3, samples, 2 * streams))
+        x = torch.randn(2, 3, samples, 2 * streams)
+        features = encoder(x)
         length = max(samples // 8, 1) if name == "transformer" else samples
         assert features.shape == (2, 3, length, WIDTH)
+        if length % 4 == 0:
+            pooled = features.unflatten(2, (4, length // 4)).mean(3)
+            torch.testing.assert_close(encoder(x, tokens=4), pooled)
 
 
 def settle(encoder: nn.Module) -> nn.Module:
@@ -75,7 +79,7 @@ def test_cvcnn_is_a_complex_network() -> None:
     settle(encoder)
     x = torch.randn(1, 2, 20, 2)
     expected = torch.complex(x[0, :, :, 0], x[0, :, :, 1])[:, None]  # (N, 1, T)
-    for block in encoder.blocks:
+    for block in (*encoder.blocks, encoder.last):
         kernel = torch.complex(block.weight_real[0], block.weight_imag[0])
         u, v = block.bias_real[0], block.bias_imag[0]
         y = F.conv1d(expected, kernel, torch.complex(u - v, u + v), padding=kernel.shape[2] // 2)
@@ -171,9 +175,9 @@ class Own(Encoder):
         super().__init__()
         self.net = PerRun(Ordinary, runs)
 
-    def features(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         y: Tensor = self.net(x)
-        return y
+        return y if tokens is None else adaptive_tokens(y, tokens)
 
 
 @pytest.fixture

@@ -76,14 +76,14 @@ def residual(x: Array, w: Weights, training: bool, dilation: int = 1) -> Array:
 
 
 def cnn(x: Array, w: Weights, training: bool) -> Array:
-    for i in range(3):
-        x = relu(conv_norm(x, w.below(f"blocks.{i}"), training))
+    for name in ("blocks.0", "blocks.1", "last"):
+        x = relu(conv_norm(x, w.below(name), training))
     return x
 
 
 def mscnn(x: Array, w: Weights, training: bool) -> Array:
-    for i in range(3):
-        block = w.below(f"blocks.{i}")
+    for name in ("blocks.0", "blocks.1", "last"):
+        block = w.below(name)
         branches = [convolve(x, block[f"weights.{j}"], block[f"biases.{j}"]) for j in range(3)]
         x = relu(batch_norm(np.concatenate(branches, axis=2), block.below("norm"), training))
     return x
@@ -91,21 +91,21 @@ def mscnn(x: Array, w: Weights, training: bool) -> Array:
 
 def resnet(x: Array, w: Weights, training: bool) -> Array:
     x = relu(conv_norm(x, w.below("blocks.0"), training))
-    for i in (1, 2):
-        x = residual(x, w.below(f"blocks.{i}"), training)
+    for name in ("blocks.1", "last"):
+        x = residual(x, w.below(name), training)
     return x
 
 
 def tcn(x: Array, w: Weights, training: bool) -> Array:
     x = relu(conv_norm(x, w.below("blocks.0"), training))
-    for i, dilation in ((1, 1), (2, 2), (3, 4)):
-        x = residual(x, w.below(f"blocks.{i}"), training, dilation)
+    for name, dilation in (("blocks.1", 1), ("blocks.2", 2), ("last", 4)):
+        x = residual(x, w.below(name), training, dilation)
     return x
 
 
 def cvcnn(x: Array, w: Weights, training: bool) -> Array:
-    for i in range(3):
-        block, half = w.below(f"blocks.{i}"), x.shape[2] // 2
+    for name in ("blocks.0", "blocks.1", "last"):
+        block, half = w.below(name), x.shape[2] // 2
         kernel = block["weight_real"] + 1j * block["weight_imag"]
         # Each real convolution is used twice, with its bias: on the real part and on the imaginary part.
         bias = block["bias_real"] * (1 + 1j) + 1j * block["bias_imag"] * (1 + 1j)

@@ -13,8 +13,9 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 
-from pisa_capc.stacked import GRU, ConvNorm, fused  # noqa: E402
+from pisa_capc.stacked import GRU, ConvNorm, Dropout, attention, fused  # noqa: E402
 from pisa_capc.stacked.layers import plain_layers  # noqa: E402
+from pisa_capc.stacked.noise import site_key  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS, STREAMS, SAMPLES = 2, 3, 50
@@ -84,5 +85,50 @@ def test_fused_gru_equals_pytorch_gru() -> None:
             out = fused.gru(x, module.weight_input, module.weight_hidden, module.bias_input, module.bias_hidden)
         out.backward(weight)
         results.append([out, *gradients(module, x)])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("with_skip", [False, True])
+def test_fused_pooling_equals_pooling_afterwards(tokens: int, with_skip: bool) -> None:
+    torch.manual_seed(5)
+    plain = ConvNorm(32, 32, 3, RUNS).to(DEVICE)
+    quick = copy.deepcopy(plain)
+    results = []
+    for module in (plain, quick):
+        torch.manual_seed(6)
+        x = torch.randn(RUNS, STREAMS, SAMPLES, 32, device=DEVICE, requires_grad=True)
+        skip = torch.randn(RUNS, STREAMS, SAMPLES, 32, device=DEVICE, requires_grad=True) if with_skip else None
+        weight = torch.randn(RUNS, STREAMS, tokens, 32, device=DEVICE)
+        if module is plain:
+            with plain_layers():
+                out = module(x, skip, tokens)
+        else:
+            bias = module.bias.detach()
+            out = fused.conv_norm(x, [module.weight], [bias], module.norm, 1, skip, True, tokens)
+        out.backward(weight)
+        results.append([out, *gradients(module, x, *([skip] if skip is not None else []))])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_fused_attention_equals_plain_attention_with_the_same_masks(drop: float) -> None:
+    torch.manual_seed(7)
+    dropout = Dropout(drop)
+    dropout.key, dropout.site = torch.tensor([12345, -999], dtype=torch.int32, device=DEVICE), 3
+    results = []
+    for fast in (False, True):
+        torch.manual_seed(8)
+        qkv = torch.randn(RUNS, STREAMS, 21, 96, device=DEVICE, requires_grad=True)
+        weight = torch.randn(RUNS, STREAMS, 21, 32, device=DEVICE)
+        if fast:
+            out = fused.attention(qkv, 4, site_key(dropout.key, dropout.site), drop)
+        else:
+            with plain_layers():
+                out = attention(qkv, 4, dropout)
+        out.backward(weight)
+        results.append([out, qkv.grad])
     for expected, found in zip(*results, strict=True):
         assert relative(found, expected) < 1e-5

@@ -31,6 +31,11 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _stages() -> None:
+    """With a callback, typer keeps naming a command even where it is the only one."""
+
+
 def main() -> None:
     """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
     from pisa_capc.cli import calibrate, data, model, simulate  # noqa: F401  (each registers its commands)

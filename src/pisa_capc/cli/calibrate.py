@@ -1,1 +1,165 @@
 """Commands of the calibration: calibrate."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+import yaml
+
+from pisa_capc.cli import app
+from pisa_capc.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from pisa_capc.calibration import Calibration, Calibrator
+
+_CARRIED = ("capture", "environment", "frame")
+
+
+@app.command()
+def calibrate(
+    scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C).")],
+    out: Annotated[Path, typer.Option(help="NPZ file to write: `probability`, `score`, `prediction`.")],
+    method: Annotated[str, typer.Option(help="ucapc, direct, t3a, lame, label-propagation, pt-map, …")] = "ucapc",
+    preset: Annotated[
+        str, typer.Option(help="A row of the paper's ablation: paper, direct, without-grouping, without-prior.")
+    ] = "paper",
+    prior: Annotated[str | None, typer.Option(help="Class-balance prior of U-CAPC: balanced or none.")] = None,
+    group: Annotated[str | None, typer.Option(help="What is calibrated together: capture or none.")] = None,
+    guard: Annotated[
+        bool, typer.Option(help="With --no-guard, the default, nothing second-guesses the published algorithm.")
+    ] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of the method, key=value.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a capture before and after into this file.")] = None,
+    plot_capture: Annotated[str | None, typer.Option(help="Which capture to draw; the first by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
+) -> None:
+    """Correct a frozen classifier's decisions with unlabelled frames.
+
+    The input may also hold `capture` (strings or integers) to group by, `environment` and `frame`, which are carried
+    through, and statistics of the source for the methods that need them: `source_weight` (C, D), `source_bias` (C,),
+    `source_mean` (D,), `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and
+    `source_temperature`.
+    """
+    from pisa_capc.calibration import SourceStatistics
+
+    if guard:
+        raise ConfigError("there is no guard for this calibration; leave --guard out.")
+    if out.exists() and not force:
+        raise DataError(f"{out} exists already; give another name or --force to replace it.")
+    chosen = _calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
+    arrays = _read(scores)
+    result = chosen.calibrate(
+        arrays["embedding"], arrays["logits"], arrays.get("capture"), source=SourceStatistics.from_arrays(arrays)
+    )
+    written = {"probability": result.probability, "score": result.score, "prediction": result.prediction}
+    _write(out, {**written, **{name: arrays[name] for name in _CARRIED if name in arrays}})
+    if plot is not None:
+        result.plot(plot, _capture_key(result, plot_capture))
+    if as_json:
+        typer.echo(json.dumps(_summary(result, method)))
+    else:
+        _print_table(result, method)
+
+
+def _calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
+    from dataclasses import asdict
+
+    from pisa_capc.calibration import UCAPC, calibrator
+    from pisa_capc.config import from_mapping
+
+    kind = calibrator(method)
+    start = UCAPC.preset(preset)
+    values: dict[str, Any] = asdict(start) if kind is UCAPC else {}
+    if kind is not UCAPC and preset != "paper":
+        raise ConfigError(f"--preset {preset} belongs to ucapc; {method} has no presets.")
+    values |= {name: value for name, value in options.items() if value is not None}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: expected key=value, for instance --set top=256.")
+        values[name.strip()] = yaml.safe_load(text)
+    return from_mapping(kind, values, method)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an NPZ file; nothing in it is ever unpickled."""
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} is a single array; expected an NPZ file with embedding and logits.")
+        with stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; write scores with pisa embed.") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as an NPZ file of plain arrays ({error}).") from error
+    missing = [name for name in ("embedding", "logits") if name not in arrays]
+    if missing:
+        found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "nothing"
+        raise DataError(f"{path} has no {' and no '.join(missing)}; found {found}. Write scores with pisa embed.")
+    for name in ("environment", "frame"):
+        if name in arrays and len(arrays[name]) != len(arrays["logits"]):
+            raise DataError(f"{path}: {name} {arrays[name].shape} does not have one value per frame.")
+    return arrays
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    """Write whole or not at all: under a temporary name first."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
+            try:
+                np.savez(file, **arrays)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error}).") from error
+
+
+def _capture_key(result: Calibration, given: str | None) -> str | int | None:
+    """The capture a user means: on the command line integer keys arrive as text."""
+    by_text = {str(summary.capture): summary.capture for summary in result.captures}
+    return None if given is None else by_text.get(given, given)
+
+
+def _summary(result: Calibration, method: str) -> dict[str, Any]:
+    return {
+        "method": method,
+        "frames": len(result.prediction),
+        "changed": result.changed,
+        "captures": [
+            {
+                "capture": summary.capture,
+                "frames": summary.frames,
+                "changed": summary.changed,
+                "mass_before": summary.mass_before.tolist(),
+                "mass_after": summary.mass_after.tolist(),
+            }
+            for summary in result.captures
+        ],
+    }
+
+
+def _print_table(result: Calibration, method: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed")
+    table.add_column("capture")
+    for name in ("frames", "changed", "class mass before (min … max)", "after (min … max)"):
+        table.add_column(name, justify="right")
+    for summary in result.captures:
+        masses = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
+        table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *masses)
+    Console().print(table)

@@ -1,1 +1,238 @@
 """Commands about frames: inspect, import, export, split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pisa_capc.cli import app
+from pisa_capc.progress import console as notes
+
+Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
+# What varies within a recording: over time, and from antenna to antenna.
+CFO_SPREADS = ("CFO drift (Hz)", "antennas (Hz)")
+
+AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
+
+
+@app.command()
+def inspect(
+    folder: Path = Folder,
+    plot: Path | None = typer.Option(None, help="Draw a frame, its spectrum, CFO and power delay into this file."),
+    verify: bool = typer.Option(False, "--verify", help="Read every capture and compare it with its checksum."),
+    as_json: bool = AsJson,
+) -> None:
+    """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
+    from pisa_capc.summary import summarise
+
+    if verify:
+        _verify(folder)
+    found = summarise(folder)
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        _print_summary(found)
+    if found["missing"]:
+        notes.print(
+            f"{len(found['missing'])} captures are announced and not there, the first is {found['missing'][0]}: "
+            "run the command that made the dataset again."
+        )
+    if plot is not None:
+        from pisa_capc.picture import draw
+
+        draw(folder, plot)
+        notes.print(f"picture: {plot}", highlight=False)
+
+
+@app.command("import")
+def import_(
+    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
+    out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
+    pattern: str | None = typer.Option(
+        None, help="Path of a capture's file, as '{environment}/{device}/{capture}.mat'.", show_default=False
+    ),
+    iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
+    cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
+    antennas: int | None = typer.Option(None, min=1, help="Antennas of a frame; MAT: 4.", show_default=False),
+    samples: int | None = typer.Option(
+        None, min=2, help="Samples of a frame; SigMF: cut frames to these.", show_default=False
+    ),
+    axes: str | None = typer.Option(None, help="Order of MAT axes: n, T and A, as nTA.", show_default=False),
+    environment: str = typer.Option("E1", help="Environment of files that name none."),
+    capture: str = typer.Option("L1", help="Capture of files that name none."),
+    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz.", show_default=False),
+    carrier: float | None = typer.Option(None, help="Carrier frequency in Hz.", show_default=False),
+    array: str | None = typer.Option(
+        None, help="square, linear, circular, or a JSON file with coordinates_wavelengths.", show_default=False
+    ),
+    spacing: float = typer.Option(0.5, help="Between neighbouring antennas, in wavelengths."),
+    as_json: bool = AsJson,
+) -> None:
+    """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
+    from pisa_capc.store.formats import ImportOptions, import_dataset
+    from pisa_capc.store.native import describe
+
+    geometry = None if array is None else _geometry(array, antennas or 4, spacing)
+    options = ImportOptions(
+        pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry
+    )
+    dataset = import_dataset(format, source, out, options, show=not as_json)
+    kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
+    names = {c.name for c in dataset.captures}
+    absent = [n for e in kinds[0] for d in kinds[1] for c in kinds[2] if (n := f"{e}/{d}/{c}") not in names]
+    frames = sum(c.frames for c in dataset.captures)
+    if as_json:
+        print(json.dumps({"captures": len(dataset.captures), "frames": frames, "absent": absent, "out": str(out)}))
+        return
+    print(f"{out}: {describe(dataset)}")
+    if absent:
+        notes.print(f"not recorded: {', '.join(absent[:8])}{' …' if len(absent) > 8 else ''}", highlight=False)
+
+
+@app.command("export")
+def export_(
+    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    folder: Path = Folder,
+    out: Path = typer.Option(help="Folder to write, or file for npz.", show_default=False),
+    pattern: str | None = typer.Option(None, help="Path of a capture's file, as for import.", show_default=False),
+    mat_version: str = typer.Option("5", help="Of MAT files: 5 or 7.3."),
+    antenna: int | None = typer.Option(None, help="The one antenna that hdf5 holds.", show_default=False),
+) -> None:
+    """Write a dataset in another format."""
+    from pisa_capc.store.formats import ExportOptions, export_dataset
+    from pisa_capc.store.native import load
+
+    frames = load(folder)
+    export_dataset(format, frames, out, ExportOptions(pattern, mat_version, antenna), show=True)
+    print(f"{out}: {len(frames)} frames as {format}")
+
+
+@app.command("split")
+def split_(
+    folder: Path = Folder,
+    source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
+    target: str = typer.Option(help="Target environments, as E1.", show_default=False),
+    seed: int = typer.Option(2026, help="Seed of the split."),
+    as_json: bool = AsJson,
+) -> None:
+    """Count the frames of a split: source training and validation, and target, per device and capture."""
+    from pisa_capc.frames import Frames
+    from pisa_capc.protocol import split
+    from pisa_capc.store.native import load
+
+    frames = load(folder)
+    parts = split(frames, _listed(source), _listed(target), seed)
+    # Counting devices of the target is for people; the split itself keeps them to its evaluator.
+    labelled: dict[str, Frames] = {
+        "train": parts.train,
+        "validation": parts.validation,
+        "target": frames.select(parts.target.rows),
+    }
+    totals = {name: len(part) for name, part in labelled.items()}
+    per_device = {
+        device: {name: int((part.device == i).sum()) for name, part in labelled.items()}
+        for i, device in enumerate(frames.devices)
+    }
+    keys = sorted({str(key) for part in labelled.values() for key in set(part.capture_key.tolist())})
+    per_capture = {key: {name: int((part.capture_key == key).sum()) for name, part in labelled.items()} for key in keys}
+    if as_json:
+        chosen = {"source": _listed(source), "target_environments": _listed(target), "seed": seed}
+        print(json.dumps({**totals, **chosen, "per_device": per_device, "per_capture": per_capture}, indent=1))
+        return
+    table = _table(f"{source} → {target}, seed {seed}", ["", *totals], left=("",))
+    table.add_row("all", *(f"{n:,}" for n in totals.values()), style="bold", end_section=True)
+    for rows in (per_device, per_capture):
+        for i, (name, counts) in enumerate(rows.items(), 1):
+            table.add_row(name, *(f"{n:,}" if n else "–" for n in counts.values()), end_section=i == len(rows))
+    Console().print(table)
+
+
+def _verify(folder: Path) -> None:
+    from pisa_capc.progress import progress
+    from pisa_capc.store.native import Dataset, StoreSource
+
+    dataset = Dataset.read(folder)
+    missing = {c.name for c in dataset.missing(folder)}
+    there = [c for c in dataset.captures if c.name not in missing]
+    with progress("verify", total=len(there)) as bar:
+        for spec in there:
+            StoreSource(folder, dataset).verify(spec)
+            bar.advance(note=spec.name)
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _geometry(array: str, antennas: int, spacing: float) -> Any:
+    from pisa_capc.config import read_yaml
+    from pisa_capc.geometry import ArrayGeometry, named
+
+    # JSON is YAML.
+    return ArrayGeometry.from_json(read_yaml(Path(array))) if "." in array else named(array, antennas, spacing)
+
+
+def _print_summary(found: dict[str, Any]) -> None:
+    out = Console()
+    shape = f"{found['antennas']} × {found['samples']} samples"
+    rates = f"{found['sample_rate_hz'] / 1e6:g} MS/s at {found['carrier_hz'] / 1e9:g} GHz"
+    out.print(
+        f"{found['folder']}: {found['total_frames']:,} frames of {shape}, {rates}, {found['geometry']['kind']} array, "
+        f"{len(found['devices'])} devices. Made by: {found['made_by'] or 'unknown'}.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    out.print(_capture_table(found))
+    out.print(_device_table(found))
+
+
+def _capture_table(found: dict[str, Any]) -> Table:
+    headings = ["", "capture", "devices", "frames each", "frames", *(CFO_SPREADS if found["cfo_hz"] else ()), "absent"]
+    table = _table("Captures", headings, left=("", "capture", "absent"))
+    for environment, captures in sorted(found["frames"].items()):
+        for i, (capture, devices) in enumerate(sorted(captures.items()), 1):
+            each = sorted(set(devices.values()))
+            cells = [
+                environment if i == 1 else "",
+                capture,
+                str(len(devices)),
+                str(each[0]) if len(each) == 1 else f"{each[0]}–{each[-1]}",
+                f"{sum(devices.values()):,}",
+            ]
+            if found["cfo_hz"]:
+                cells += _spread_cells(found["cfo_hz"]["per_capture"][f"{environment}/{capture}"])
+            cells.append(", ".join(d for d in found["devices"] if d not in devices))
+            table.add_row(*cells, end_section=i == len(captures))
+    return table
+
+
+def _device_table(found: dict[str, Any]) -> Table:
+    headings = ["device", "frames", *(("CFO (kHz)", *CFO_SPREADS) if found["cfo_hz"] else ())]
+    table = _table("Devices", headings, left=("device",))
+    for device in found["devices"]:
+        frames = sum(c.get(device, 0) for captures in found["frames"].values() for c in captures.values())
+        cells = [device, f"{frames:,}"]
+        if found["cfo_hz"] and (cfo := found["cfo_hz"]["per_device"].get(device)):
+            cells += [f"{cfo['mean'] / 1e3:.2f}", *_spread_cells(cfo)]
+        table.add_row(*cells)
+    return table
+
+
+def _spread_cells(cfo: dict[str, float]) -> list[str]:
+    return [f"{cfo['drift']:.0f}", f"{cfo['antenna_spread']:.0f}"]
+
+
+def _table(title: str, headings: Sequence[str], left: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right")
+    return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from pisa_capc.encoders.registry import WIDTH, Encoder, register
-from pisa_capc.stacked import GRU, ConvNorm
+from pisa_capc.stacked import GRU, ConvNorm, adaptive_tokens
 
 
 @register("cldnn")
@@ -18,6 +18,6 @@ class CLDNN(Encoder):
             ConvNorm(2 * streams, WIDTH, 7, runs), ConvNorm(WIDTH, WIDTH, 5, runs), GRU(WIDTH, WIDTH // 2, runs)
         )
 
-    def features(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         y: Tensor = self.blocks(x)
-        return y
+        return y if tokens is None else adaptive_tokens(y, tokens)

@@ -14,10 +14,9 @@ class CNN(Encoder):
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(
-            ConvNorm(2 * streams, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs)
-        )
+        self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs))
+        self.last = ConvNorm(WIDTH, WIDTH, 3, runs)
 
-    def features(self, x: Tensor) -> Tensor:
-        y: Tensor = self.blocks(x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.last(self.blocks(x), tokens=tokens)
         return y

@@ -23,11 +23,11 @@ class ComplexConv(nn.Module):
         self.weight_imag, self.bias_imag = conv_parameters(inputs, outputs, kernel, runs)
         self.norm = BatchNorm(2 * outputs, runs)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         u, v = self.weight_real, self.weight_imag
         weight = torch.cat([torch.cat([u, -v], dim=2), torch.cat([v, u], dim=2)], dim=1)
         bias = torch.cat([self.bias_real - self.bias_imag, self.bias_real + self.bias_imag], dim=1)
-        return conv_norm(x, [weight], [bias], self.norm)
+        return conv_norm(x, [weight], [bias], self.norm, tokens=tokens)
 
 
 @register("cvcnn")
@@ -37,10 +37,9 @@ class CVCNN(Encoder):
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
         half = WIDTH // 2
-        self.blocks = nn.Sequential(
-            ComplexConv(streams, half, 7, runs), ComplexConv(half, half, 5, runs), ComplexConv(half, half, 3, runs)
-        )
+        self.blocks = nn.Sequential(ComplexConv(streams, half, 7, runs), ComplexConv(half, half, 5, runs))
+        self.last = ComplexConv(half, half, 3, runs)
 
-    def features(self, x: Tensor) -> Tensor:
-        y: Tensor = self.blocks(x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.last(self.blocks(x), tokens=tokens)
         return y

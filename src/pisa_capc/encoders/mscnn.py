@@ -21,8 +21,8 @@ class MultiScale(nn.Module):
         self.biases = nn.ParameterList(bias for _, bias in parameters)
         self.norm = BatchNorm(WIDTH, runs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return conv_norm(x, list(self.weights), list(self.biases), self.norm)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        return conv_norm(x, list(self.weights), list(self.biases), self.norm, tokens=tokens)
 
 
 @register("mscnn")
@@ -31,8 +31,9 @@ class MSCNN(Encoder):
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(MultiScale(2 * streams, runs), MultiScale(WIDTH, runs), MultiScale(WIDTH, runs))
+        self.blocks = nn.Sequential(MultiScale(2 * streams, runs), MultiScale(WIDTH, runs))
+        self.last = MultiScale(WIDTH, runs)
 
-    def features(self, x: Tensor) -> Tensor:
-        y: Tensor = self.blocks(x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.last(self.blocks(x), tokens=tokens)
         return y

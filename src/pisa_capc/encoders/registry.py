@@ -5,31 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.stacked import Fusable
 
 WIDTH = 32  # temporal feature width d of all encoders (Table "encoder_families")
 
 
-class Encoder(nn.Module):
-    """Base of the encoders: (R, N, T, 2·streams) → (R, N, T', WIDTH)."""
-
-    # Whether torch.compile should fuse the features on a GPU; the convolutional encoders bring their own kernels.
-    compile_on_gpu = False
-    fast_features: Callable[[Tensor], Tensor] | None = None  # the compiled form, used in training
+class Encoder(Fusable):
+    """Base of the encoders: (R, N, T, 2·streams) → (R, N, tokens, WIDTH), or (R, N, T', WIDTH) without `tokens`."""
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
 
-    def features(self, x: Tensor) -> Tensor:
-        """What a subclass writes."""
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        """Features of each stream; with `tokens`, their adaptive average over that many spans of time."""
         raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.fast_features is not None:
-            return self.fast_features(x)
-        return self.features(x)
 
 
 _registry: dict[str, type[Encoder]] = {}

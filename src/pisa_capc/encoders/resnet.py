@@ -16,8 +16,8 @@ class Residual(nn.Module):
         self.first = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
         self.second = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.second(self.first(x), skip=x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.second(self.first(x), skip=x, tokens=tokens)
         return y
 
 
@@ -27,8 +27,9 @@ class ResNet(Encoder):
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 7, runs), Residual(runs), Residual(runs))
+        self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 7, runs), Residual(runs))
+        self.last = Residual(runs)
 
-    def features(self, x: Tensor) -> Tensor:
-        y: Tensor = self.blocks(x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.last(self.blocks(x), tokens=tokens)
         return y

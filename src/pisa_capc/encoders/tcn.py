@@ -15,10 +15,9 @@ class TCN(Encoder):
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(
-            ConvNorm(2 * streams, WIDTH, 3, runs), Residual(runs, 1), Residual(runs, 2), Residual(runs, 4)
-        )
+        self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 3, runs), Residual(runs, 1), Residual(runs, 2))
+        self.last = Residual(runs, 4)
 
-    def features(self, x: Tensor) -> Tensor:
-        y: Tensor = self.blocks(x)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.last(self.blocks(x), tokens=tokens)
         return y

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.encoders.registry import WIDTH, Encoder, register
-from pisa_capc.stacked import Dropout, LayerNorm, Linear
+from pisa_capc.stacked import Dropout, Fusable, LayerNorm, Linear, adaptive_tokens, attention
 
 PATCH = 8
 POSITIONS = 128
@@ -18,8 +16,10 @@ FEED_FORWARD = 128
 DROPOUT = 0.1
 
 
-class Layer(nn.Module):
+class Layer(Fusable):
     """Post-norm encoder layer: x ← LN(x + attention(x)), x ← LN(x + feed-forward(x)); dropout as in Vaswani et al."""
+
+    fusable = ("qkv_of", "transform")
 
     def __init__(self, runs: int) -> None:
         super().__init__()
@@ -33,17 +33,20 @@ class Layer(nn.Module):
             Dropout(DROPOUT) for _ in range(4)
         )
 
-    def attention(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(3, 0, 1, 4, 2, 5)
-        weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(WIDTH // HEADS), dim=-1, dtype=torch.float32)
-        mixed = self.drop_weights(weights).to(v.dtype) @ v  # (R, N, heads, L, d)
-        out: Tensor = self.out(mixed.transpose(2, 3).flatten(-2))
-        return out
+    def qkv_of(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side."""
+        y: Tensor = self.qkv(x)
+        return y
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.norm_attention(x + self.drop_attention(self.attention(x)))
+    def transform(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Everything behind the attention."""
+        x = self.norm_attention(x + self.drop_attention(self.out(mixed)))
         hidden = self.drop_hidden(F.relu(self.up(x)))
         y: Tensor = self.norm_feed_forward(x + self.drop_feed_forward(self.down(hidden)))
+        return y
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.part("transform")(x, attention(self.part("qkv_of")(x), HEADS, self.drop_weights))
         return y
 
 
@@ -54,7 +57,7 @@ class Transformer(Encoder):
     A frame of more than 128 patches uses linearly interpolated positions.
     """
 
-    compile_on_gpu = True
+    fusable = ("embed", "finish")
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
@@ -64,7 +67,8 @@ class Transformer(Encoder):
         self.layers = nn.Sequential(Layer(runs), Layer(runs))
         self.norm = LayerNorm(WIDTH, runs)
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
+        """Patches with their positions: (R, N, T, channels) → (R, N, T/8, WIDTH)."""
         if x.shape[2] < PATCH:
             x = F.pad(x, (0, 0, 0, PATCH - x.shape[2]))
         count = x.shape[2] // PATCH
@@ -72,5 +76,13 @@ class Transformer(Encoder):
         position = self.position[:, :count]
         if count > POSITIONS:
             position = F.interpolate(self.position.mT, size=count, mode="linear", align_corners=True).mT
-        y: Tensor = self.norm(self.layers(self.patch(patches) + position[:, None]))
+        y: Tensor = self.patch(patches) + position[:, None]
+        return y
+
+    def finish(self, x: Tensor, tokens: int | None) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y if tokens is None else adaptive_tokens(y, tokens)
+
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        y: Tensor = self.part("finish")(self.layers(self.part("embed")(x)), tokens)
         return y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -52,6 +53,10 @@ class PisaMethod(Method):
         "no-token-refinement": {"model": {"eta": 0.0}},
     }
     settings: PisaSettings
+    _fused_weighted: Callable[..., dict[str, Tensor]] | None = None
+
+    def fuse(self) -> None:
+        self._fused_weighted = torch.compile(self.weighted)
 
     @property
     def two_views(self) -> bool:
@@ -78,7 +83,8 @@ class PisaMethod(Method):
             mask = torch.cat([mask, batch.antenna_keep], dim=1)
             descriptor = None if descriptor is None else torch.cat([descriptor, descriptor], dim=1)
         output: Any = model(iq, descriptor, mask)
-        return self.weighted(output.logits, output.embedding, output.graph_loss[:, :count], batch.label)
+        weighted = self._fused_weighted or self.weighted
+        return weighted(output.logits, output.embedding, output.graph_loss[:, :count], batch.label)
 
     def weighted(self, logits: Tensor, embedding: Tensor, graph_loss: Tensor, label: Tensor) -> dict[str, Tensor]:
         """The weighted terms from what the model returned; logits and embedding hold clean, then perturbed frames."""

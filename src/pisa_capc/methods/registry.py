@@ -57,6 +57,9 @@ class Method:
         """The weighted terms of the objective under the names in `terms`, each (R,); their sum is minimised."""
         raise NotImplementedError
 
+    def fuse(self) -> None:
+        """Prepare for training on a GPU: compile what the loss is made of."""
+
     def describe(self) -> dict[str, Any]:
         return asdict(self.settings)
 

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.stacked import LayerNorm, Linear, at_least_float32
-
-
-def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
-    """Adaptive average pooling over time: (R, N, T, d) → (R, N, tokens, d)."""
-    length = features.shape[2]
-    if length % tokens == 0:
-        return features.unflatten(2, (tokens, length // tokens)).mean(3)
-    pooled = F.adaptive_avg_pool1d(features.flatten(0, 1).transpose(1, 2), tokens)
-    return pooled.transpose(1, 2).unflatten(0, features.shape[:2])
 
 
 def antenna_average(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pisa_capc.encoders import WIDTH, build_encoder
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
-from pisa_capc.model.aggregation import TokenRefinement, adaptive_tokens, antenna_average
+from pisa_capc.model.aggregation import TokenRefinement, antenna_average
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.topology import TopologyBlock, graph_loss, topology_prior
-from pisa_capc.stacked import Linear, at_least_float32
+from pisa_capc.stacked import Fusable, Linear, at_least_float32
 
 PATHWAYS = ("both", "topology", "contextual")
 
@@ -70,7 +69,7 @@ class Output(NamedTuple):
     details: Details | None = None
 
 
-class PISA(nn.Module):
+class PISA(Fusable):
     """Physics-informed structure anchoring.
 
     Args:
@@ -90,8 +89,8 @@ class PISA(nn.Module):
     39551
     """
 
+    fusable = ("head",)
     distances: Tensor
-    fast_head: Callable[..., Output] | None = None  # the compiled head, used in training
 
     def __init__(
         self,
@@ -134,8 +133,7 @@ class PISA(nn.Module):
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
         else:
             iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
-        head = self.fast_head if self.training and self.fast_head is not None else self.head
-        output = head(*self.encode(iq, mask), descriptor, mask, details)
+        output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
         return output if stacked else _first_run(output)
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -145,10 +143,9 @@ class PISA(nn.Module):
         """
         tokens = context = None
         if self.config.pathway != "contextual":
-            features = self.identity_encoder(iq.flatten(1, 2))
-            tokens = adaptive_tokens(features, self.config.tokens).unflatten(1, iq.shape[1:3])
+            tokens = self.identity_encoder(iq.flatten(1, 2), self.config.tokens).unflatten(1, iq.shape[1:3])
         if self.config.pathway != "topology":
-            context = self.context_encoder(array_view(iq, mask)).mean(2)
+            context = self.context_encoder(array_view(iq, mask), 1).squeeze(2)
         return tokens, context
 
     def head(

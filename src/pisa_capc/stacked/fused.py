@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pisa_capc.stacked.noise import drop_threshold
+
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm
 
@@ -26,7 +28,8 @@ if AVAILABLE:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
-REDUCE_STEPS = 4
+REDUCE_STEPS = 2
+PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
 
 
 def _precision(x: Tensor) -> str:
@@ -61,19 +64,23 @@ def _weight_gradient(x: Tensor, dy: Tensor, taps: int, dilation: int) -> Tensor:
     rows = n * t
     gather = _gather(cin, taps)
     programs = 1 if gather else taps
-    splits = max(1, min(kernels.tiles(rows, 4 * ROWS), 1056 // (programs * runs) or 1))
-    per_split = kernels.tiles(kernels.tiles(rows, splits), ROWS) * ROWS
+    block = ROWS // 2
+    splits = max(1, min(kernels.tiles(rows, 4 * block), PROGRAMS // (programs * runs)))
+    per_split = kernels.tiles(kernels.tiles(rows, splits), block) * block
     partial = x.new_empty(runs, splits, taps, cin, cout, dtype=torch.float32)
     kernels.weight_gradient[(programs, splits, runs)](
         x, dy, partial, rows, t, per_split,
-        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=ROWS, PRECISION=_precision(x),
-        num_warps=4,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=block, PRECISION=_precision(x),
+        num_warps=2,
     )  # fmt: skip
     return partial.sum(1)
 
 
 class _ConvNorm(torch.autograd.Function):
-    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run."""
+    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run.
+
+    tokens > 0: the mean of out over each of `tokens` equal spans instead, without writing out itself.
+    """
 
     @staticmethod
     def forward(
@@ -87,6 +94,7 @@ class _ConvNorm(torch.autograd.Function):
         norm: BatchNorm,
         dilation: int,
         relu: bool,
+        tokens: int,
     ) -> Tensor:
         runs, n, t, _ = x.shape
         cout = weight.shape[1]
@@ -96,43 +104,53 @@ class _ConvNorm(torch.autograd.Function):
         if norm.training:
             mean, rstd, scale, shift = (torch.empty_like(gamma) for _ in range(4))
             kernels.norm_statistics[(runs,)](
-                partial, gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
-                partial.shape[1], float(rows), norm.momentum, norm.eps, C=cout, BLOCK=64, num_warps=8,
+                partial.sum(1), gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
+                float(rows), norm.momentum, norm.eps, C=cout, num_warps=1,
             )  # fmt: skip
         else:
             mean, rstd = norm.running_mean, torch.rsqrt(norm.running_var + norm.eps)
             scale = gamma * rstd
             shift = beta - mean * scale
-        out = torch.empty_like(y)
-        kernels.norm_apply[(kernels.tiles(rows, ROWS), runs)](
-            y, scale, shift, skip if skip is not None else y, out, rows,
-            C=cout, WITH_SKIP=skip is not None, RELU=relu, BLOCK=ROWS, num_warps=4,
-        )  # fmt: skip
-        ctx.save_for_backward(x, weight, y, out, gamma, mean, rstd)
-        ctx.dilation, ctx.relu, ctx.with_skip = dilation, relu, skip is not None
+        other = skip if skip is not None else y
+        options = {"C": cout, "WITH_SKIP": skip is not None, "RELU": relu}
+        if tokens:
+            out = y.new_empty(runs, n, tokens, cout)
+            kernels.norm_pool[(n * tokens, runs)](
+                y, scale, shift, other, out, rows, t // tokens, **options, BLOCK=64, num_warps=1
+            )
+        else:
+            out = torch.empty_like(y)
+            kernels.norm_apply[(kernels.tiles(rows, ROWS), runs)](
+                y, scale, shift, other, out, rows, **options, BLOCK=ROWS, num_warps=4
+            )
+        ctx.save_for_backward(x, weight, y, skip, gamma, mean, rstd, scale, shift)
+        ctx.dilation, ctx.options, ctx.pool = dilation, options, t // tokens if tokens else 0
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        x, weight, y, out, gamma, mean, rstd = ctx.saved_tensors
+        x, weight, y, skip, gamma, mean, rstd, scale, shift = ctx.saved_tensors
         dout = dout.contiguous()
         runs, n, t, cout = y.shape
         rows = n * t
-        count = kernels.tiles(rows, ROWS * REDUCE_STEPS)
+        options = {**ctx.options, "POOLED": ctx.pool > 0}
+        other = skip if skip is not None else y
+        count = kernels.tiles(rows, 2 * ROWS * REDUCE_STEPS)
         partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
         kernels.norm_gradient_sums[(count, runs)](
-            dout, out, y, partial, rows, C=cout, RELU=ctx.relu, BLOCK=ROWS, STEPS=REDUCE_STEPS, num_warps=4
-        )
+            dout, y, scale, shift, other, partial, rows, ctx.pool or 1,
+            **options, BLOCK=2 * ROWS, STEPS=REDUCE_STEPS, num_warps=4,
+        )  # fmt: skip
         dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
         coefficient = gamma.new_empty(runs, 3, cout)
         kernels.norm_gradient_coefficients[(runs,)](
-            partial, gamma, mean, rstd, dgamma, dbeta, coefficient, count, float(rows), C=cout, BLOCK=64, num_warps=8
+            partial.sum(1), gamma, mean, rstd, dgamma, dbeta, coefficient, float(rows), C=cout, num_warps=1
         )
         dy = torch.empty_like(y)
-        dskip = torch.empty_like(y) if ctx.with_skip else None
+        dskip = torch.empty_like(y) if skip is not None else None
         kernels.norm_gradient_apply[(kernels.tiles(rows, ROWS), runs)](
-            dout, out, y, coefficient, dy, dskip if dskip is not None else dy, rows,
-            C=cout, WITH_SKIP=ctx.with_skip, RELU=ctx.relu, BLOCK=ROWS, num_warps=4,
+            dout, y, scale, shift, other, coefficient, dy, dskip if dskip is not None else dy, rows, ctx.pool or 1,
+            **options, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
         dw = _weight_gradient(x, dy, weight.shape[3], ctx.dilation).permute(0, 3, 2, 1)
         dx = None
@@ -140,7 +158,14 @@ class _ConvNorm(torch.autograd.Function):
             # The gradient of a convolution is the convolution with the flipped, transposed kernel.
             low = weight.flip(3).permute(0, 3, 1, 2).to(x.dtype).contiguous()
             dx, _ = _convolve(dy, low, None, ctx.dilation, False)
-        return dx, dw, None, dgamma, dbeta, dskip, None, None, None
+        return dx, dw, None, dgamma, dbeta, dskip, None, None, None, None
+
+
+def low_precision(x: Tensor) -> Tensor:
+    """x in the type that autocast chose, or as it is."""
+    if x.is_cuda and torch.is_autocast_enabled("cuda"):
+        x = x.to(torch.get_autocast_dtype("cuda"))
+    return x.contiguous()
 
 
 def conv_norm(
@@ -151,24 +176,64 @@ def conv_norm(
     dilation: int,
     skip: Tensor | None,
     relu: bool,
+    tokens: int = 0,
 ) -> Tensor:
-    """See `layers.conv_norm`. Branches of different kernels become one convolution with zero-padded kernels."""
+    """See `layers.conv_norm`. Branches of different kernels become one convolution with zero-padded kernels.
+
+    tokens must divide the length; 0 means no pooling.
+    """
     longest = max(w.shape[-1] for w in weights)
     weight = torch.cat([F.pad(w, ((longest - w.shape[-1]) // 2,) * 2) for w in weights], dim=1)
     bias = torch.cat(list(biases), dim=1)
-    if x.is_cuda and torch.is_autocast_enabled("cuda"):
-        x = x.to(torch.get_autocast_dtype("cuda"))
-    x = x.contiguous()
+    x = low_precision(x)
     if skip is not None:
         skip = skip.to(x.dtype).contiguous()
-    result: Tensor = _ConvNorm.apply(x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu)
+    result: Tensor = _ConvNorm.apply(x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu, tokens)
     return result
+
+
+class _Attention(torch.autograd.Function):
+    """Multi-head self-attention of short sequences: one program per stream, weights never leave the chip."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, key: Tensor | None, drop: float) -> Tensor:
+        runs, n, length, width = qkv.shape
+        ctx.arguments = {
+            "HEADS": heads,
+            "D": width // (3 * heads),
+            "PAD": kernels.padded(width // (3 * heads)),
+            "L": kernels.padded(length),
+            "DROP": drop > 0,
+            "PRECISION": _precision(qkv),
+            "num_warps": 4,
+        }
+        scale = (width // (3 * heads)) ** -0.5
+        ctx.numbers = (n, length, drop_threshold(drop), scale, 1 / (1 - drop))
+        key = key if key is not None else qkv.new_zeros(runs, dtype=torch.int32)
+        out = qkv.new_empty(runs, n, length, width // 3)
+        kernels.attention_forward[(n, runs)](qkv, key, out, *ctx.numbers, **ctx.arguments)
+        ctx.save_for_backward(qkv, key)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        qkv, key = ctx.saved_tensors
+        dqkv = torch.empty_like(qkv)
+        grid = (qkv.shape[1], qkv.shape[0])
+        kernels.attention_backward[grid](qkv, key, dout.contiguous(), dqkv, *ctx.numbers, **ctx.arguments)
+        return dqkv, None, None, None
+
+
+def attention(qkv: Tensor, heads: int, key: Tensor | None, drop: float) -> Tensor:
+    """See `layers.attention`; key (R,): the dropout's, already mixed with its place."""
+    out: Tensor = _Attention.apply(low_precision(qkv), heads, key, drop)
+    return out
 
 
 class _Recurrence(torch.autograd.Function):
     """h_t = (1 − z) n + z h_{t−1} in both directions; gates (R, N, T, 2, 3, H) hold the input's share."""
 
-    BLOCK = 32
+    BLOCK = 16  # streams of a program: few, because the time is that of 320 steps one after the other
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -190,21 +255,21 @@ class _Recurrence(torch.autograd.Function):
         count = kernels.tiles(n, _Recurrence.BLOCK)
         dgates = torch.empty_like(gates)
         dweight = weight.new_empty(count, runs, 2, 3, hidden, hidden)
-        dbias = weight.new_empty(count, runs, 2, 3, hidden)
+        dbias = weight.new_empty(count, runs, 2, 4, hidden)
         kernels.gru_backward[(count, runs, 2)](
             gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
             dgates, dweight, dbias, n, t,
             H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1,
         )  # fmt: skip
-        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0).flatten(2, 3)
+        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0)
 
 
 def gru(x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor, bias_hidden: Tensor) -> Tensor:
     """See `layers.GRU`: one matrix product for the inputs of all steps, then the recurrence."""
     runs, n, t, _ = x.shape
     hidden = weight_hidden.shape[-1]
-    gates = torch.baddbmm(
-        bias_input.flatten(1)[:, None], x.flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2)
-    ).view(runs, n, t, 2, 3, hidden)
-    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias_hidden)
+    gates = torch.bmm(low_precision(x).flatten(1, 2), weight_input.flatten(1, 2).transpose(1, 2))
+    b_input, b_hidden = (b.unflatten(2, (3, hidden)) for b in (bias_input, bias_hidden))
+    bias = torch.cat([b_input[:, :, :2] + b_hidden[:, :, :2], b_hidden[:, :, 2:], b_input[:, :, 2:]], dim=2)
+    out: Tensor = _Recurrence.apply(gates.view(runs, n, t, 2, 3, hidden), weight_hidden, bias.contiguous())
     return out.flatten(3)

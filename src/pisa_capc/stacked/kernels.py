@@ -100,23 +100,15 @@ def weight_gradient(
 
 @triton.jit
 def norm_statistics(
-    partial, gamma, beta, running_mean, running_var, mean, rstd, scale, shift,
-    tiles, count, momentum, eps,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    sums, gamma, beta, running_mean, running_var, mean, rstd, scale, shift,
+    count, momentum, eps, C: tl.constexpr,
 ):  # fmt: skip
-    """Batch statistics from the tiles' Σy, Σy²; the affine map scale·y + shift; running averages."""
-    run = tl.program_id(0).to(tl.int64)
+    """Batch statistics from Σy, Σy² (R, 2, C); the affine map scale·y + shift; running averages."""
+    run = tl.program_id(0)
     c = tl.arange(0, C)
-    s1 = tl.zeros((C,), dtype=tl.float32)
-    s2 = tl.zeros((C,), dtype=tl.float32)
-    for start in range(0, tiles, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        base = partial + ((run * tiles + i) * 2 * C)[:, None] + c[None, :]
-        s1 += tl.sum(tl.load(base, mask=(i < tiles)[:, None], other=0.0), 0)
-        s2 += tl.sum(tl.load(base + C, mask=(i < tiles)[:, None], other=0.0), 0)
     at = run * C + c
-    mu = s1 / count
-    var = tl.maximum(s2 / count - mu * mu, 0.0)
+    mu = tl.load(sums + run * 2 * C + c) / count
+    var = tl.maximum(tl.load(sums + run * 2 * C + C + c) / count - mu * mu, 0.0)
     inverse = 1.0 / tl.sqrt(var + eps)
     g = tl.load(gamma + at) * inverse
     tl.store(mean + at, mu)
@@ -130,6 +122,19 @@ def norm_statistics(
 
 
 @triton.jit
+def _before_relu(
+    y, scale, shift, skip, run, at, live, C: tl.constexpr, WITH_SKIP: tl.constexpr
+):  # fmt: skip
+    """y and scale·y + shift + skip, in float32."""
+    c = tl.arange(0, C)
+    raw = tl.load(y + at, mask=live, other=0.0).to(tl.float32)
+    value = raw * tl.load(scale + run * C + c)[None, :] + tl.load(shift + run * C + c)[None, :]
+    if WITH_SKIP:
+        value += tl.load(skip + at, mask=live, other=0.0).to(tl.float32)
+    return raw, value
+
+
+@triton.jit
 def norm_apply(
     y, scale, shift, skip, out, rows,
     C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
@@ -140,19 +145,54 @@ def norm_apply(
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
     live = (m < rows)[:, None]
-    value = tl.load(y + at, mask=live, other=0.0).to(tl.float32)
-    value = value * tl.load(scale + run * C + c)[None, :] + tl.load(shift + run * C + c)[None, :]
-    if WITH_SKIP:
-        value += tl.load(skip + at, mask=live, other=0.0).to(tl.float32)
+    _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
     if RELU:
         value = tl.maximum(value, 0.0)
     tl.store(out + at, value.to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit
+def norm_pool(
+    y, scale, shift, skip, out, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written."""
+    run = tl.program_id(1).to(tl.int64)
+    bin = tl.program_id(0)
+    c = tl.arange(0, C)
+    total = tl.zeros((C,), dtype=tl.float32)
+    for start in range(0, pool, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        at = run * rows * C + (bin * pool + i)[:, None] * C + c[None, :]
+        live = (i < pool)[:, None]
+        _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        total += tl.sum(tl.where(live, value, 0.0), 0)
+    tl.store(out + (run * tl.num_programs(0) + bin) * C + c, (total / pool).to(out.dtype.element_ty))
+
+
+@triton.jit
+def _behind_relu(
+    dout, value, run, m, at, live, rows, pool, C: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr
+):  # fmt: skip
+    """The gradient g behind the ReLU; a pooled gradient (R, rows/pool, C) is spread over its rows."""
+    if POOLED:
+        c = tl.arange(0, C)
+        at = run * (rows // pool) * C + (m // pool)[:, None] * C + c[None, :]
+        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32) / pool
+    else:
+        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
+    if RELU:
+        g = tl.where(value > 0, g, 0.0)
+    return g
+
+
+@triton.jit
 def norm_gradient_sums(
-    dout, out, y, partial, rows,
-    C: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    dout, y, scale, shift, skip, partial, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr,
+    BLOCK: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Per-tile Σg and Σg·y, where g is the gradient behind the ReLU."""
     tile = tl.program_id(0)
@@ -165,11 +205,10 @@ def norm_gradient_sums(
         m = (tile * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
         at = base + m[:, None] * C + c[None, :]
         live = (m < rows)[:, None]
-        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
-        if RELU:
-            g = tl.where(tl.load(out + at, mask=live, other=0.0) > 0, g, 0.0)
+        raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+        g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
         s1 += tl.sum(g, 0)
-        s2 += tl.sum(g * tl.load(y + at, mask=live, other=0.0).to(tl.float32), 0)
+        s2 += tl.sum(g * raw, 0)
     at_partial = partial + (run * tl.num_programs(0) + tile) * 2 * C
     tl.store(at_partial + c, s1)
     tl.store(at_partial + C + c, s2)
@@ -177,20 +216,13 @@ def norm_gradient_sums(
 
 @triton.jit
 def norm_gradient_coefficients(
-    partial, gamma, mean, rstd, dgamma, dbeta, coefficient,
-    tiles, count,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    sums, gamma, mean, rstd, dgamma, dbeta, coefficient, count, C: tl.constexpr
 ):  # fmt: skip
-    """dγ, dβ, and a, b, c of dy = a·g + b·y + c."""
-    run = tl.program_id(0).to(tl.int64)
+    """dγ, dβ, and a, b, c of dy = a·g + b·y + c, from Σg and Σg·y (R, 2, C)."""
+    run = tl.program_id(0)
     c = tl.arange(0, C)
-    s1 = tl.zeros((C,), dtype=tl.float32)
-    s2 = tl.zeros((C,), dtype=tl.float32)
-    for start in range(0, tiles, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        base = partial + ((run * tiles + i) * 2 * C)[:, None] + c[None, :]
-        s1 += tl.sum(tl.load(base, mask=(i < tiles)[:, None], other=0.0), 0)
-        s2 += tl.sum(tl.load(base + C, mask=(i < tiles)[:, None], other=0.0), 0)
+    s1 = tl.load(sums + run * 2 * C + c)
+    s2 = tl.load(sums + run * 2 * C + C + c)
     at = run * C + c
     mu = tl.load(mean + at)
     inverse = tl.load(rstd + at)
@@ -206,8 +238,8 @@ def norm_gradient_coefficients(
 
 @triton.jit
 def norm_gradient_apply(
-    dout, out, y, coefficient, dy, dskip, rows,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+    dout, y, scale, shift, skip, coefficient, dy, dskip, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dy = a·g + b·y + c, and dskip = g."""
     run = tl.program_id(1).to(tl.int64)
@@ -215,15 +247,94 @@ def norm_gradient_apply(
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
     live = (m < rows)[:, None]
-    g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
-    if RELU:
-        g = tl.where(tl.load(out + at, mask=live, other=0.0) > 0, g, 0.0)
+    raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+    g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
     if WITH_SKIP:
         tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=live)
     k = coefficient + run * 3 * C + c
-    value = tl.load(y + at, mask=live, other=0.0).to(tl.float32)
-    value = tl.load(k)[None, :] * g + tl.load(k + C)[None, :] * value + tl.load(k + 2 * C)[None, :]
+    value = tl.load(k)[None, :] * g + tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :]
     tl.store(dy + at, value.to(dy.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _mix(x):
+    """The hash of `noise.py`."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    return (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
+
+
+@triton.jit
+def _weights(
+    q, k, key, run, stream, head, length, threshold, scale,
+    HEADS: tl.constexpr, L: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """softmax(q kᵀ·scale) of one head, and which entries dropout keeps."""
+    i = tl.arange(0, L)
+    score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    score = tl.where((i < length)[None, :], score, -1e30)
+    weight = tl.exp(score - tl.max(score, 1)[:, None])
+    weight = weight / tl.sum(weight, 1)[:, None]
+    keep = weight >= 0.0
+    if DROP:
+        element = ((stream * HEADS + head) * length + i[:, None]) * length + i[None, :]
+        keep = _mix(element ^ tl.load(key + run)) >= threshold
+    return weight, keep
+
+
+@triton.jit
+def attention_forward(
+    qkv, key, out, streams, length, threshold, scale, inflate,
+    HEADS: tl.constexpr, D: tl.constexpr, PAD: tl.constexpr, L: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """All heads of one stream: out (R, N, L, HEADS·D) from qkv (R, N, L, 3·HEADS·D); nothing of size L² is written."""
+    stream = tl.program_id(0)
+    run = tl.program_id(1).to(tl.int64)
+    i = tl.arange(0, L)
+    d = tl.arange(0, PAD)
+    live = (i < length)[:, None] & (d < D)[None, :]
+    row = (run * streams + stream) * length + i
+    for head in tl.static_range(HEADS):
+        at = qkv + row[:, None] * (3 * HEADS * D) + head * D + d[None, :]
+        q = tl.load(at, mask=live, other=0.0)
+        k = tl.load(at + HEADS * D, mask=live, other=0.0)
+        v = tl.load(at + 2 * HEADS * D, mask=live, other=0.0)
+        weight, keep = _weights(q, k, key, run, stream, head, length, threshold, scale, HEADS, L, DROP, PRECISION)
+        dropped = tl.where(keep, weight * inflate, 0.0)
+        mixed = tl.dot(dropped.to(v.dtype), v, input_precision=PRECISION)
+        at = out + row[:, None] * (HEADS * D) + head * D + d[None, :]
+        tl.store(at, mixed.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def attention_backward(
+    qkv, key, dout, dqkv, streams, length, threshold, scale, inflate,
+    HEADS: tl.constexpr, D: tl.constexpr, PAD: tl.constexpr, L: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradient of `attention_forward`; the weights are computed again rather than stored."""
+    stream = tl.program_id(0)
+    run = tl.program_id(1).to(tl.int64)
+    i = tl.arange(0, L)
+    d = tl.arange(0, PAD)
+    live = (i < length)[:, None] & (d < D)[None, :]
+    row = (run * streams + stream) * length + i
+    for head in tl.static_range(HEADS):
+        at = row[:, None] * (3 * HEADS * D) + head * D + d[None, :]
+        q = tl.load(qkv + at, mask=live, other=0.0)
+        k = tl.load(qkv + at + HEADS * D, mask=live, other=0.0)
+        v = tl.load(qkv + at + 2 * HEADS * D, mask=live, other=0.0)
+        g = tl.load(dout + row[:, None] * (HEADS * D) + head * D + d[None, :], mask=live, other=0.0)
+        weight, keep = _weights(q, k, key, run, stream, head, length, threshold, scale, HEADS, L, DROP, PRECISION)
+        dropped = tl.where(keep, weight * inflate, 0.0)
+        dv = tl.dot(tl.trans(dropped).to(g.dtype), g, input_precision=PRECISION)
+        dweight = tl.where(keep, tl.dot(g, tl.trans(v), input_precision=PRECISION) * inflate, 0.0)
+        dscore = weight * (dweight - tl.sum(dweight * weight, 1)[:, None]) * scale
+        dq = tl.dot(dscore.to(k.dtype), k, input_precision=PRECISION)
+        dk = tl.dot(tl.trans(dscore).to(q.dtype), q, input_precision=PRECISION)
+        tl.store(dqkv + at, dq.to(dqkv.dtype.element_ty), mask=live)
+        tl.store(dqkv + at + HEADS * D, dk.to(dqkv.dtype.element_ty), mask=live)
+        tl.store(dqkv + at + 2 * HEADS * D, dv.to(dqkv.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -243,7 +354,8 @@ def gru_forward(
 ):  # fmt: skip
     """Recurrence of one direction for BLOCK streams; the state stays in registers over the whole frame.
 
-    gates (R, N, T, 2, 3, H): x W_iᵀ + b_i. weight (R, 2, 3, H_in, H_out), bias (R, 2, 3, H). out (R, N, T, 2, H).
+    gates (R, N, T, 2, 3, H): x W_iᵀ. weight (R, 2, 3, H_in, H_out). out (R, N, T, 2, H).
+    bias (R, 2, 4, H): of reset and update gate (input's and state's together), of the new gate's state and input.
     """
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
@@ -254,10 +366,11 @@ def gru_forward(
     w_r = tl.load(w)
     w_z = tl.load(w + H * H)
     w_n = tl.load(w + 2 * H * H)
-    b = bias + (run * 2 + direction) * 3 * H + j
+    b = bias + (run * 2 + direction) * 4 * H + j
     b_r = tl.load(b)[None, :]
     b_z = tl.load(b + H)[None, :]
     b_n = tl.load(b + 2 * H)[None, :]
+    b_x = tl.load(b + 3 * H)[None, :]
     row = (run * streams + n)[:, None] * length
     t = tl.where(direction == 0, 0, length - 1)
     move = tl.where(direction == 0, 1, -1)
@@ -276,7 +389,7 @@ def gru_forward(
         low = h.to(w_r.dtype)
         r = _sigmoid(x_r.to(tl.float32) + b_r + tl.dot(low, w_r, input_precision=PRECISION))
         z = _sigmoid(x_z.to(tl.float32) + b_z + tl.dot(low, w_z, input_precision=PRECISION))
-        new = _tanh(x_n.to(tl.float32) + r * (b_n + tl.dot(low, w_n, input_precision=PRECISION)))
+        new = _tanh(x_n.to(tl.float32) + b_x + r * (b_n + tl.dot(low, w_n, input_precision=PRECISION)))
         h = (1.0 - z) * new + z * h
         tl.store(out + ((row + t) * 2 + direction) * H + j[None, :], h.to(out.dtype.element_ty), mask=live)
         t = ahead
@@ -303,10 +416,11 @@ def gru_backward(
     v_r = tl.load(weight_t + at_w)
     v_z = tl.load(weight_t + at_w + H * H)
     v_n = tl.load(weight_t + at_w + 2 * H * H)
-    b = bias + (run * 2 + direction) * 3 * H + j
+    b = bias + (run * 2 + direction) * 4 * H + j
     b_r = tl.load(b)[None, :]
     b_z = tl.load(b + H)[None, :]
     b_n = tl.load(b + 2 * H)[None, :]
+    b_x = tl.load(b + 3 * H)[None, :]
     row = (run * streams + n)[:, None] * length
     t = tl.where(direction == 0, length - 1, 0)
     back = tl.where(direction == 0, -1, 1)
@@ -317,6 +431,7 @@ def gru_backward(
     db_r = tl.zeros((H,), dtype=tl.float32)
     db_z = tl.zeros((H,), dtype=tl.float32)
     db_n = tl.zeros((H,), dtype=tl.float32)
+    db_x = tl.zeros((H,), dtype=tl.float32)
     at = gates + ((row + t) * 2 + direction) * 3 * H + j[None, :]
     x_r = tl.load(at, mask=live, other=0.0)
     x_z = tl.load(at + H, mask=live, other=0.0)
@@ -339,7 +454,7 @@ def gru_backward(
         r = _sigmoid(x_r.to(tl.float32) + b_r + tl.dot(low, w_r, input_precision=PRECISION))
         z = _sigmoid(x_z.to(tl.float32) + b_z + tl.dot(low, w_z, input_precision=PRECISION))
         q = b_n + tl.dot(low, w_n, input_precision=PRECISION)
-        new = _tanh(x_n.to(tl.float32) + r * q)
+        new = _tanh(x_n.to(tl.float32) + b_x + r * q)
         dh = g.to(tl.float32) + carry
         dn = dh * (1.0 - z) * (1.0 - new * new)
         dz = dh * (previous - new) * z * (1.0 - z)
@@ -361,6 +476,7 @@ def gru_backward(
         db_r += tl.sum(dr, 0)
         db_z += tl.sum(dz, 0)
         db_n += tl.sum(dq, 0)
+        db_x += tl.sum(dn, 0)
         t = ahead
         x_r = next_r
         x_z = next_z
@@ -372,9 +488,10 @@ def gru_backward(
     tl.store(at_d, dw_r)
     tl.store(at_d + H * H, dw_z)
     tl.store(at_d + 2 * H * H, dw_n)
-    tl.store(dbias + part * 3 * H + j, db_r)
-    tl.store(dbias + part * 3 * H + H + j, db_z)
-    tl.store(dbias + part * 3 * H + 2 * H + j, db_n)
+    tl.store(dbias + part * 4 * H + j, db_r)
+    tl.store(dbias + part * 4 * H + H + j, db_z)
+    tl.store(dbias + part * 4 * H + 2 * H + j, db_n)
+    tl.store(dbias + part * 4 * H + 3 * H + j, db_x)
 
 
 def tiles(rows: int, block: int) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked.noise import keep_mask
+from pisa_capc.stacked.noise import keep_mask, site_key
 
 _fused_allowed = True
 
@@ -47,8 +47,9 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if len(self.weight) == 1:
             return F.linear(x, self.weight[0], self.bias[0])
-        y = torch.baddbmm(self.bias[:, None], x.flatten(1, -2), self.weight.transpose(1, 2))
-        return y.unflatten(1, x.shape[1:-1])
+        # Not baddbmm: it would first write the bias over the whole output.
+        y = torch.bmm(x.flatten(1, -2), self.weight.transpose(1, 2))
+        return (y + self.bias[:, None].to(y.dtype)).unflatten(1, x.shape[1:-1])
 
 
 class LayerNorm(nn.Module):
@@ -105,19 +106,23 @@ def conv_norm(
     dilation: int = 1,
     skip: Tensor | None = None,
     relu: bool = True,
+    tokens: int | None = None,
 ) -> Tensor:
     """ReLU(BatchNorm(conv(x)) + skip), the step every convolutional encoder is made of.
 
     x: (R, N, T, C_in). weights: one or more branches (R, C_out, C_in, k) with odd k, whose outputs are concatenated;
     the padding keeps T. biases: (R, C_out) each; batch statistics cancel them, so in training they get no gradient
-    (what rounding leaves of it would otherwise be blown up to full steps by Adam).
+    (what rounding leaves of it would otherwise be blown up to full steps by Adam). tokens: average the result over
+    that many spans of time.
     """
     if norm.training:
         biases = [b.detach() for b in biases]
     if _fused(x):
         from pisa_capc.stacked import fused
 
-        return fused.conv_norm(x, weights, biases, norm, dilation, skip, relu)
+        whole = tokens is not None and x.shape[2] % tokens == 0
+        y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0)
+        return y if whole or tokens is None else adaptive_tokens(y, tokens)
     runs = len(x)
     columns = x.permute(1, 0, 3, 2).flatten(1, 2)  # (N, R·C_in, T)
     branches = [
@@ -130,7 +135,17 @@ def conv_norm(
     y = norm(y).permute(1, 0, 3, 2)
     if skip is not None:
         y = y + skip
-    return F.relu(y) if relu else y
+    y = F.relu(y) if relu else y
+    return y if tokens is None else adaptive_tokens(y, tokens)
+
+
+def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
+    """Adaptive average pooling over time: (R, N, T, d) → (R, N, tokens, d)."""
+    length = features.shape[2]
+    if length % tokens == 0:
+        return features.unflatten(2, (tokens, length // tokens)).mean(3)
+    pooled = F.adaptive_avg_pool1d(features.flatten(0, 1).transpose(1, 2), tokens)
+    return pooled.transpose(1, 2).unflatten(0, features.shape[:2])
 
 
 def conv_parameters(inputs: int, outputs: int, kernel: int, runs: int) -> tuple[nn.Parameter, nn.Parameter]:
@@ -154,8 +169,17 @@ class ConvNorm(nn.Module):
         self.dilation = dilation
         self.relu = relu
 
-    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
-        return conv_norm(x, [self.weight], [self.bias], self.norm, dilation=self.dilation, skip=skip, relu=self.relu)
+    def forward(self, x: Tensor, skip: Tensor | None = None, tokens: int | None = None) -> Tensor:
+        return conv_norm(
+            x,
+            [self.weight],
+            [self.bias],
+            self.norm,
+            dilation=self.dilation,
+            skip=skip,
+            relu=self.relu,
+            tokens=tokens,
+        )
 
 
 class GRU(nn.Module):
@@ -223,6 +247,40 @@ def bind_noise(model: nn.Module, key: Tensor) -> None:
     """Make every Dropout of `model` draw from `key` (R,), each at a place of its own."""
     for site, layer in enumerate(m for m in model.modules() if isinstance(m, Dropout)):
         layer.key, layer.site = key, site
+
+
+def attention(qkv: Tensor, heads: int, dropout: Dropout) -> Tensor:
+    """Multi-head self-attention softmax(QKᵀ/√d) V with dropout on the weights: (R, N, L, 3·width) → (R, N, L, width).
+
+    qkv holds queries, keys and values, each with its heads side by side.
+    """
+    length = qkv.shape[2]
+    drop = dropout.probability if dropout.training else 0.0
+    # The kernel holds a sequence in one tile and needs a key for its masks.
+    if _fused(qkv) and length <= 128 and (drop == 0 or dropout.key is not None):
+        from pisa_capc.stacked import fused
+
+        key = None if drop == 0 or dropout.key is None else site_key(dropout.key, dropout.site)
+        return fused.attention(qkv, heads, key, drop)
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
+    weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1, dtype=torch.float32)
+    mixed = dropout(weights).to(v.dtype) @ v  # (R, N, heads, L, d)
+    return mixed.transpose(2, 3).flatten(-2)
+
+
+class Fusable(nn.Module):
+    """A module that names methods which torch.compile fuses for training on a GPU."""
+
+    fusable: ClassVar[tuple[str, ...]] = ()
+
+    def fuse(self) -> None:
+        self._fused_parts = {name: torch.compile(getattr(self, name)) for name in self.fusable}
+
+    def part(self, name: str) -> Callable[..., Any]:
+        """The method `name`, compiled if this module was fused and trains."""
+        parts: dict[str, Any] = getattr(self, "_fused_parts", {})
+        method: Callable[..., Any] = parts[name] if self.training and name in parts else getattr(self, name)
+        return method
 
 
 class PerRun(nn.Module):

@@ -28,10 +28,18 @@ def step_key(seeds: Tensor, step: Tensor) -> Tensor:
     return _mix(_mix(seeds * 0x3C6EF35F) + step * 0x61C88647)
 
 
+def site_key(key: Tensor, site: int) -> Tensor:
+    """(R,) key of one place in the model."""
+    return _mix(_mix(key) + (site + 1) * 0x9E3779)
+
+
+def drop_threshold(drop: float) -> int:
+    """The hash value under which an element is dropped, with probability `drop`."""
+    return -(2**31) + round(drop * 2**32)
+
+
 def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tensor:
     """Boolean mask of `shape` = (R, …): true with probability 1 − drop, independently for every element."""
-    count = math.prod(shape[1:])
-    element = torch.arange(count, dtype=torch.int32, device=key.device)
-    bits = _mix(element ^ _mix(_mix(key) + (site + 1) * 0x9E3779)[:, None])
-    threshold = -(2**31) + round(drop * 2**32)
-    return (bits >= threshold).view(tuple(shape))
+    element = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=key.device)
+    bits = _mix(element ^ site_key(key, site)[:, None])
+    return (bits >= drop_threshold(drop)).view(tuple(shape))

@@ -9,7 +9,7 @@ from typing import Any
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import remove_stale, write_text_atomic
 
 SCHEMA = 1
 
@@ -118,6 +118,7 @@ class Dataset:
 
     def create(self, folder: Path) -> None:
         """Start a dataset in `folder`, or go on with the same one; refuse a folder that holds anything else."""
+        remove_stale(folder)
         if (folder / "dataset.json").exists():
             found = Dataset.read(folder)
             if found.to_json() != json.loads(json.dumps(self.to_json())):

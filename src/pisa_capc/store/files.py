@@ -37,6 +37,25 @@ def write_text_atomic(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def remove_stale(folder: Path) -> None:
+    """Remove temporary files whose writer was killed; those of a living process are left to it."""
+    for path in folder.rglob(".*.tmp"):
+        writer = path.name.split(".")[-2]
+        if writer.isdecimal() and not _alive(int(writer)):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 @contextmanager
 def reading(path: Path | str, expected: str) -> Iterator[None]:
     """Turn whatever a parser raises on a damaged or foreign file into one error that names the file.

@@ -33,6 +33,7 @@ __all__ = [
     "fingerprint",
     "load",
     "write_capture",
+    "write_capture_chunks",
     "write_dataset",
     "write_text_atomic",
 ]
@@ -42,23 +43,48 @@ def write_capture(
     folder: Path, spec: CaptureSpec, iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | None = None
 ) -> None:
     """Write one capture atomically: `/iq` (n, A, T) complex64 and `/cfo_hz` (n, A) float64."""
-    path = folder / spec.path
-    if len(iq) != spec.frames:
-        raise DataError(f"{spec.path}: {spec.frames} frames were announced, {len(iq)} given.")
-    if cfo_hz is not None and cfo_hz.shape != iq.shape[:2]:
+    write_capture_chunks(folder, spec, iq.shape, [iq], cfo_hz)
+
+
+def write_capture_chunks(
+    folder: Path,
+    spec: CaptureSpec,
+    shape: tuple[int, ...],
+    chunks: Iterable[NDArray[np.complex64]],
+    cfo_hz: NDArray[np.float64] | None = None,
+) -> None:
+    """As `write_capture`, from consecutive pieces of the I/Q that need not fit in memory together; shape (n, A, T)."""
+    if shape[0] != spec.frames:
+        raise DataError(f"{spec.path}: {spec.frames} frames were announced, {shape[0]} given.")
+    if cfo_hz is not None and cfo_hz.shape != shape[:2]:
         raise DataError(
-            f"{spec.path}: the CFO has shape {cfo_hz.shape}; expected {iq.shape[:2]}, one per frame and antenna."
+            f"{spec.path}: the CFO has shape {cfo_hz.shape}; expected {shape[:2]}, one per frame and antenna."
         )
-    check_samples(iq, cfo_hz, spec.path)
-    x = np.ascontiguousarray(iq, dtype=np.complex64)
-    digest = hashlib.sha256(x.data)
-    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
-        file.create_dataset("iq", data=x, track_times=False)
-        if cfo_hz is not None:
-            values = np.ascontiguousarray(cfo_hz, dtype=np.float64)
+    values = None if cfo_hz is None else np.ascontiguousarray(cfo_hz, dtype=np.float64)
+    digest = hashlib.sha256()
+    with atomic(folder / spec.path) as temporary, h5py.File(temporary, "w") as file:
+        iq = file.create_dataset("iq", shape, np.complex64, track_times=False)
+        row = 0
+        for chunk in chunks:
+            piece = np.ascontiguousarray(chunk, dtype=np.complex64)
+            rows = slice(row, row + len(piece))
+            check_samples(piece, None if values is None else values[rows], spec.path, first_frame=row)
+            iq[rows] = piece
+            digest.update(piece.data)
+            row = rows.stop
+        if row != spec.frames:
+            raise DataError(f"{spec.path}: {spec.frames} frames were announced, {row} given.")
+        if values is not None:
             file.create_dataset("cfo_hz", data=values, track_times=False)
             digest.update(values.data)
         file.attrs["sha256"] = digest.hexdigest()
+
+
+def _digest(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | None) -> str:
+    digest = hashlib.sha256(iq.data)
+    if cfo_hz is not None:
+        digest.update(cfo_hz.data)
+    return digest.hexdigest()
 
 
 def write_dataset(
@@ -130,6 +156,15 @@ class StoreSource:
             with self._open(spec) as file:
                 found.append(str(file.attrs.get("sha256", "")))
         return found
+
+    def verify(self, spec: CaptureSpec) -> None:
+        """Read a whole capture and compare it with the hash that was stored when it was written."""
+        with self._open(spec) as file:
+            found = _digest(file["iq"][:], file["cfo_hz"][:] if "cfo_hz" in file else None)
+            if found != file.attrs["sha256"]:
+                raise DataError(
+                    f"{self.folder / spec.path}: its samples are not those that were written. Make or import it again."
+                )
 
     def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
         owner = np.searchsorted(self.starts, rows, side="right") - 1

@@ -14,10 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.encoders import Encoder
 from pisa_capc.methods.registry import Batch, Method
-from pisa_capc.model import PISA
-from pisa_capc.stacked import bind_noise, stack, unstack
+from pisa_capc.stacked import Fusable, bind_noise, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
 from pisa_capc.training.views import SPANS, draw_epoch
@@ -119,7 +117,10 @@ class Stack:
         self.model.train()
         self.draw(0)
         if self.fused:
-            compile_parts(self.model)
+            for module in self.model.modules():
+                if isinstance(module, Fusable):
+                    module.fuse()
+            self.method.fuse()
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -236,12 +237,3 @@ def build_seeded(method: Method, seed: int) -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return method.build(1)
-
-
-def compile_parts(model: torch.nn.Module) -> None:
-    """Fuse with torch.compile what has no kernels of its own: the head, and encoders that ask for it."""
-    for module in model.modules():
-        if isinstance(module, Encoder) and module.compile_on_gpu:
-            module.fast_features = torch.compile(module.features)
-        if isinstance(module, PISA):
-            module.fast_head = torch.compile(module.head)

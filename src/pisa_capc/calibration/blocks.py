@@ -1,0 +1,41 @@
+"""Row blocks: how a calibration walks over more frames than fit in memory.
+
+An iterative calibration reads the same rows many times. `Blocks` is a sequence of row blocks that can be walked any
+number of times; where it fits in memory each block is made once and kept, where it does not each block is made anew on
+every walk. The mathematics above it is written once and does not know which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Blocks(Generic[T]):
+    """Blocks 0 … count−1 of something, made by `make(number)`; `keep` holds on to them after the first walk."""
+
+    def __init__(self, make: Callable[[int], T], count: int, keep: bool) -> None:
+        self._make = make
+        self._count = count
+        self._kept: list[T] | None = [] if keep else None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        for number in range(self._count):
+            yield self[number]
+
+    def __getitem__(self, number: int) -> T:
+        if self._kept is None:
+            return self._make(number)
+        while len(self._kept) <= number:
+            self._kept.append(self._make(len(self._kept)))
+        return self._kept[number]
+
+    def map(self, function: Callable[..., U], *others: Blocks[Any], keep: bool) -> Blocks[U]:
+        """Blocks of `function(block, *blocks of others)`."""
+        return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep)

@@ -1,0 +1,41 @@
+"""StatA-style transduction: TransCLIP whose statistics stay anchored to the source.
+
+M. Zanella, C. Fuchs, C. De Vleeschouwer and I. Ben Ayed. Realistic test-time adaptation of vision-language models.
+CVPR 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pisa_capc.calibration.peers.base import check_range, class_anchors, unit
+from pisa_capc.calibration.peers.pt_map import weighted_means
+from pisa_capc.calibration.peers.transclip import TransCLIP
+from pisa_capc.calibration.source import SourceStatistics
+
+
+@dataclass(frozen=True)
+class StatA(TransCLIP):
+    """μ_k = β_k · (mean of its frames) + (1 − β_k) · source, β_k = n_k / (n_k + α), n_k the frames assigned to k.
+
+    A class that few frames claim keeps its source statistic, so absent classes do no harm. Needs `class_mean` (or else
+    `weight`) as the source anchor; both are used at unit length.
+    """
+
+    anchor: float = 1.0  # α
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, anchor=(0, float("inf")))
+
+    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
+        anchors = unit(class_anchors(source, assigned.shape[1], features, "StatA"))
+        trust = source_trust(assigned.sum(dim=0), self.anchor).unsqueeze(1)
+        return (1 - trust) * weighted_means(assigned, features) + trust * anchors
+
+
+def source_trust(mass: Tensor, anchor: float) -> Tensor:
+    """1 − β_k = α / (n_k + α), one for an infinite anchor."""
+    return 1 / (1 + mass / anchor) if anchor > 0 else mass * 0.0

@@ -1,0 +1,69 @@
+"""TransCLIP-style transduction: a Gaussian mixture of the frames, tied to the classifier and to neighbours.
+
+M. Zanella, B. Gérin and I. Ben Ayed. Boosting vision-language models with transduction. NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, unit
+from pisa_capc.calibration.peers.neighbours import nearest_neighbours
+from pisa_capc.calibration.peers.pt_map import weighted_means
+from pisa_capc.calibration.source import SourceStatistics
+
+_SMALLEST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class TransCLIP(Peer):
+    r"""Block-wise updates of assignments y, class means μ and one shared diagonal variance σ².
+
+    .. math:: y_{ik} \propto \hat p_{ik} \exp(\log \mathcal{N}(z_i; \mu_k, \sigma^2) + \textstyle\sum_j w_{ij} y_{jk}),
+
+    p̂ = softmax(ℓ), w_ij = max(cos, 0) for the `neighbours` nearest frames, z at unit length; then μ and σ² are the
+    moments under y. The published method starts at text embeddings; here it starts at the moments under p̂. Needs no
+    source statistics.
+    """
+
+    neighbours: int = 3
+    rounds: int = 10
+    assignment_steps: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, neighbours=(0, float("inf")), rounds=(1, float("inf")), assignment_steps=(1, float("inf")))
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        features = unit(embedding)
+        index, cosine = nearest_neighbours(embedding, self.neighbours)
+        affinity = cosine.clamp(min=0).unsqueeze(2)
+        log_p = torch.log_softmax(logits, dim=1)
+        score, assigned = log_p, log_p.exp()
+        means = self.means(assigned, features, source)
+        for _ in range(self.rounds):
+            evidence = log_p + log_likelihood(features, means, shared_variance(assigned, features, means))
+            for _ in range(self.assignment_steps):
+                score = evidence + (affinity * assigned[index]).sum(dim=1)
+                assigned = torch.softmax(score, dim=1)
+            means = self.means(assigned, features, source)
+        return Transduced(score, assigned, means)
+
+    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
+        """μ (C, D) under the assignments (n, C)."""
+        return weighted_means(assigned, features)
+
+
+def shared_variance(assigned: Tensor, features: Tensor, means: Tensor) -> Tensor:
+    """σ² (D,) = Σ_ik y_ik (z_i − μ_k)² / n, expanded so that no (n, C, D) array is made."""
+    mass = assigned.sum(dim=0)
+    spread = features.square().sum(dim=0) - 2 * (means * (assigned.T @ features)).sum(dim=0) + mass @ means.square()
+    return (spread / len(features)).clamp(min=_SMALLEST_VARIANCE)
+
+
+def log_likelihood(features: Tensor, means: Tensor, variance: Tensor) -> Tensor:
+    """log N(z_i; μ_k, diag σ²) without what all classes share, (n, C)."""
+    return features @ (means / variance).T - 0.5 * (means.square() / variance).sum(dim=1)

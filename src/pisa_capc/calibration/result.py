@@ -1,0 +1,116 @@
+"""What a calibration gives back, and what a person wants to see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pisa_capc.calibration.batches import Rows
+from pisa_capc.calibration.inputs import Array, Inputs
+from pisa_capc.errors import DataError, unknown_name
+
+
+@dataclass(frozen=True)
+class CaptureSummary:
+    """One capture in a line: how many frames, how many decisions changed, and how full the classes are."""
+
+    capture: str | int
+    frames: int
+    changed: int
+    mass_before: np.ndarray  # (C,) expected frames of each class by the source classifier, Σ_i softmax(ℓ_i)
+    mass_after: np.ndarray  # (C,) the same by the calibrated probabilities, Σ_i π_i
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Calibrated frames (N) of C classes in R captures. Arrays per frame are of the kind and type of the logits."""
+
+    probability: Array  # (N, C), rows sum to one
+    score: Array  # (N, C)
+    prediction: Array  # (N,) the most probable class
+    captures: tuple[CaptureSummary, ...]
+    prototypes: np.ndarray | None  # (R, C, D) in the order of `captures`; none where a method has none
+    inputs: Inputs
+
+    @property
+    def changed(self) -> int:
+        """How many decisions differ from those of the source classifier."""
+        return sum(capture.changed for capture in self.captures)
+
+    def capture(self, key: str | int | None = None) -> int:
+        """The number of the capture called `key`; the first without one."""
+        keys = [summary.capture for summary in self.captures]
+        if key is None:
+            return 0
+        if key not in keys:
+            raise DataError(unknown_name("capture", str(key), map(str, keys)))
+        return keys.index(key)
+
+    def plot(self, path: str | Path, capture: str | int | None = None) -> None:
+        """Draw one capture before and after (see `calibration.plot`) into `path`."""
+        from pisa_capc.calibration.plot import plot_capture
+
+        plot_capture(self, Path(path), self.capture(capture))
+
+
+class Recorder:
+    """Collects a calibration block by block, writing into given arrays where there are any."""
+
+    def __init__(self, inputs: Inputs, out: Mapping[str, Array] | None = None) -> None:
+        self._inputs = inputs
+        self._probability, self._score = (self._target(name, out or {}) for name in ("probability", "score"))
+        self._prediction = inputs.logits.new_empty(len(inputs.logits), dtype=torch.int64)
+        self._parts: list[tuple[list[int], Tensor]] = []
+        self._prototypes: list[tuple[list[int], Tensor]] = []
+
+    def _target(self, name: str, out: Mapping[str, Array]) -> Tensor:
+        logits = self._inputs.logits
+        if name not in out:
+            return torch.empty_like(logits)
+        given = out[name]
+        target = given if isinstance(given, Tensor) else torch.from_numpy(given)
+        if target.shape != logits.shape or not target.is_floating_point():
+            raise DataError(
+                f"out[{name!r}] is {tuple(target.shape)} of {target.dtype}; "
+                f"expected floating point numbers of shape {tuple(logits.shape)}."
+            )
+        return target
+
+    def write(self, batch: list[int], rows: Rows, logits: Tensor, score: Tensor, probability: Tensor) -> None:
+        """Take one block (G, C, b) of the groups `batch`. Padding repeats a frame, so writing it twice is harmless."""
+        frames = rows.index.reshape(-1)
+        for target, values in ((self._probability, probability), (self._score, score)):
+            target.index_copy_(0, frames, values.transpose(1, 2).to(target.dtype).reshape(len(frames), -1))
+        # On a CPU max is five times as quick as argmax.
+        decision = probability.max(dim=1).indices
+        self._prediction.index_copy_(0, frames, decision.reshape(-1))
+        changed = (decision != logits.max(dim=1).indices).unsqueeze(1).to(torch.float64)
+        weight = rows.present.transpose(1, 2)
+        counted = [torch.bmm(values, weight) for values in (torch.softmax(logits, dim=1), probability, changed)]
+        self._parts.append((batch, torch.cat(counted, dim=1).squeeze(-1)))
+
+    def prototypes(self, batch: list[int], prototypes: Tensor) -> None:
+        """Take the prototypes (G, C, D) of the groups `batch`."""
+        self._prototypes.append((batch, prototypes))
+
+    def finish(self) -> Calibration:
+        inputs, groups, classes = self._inputs, self._inputs.groups, self._inputs.classes
+        counted = np.zeros((len(groups), 2 * classes + 1))
+        for batch, values in self._parts:
+            counted[batch] += values.cpu().numpy()
+        prototypes = None
+        if self._prototypes:
+            prototypes = np.zeros((len(groups), classes, inputs.embedding.shape[1]))
+            for batch, values in self._prototypes:
+                prototypes[batch] = values.cpu().numpy()
+        captures = tuple(
+            CaptureSummary(key, frames, round(row[-1]), row[:classes], row[classes:-1])
+            for key, frames, row in zip(groups.keys, groups.counts, counted, strict=True)
+        )
+        probability, score, prediction = map(inputs.give_back, (self._probability, self._score, self._prediction))
+        return Calibration(probability, score, prediction, captures, prototypes, inputs)

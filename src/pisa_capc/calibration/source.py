@@ -1,0 +1,47 @@
+"""What a calibration may know about the source: a few small statistics, never source frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pisa_capc.errors import DataError
+
+PREFIX = "source_"
+
+
+@dataclass(frozen=True)
+class SourceStatistics:
+    """Statistics of the labelled source domain; every one is optional, each method says which it needs.
+
+    In files each has the prefix `source_`, for instance `source_weight`.
+    """
+
+    weight: np.ndarray | None = None  # (C, D) rows of the linear classifier
+    bias: np.ndarray | None = None  # (C,) its bias
+    mean: np.ndarray | None = None  # (D,) mean embedding
+    class_mean: np.ndarray | None = None  # (C, D) mean embedding of each class
+    prior: np.ndarray | None = None  # (C,) class frequencies
+    confusion: np.ndarray | None = None  # (C, C) validation frames decided as [row] that are of class [column]
+    temperature: np.ndarray | None = None  # () divides the logits; fitted on validation frames
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SourceStatistics:
+        """The statistics among named arrays, by their prefix; other names are ignored."""
+        return cls(**{f.name: arrays[PREFIX + f.name] for f in fields(cls) if PREFIX + f.name in arrays})
+
+    def tensor(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
+        """A statistic as float64 beside `like`, checked for its shape; none where it is not known."""
+        value = getattr(self, name)
+        if value is None:
+            return None
+        values = torch.as_tensor(np.asarray(value, dtype=np.float64), device=like.device)
+        if tuple(values.shape) != shape:
+            raise DataError(f"{PREFIX}{name} has shape {tuple(values.shape)}; expected {shape} to fit the scores.")
+        if not torch.isfinite(values).all():
+            raise DataError(f"{PREFIX}{name} holds NaN or infinity; every value must be finite.")
+        return values

@@ -1,0 +1,120 @@
+"""Engines: where independent jobs run. `local` is a process pool on this machine, `ray` a Ray cluster.
+
+A job is a picklable function and its arguments; results come back in the order they finish.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib.util import find_spec
+from multiprocessing import resource_tracker
+from typing import Any, TypeVar
+
+from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_name
+
+T = TypeVar("T")
+Job = tuple[Any, ...]
+ENGINES = ("local", "ray")
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_engine(engine: str, workers: int | None = None) -> None:
+    """Refuse an engine that is unknown or not installed, and a senseless number of workers, before work begins."""
+    if engine not in ENGINES:
+        raise ConfigError(unknown_name("engine", engine, ENGINES))
+    if engine == "ray" and find_spec("ray") is None:
+        raise MissingExtraError("ray", "ray", "--engine ray")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers: expected at least 1, found {workers}.")
+
+
+def run_jobs(
+    function: Callable[..., T], jobs: Sequence[Job], engine: str = "local", workers: int | None = None
+) -> Iterator[T]:
+    """`function(*job)` of every job. An error or Ctrl-C starts no further jobs and lets the running ones finish.
+
+    workers: processes; by default one per core. With one, everything runs in this process.
+    """
+    check_engine(engine, workers)
+    count = max(1, min(workers or available_cores(), len(jobs)))
+    if engine == "ray":
+        return _on_ray(function, jobs, count)
+    return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
+
+
+def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+    # Spawned, not forked: a child must not inherit the threads and locks of libraries the caller has loaded.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
+    try:
+        with _without_interrupt():
+            futures = [pool.submit(function, *job) for job in jobs]
+        for future in as_completed(futures):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise PisaError(
+            "a worker process was killed, most likely for lack of memory. What was finished is kept: run again, "
+            "with fewer --workers."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C reaches every process of the terminal; only the parent acts on it, so that no job is cut in half."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Hold back Ctrl-C while processes start: they inherit that, and do not die of it before they can ignore it.
+
+    A worker that dies would break the pool, and the pool would then kill the others in the middle of their jobs.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would end the hold
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+    import ray
+
+    started_here = not ray.is_initialized()
+    if started_here:
+        address = os.environ.get("RAY_ADDRESS")
+        ray.init(
+            address=address,
+            num_cpus=None if address else workers,
+            include_dashboard=None if address else False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
+    try:
+        remote = ray.remote(num_cpus=1)(function)
+        pending = [remote.remote(*job) for job in jobs]
+        while pending:
+            done, pending = ray.wait(pending)
+            try:
+                yield from ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+    finally:
+        if started_here:
+            ray.shutdown()

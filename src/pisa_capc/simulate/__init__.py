@@ -1,0 +1,16 @@
+"""Simulated frames: waveform → device hardware → array channel → receiver, one pure function per physical step.
+
+waveforms      what is sent: 802.11 preambles and PPDUs, LoRa upchirps
+hardware       the flaws of one transmitter, fixed wherever it goes
+sender         both together, frame by frame, with timing errors
+channel        rays to the array: delays, directions, Doppler
+receiver       residual frequency, noise, levels
+cfo            carrier frequency offset over places and time
+scene          who transmits where; every value stands in scenes/*.yaml
+capture        the frames of one capture
+generate       a whole dataset, in parallel and resumable
+interpolation  between the samples; phasor: unit phasors and Gaussian noise
+
+The attribute `pisa_capc.simulate` is the function that makes a dataset; import modules as
+`from pisa_capc.simulate import channel`.
+"""

@@ -1,0 +1,191 @@
+"""The frames of one capture: device hardware → array channel → receiver.
+
+What is drawn belongs to a device, a place, a device in a place, or one capture, and its generator is named after
+that; nothing depends on other captures or on the order of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.randomness import generator
+from pisa_capc.simulate import channel
+from pisa_capc.simulate.cfo import nominal_cfo_hz, residual_cfo_hz
+from pisa_capc.simulate.hardware import DeviceProfile, draw_profile, phase_noise_rad
+from pisa_capc.simulate.phasor import complex_normal, phasor
+from pisa_capc.simulate.receiver import add_noise, level, rotation
+from pisa_capc.simulate.scene import Scene
+from pisa_capc.simulate.sender import Sender
+from pisa_capc.store.native import CaptureSpec
+
+CHUNK_SAMPLES = 2**18  # complex samples worked on at once, two megabytes
+STATIC_RAD = 0.005  # channels that turn less than this within a frame are held still over it
+BLOCK_RAD = 0.04  # otherwise taps are interpolated linearly over blocks that turn this much: error θ²/8, −74 dB
+
+
+@dataclass(frozen=True)
+class Capture:
+    """All that is fixed before the first sample of a capture is computed.
+
+    taps: (F, E, A, L) impulse responses at E instants of each frame: its middle, or the edges of E − 1 blocks.
+    cfo_hz, residual_hz: (F, A). phase_rad, delay_samples: (F,) of each frame.
+    """
+
+    scene: Scene
+    seed: int
+    spec: CaptureSpec
+    profile: DeviceProfile
+    taps: NDArray[np.complex64]
+    snr_db: float
+    cfo_hz: NDArray[np.float64]
+    residual_hz: NDArray[np.float64]
+    phase_rad: NDArray[np.float64]
+    delay_samples: NDArray[np.float64]
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        return capture_stream(self.scene, self.seed, self.spec, purpose)
+
+
+def capture_stream(scene: Scene, seed: int, spec: CaptureSpec, purpose: str) -> np.random.Generator:
+    """The generator of one capture for one purpose; each is read in frame order, whatever the size of the pieces."""
+    return generator(seed, scene.waveform.kind, "capture", spec.name, purpose)
+
+
+def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
+    """The hardware of a device: the same wherever it transmits."""
+    rng = generator(seed, scene.waveform.kind, "device", device)
+    return draw_profile(scene.hardware, scene.receiver.geometry.antennas, rng)
+
+
+def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
+    """Propagation of one capture: reflectors belong to the place, their fine structure to the capture.
+
+    Devices that are put at the same place see the same clusters but never the same phases, so the channel does not
+    name the device.
+    """
+    environment, setting = scene.environments[spec.environment], scene.captures[spec.capture]
+    place_rng = generator(seed, scene.waveform.kind, "place", spec.environment, spec.capture)
+    clusters = channel.draw_clusters(
+        place_rng, environment.clusters, environment.axis_deg, environment.axis_spread_deg, environment.cluster_std_db
+    )
+    rng = capture_stream(scene, seed, spec, "rays")
+    rays = channel.scattered_rays(
+        rng,
+        clusters,
+        environment.rays_per_cluster,
+        environment.delay_spread_s.draw(rng),
+        environment.angle_spread_deg,
+    )
+    rays = channel.moving_scatterers(
+        rng, rays, setting.moving_fraction, setting.scatterer_speed_m_s, wavelength_m(scene)
+    )
+    if setting.line_of_sight:
+        k_factor_db = environment.k_factor_db.draw(rng)
+        rays = channel.with_line_of_sight(rays, k_factor_db, clusters.los_azimuth_rad, rng.uniform(-np.pi, np.pi))
+    return rays
+
+
+def wavelength_m(scene: Scene) -> float:
+    return channel.SPEED_OF_LIGHT_M_S / scene.waveform.carrier_hz
+
+
+def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float64] | None = None) -> Capture:
+    """Draw everything about a capture but its samples; `cfo_hz` (F, A) takes the place of the synthesised CFO."""
+    waveform, setting = scene.waveform, scene.captures[spec.capture]
+    profile = device_profile(scene, seed, spec.device)
+    stream = partial(capture_stream, scene, seed, spec)
+    frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
+    if cfo_hz is None:
+        in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
+        cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
+    snr_db = setting.snr_db.draw(stream("snr")) + scene.environments[spec.environment].snr_offset_db
+    return Capture(
+        scene=scene,
+        seed=seed,
+        spec=spec,
+        profile=profile,
+        taps=impulse_responses(scene, seed, spec, frame_time_s),
+        snr_db=snr_db,
+        cfo_hz=cfo_hz,
+        residual_hz=residual_cfo_hz(cfo_hz, scene.frequency, stream("residual")),
+        phase_rad=stream("phase").uniform(-np.pi, np.pi, spec.frames),
+        delay_samples=scene.receiver.timing_jitter_samples * stream("timing").standard_normal(spec.frames),
+    )
+
+
+def impulse_responses(
+    scene: Scene, seed: int, spec: CaptureSpec, frame_time_s: NDArray[np.float64]
+) -> NDArray[np.complex64]:
+    """(F, E, A, L) taps of every frame, at as many instants as its fastest ray needs."""
+    waveform, setting = scene.waveform, scene.captures[spec.capture]
+    rays = draw_rays(scene, seed, spec)
+    position_m, velocity_m_s = channel.random_walk_m(
+        capture_stream(scene, seed, spec, "walk"),
+        spec.frames,
+        waveform.frame_interval_s,
+        setting.speed_m_s,
+        setting.turning_rad_per_sqrt_s,
+    )
+    duration_s = waveform.samples / waveform.sample_rate_hz
+    fastest_hz = setting.speed_m_s / wavelength_m(scene) + float(np.abs(rays.doppler_hz).max())
+    turn_rad = 2 * np.pi * fastest_hz * duration_s
+    blocks = int(np.ceil(turn_rad / BLOCK_RAD))
+    instant_s = np.array([0.5]) if turn_rad < STATIC_RAD else np.linspace(0, 1, blocks + 1)
+    instant_s = instant_s * duration_s
+    phasors = channel.ray_phasors(
+        rays,
+        position_m[:, None] + velocity_m_s[:, None] * instant_s[:, None],
+        frame_time_s[:, None] + instant_s,
+        wavelength_m(scene),
+    )
+    basis = channel.tap_basis(
+        rays,
+        scene.receiver.geometry,
+        waveform.sample_rate_hz,
+        waveform.channel_half_width_samples,
+        waveform.occupied,
+    )
+    rays_count, antennas, length = basis.shape
+    taps = phasors.reshape(-1, rays_count) @ basis.reshape(rays_count, -1)
+    return taps.reshape(spec.frames, len(instant_s), antennas, length)
+
+
+def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
+    """The capture's frames (f, A, T) in order, a few at a time."""
+    waveform, receiver = capture.scene.waveform, capture.scene.receiver
+    frames, _, antennas, channel_taps = capture.taps.shape
+    samples = waveform.samples
+    phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
+    sender = Sender(waveform, capture.profile, channel_taps, capture.stream("payload"), capture.stream("scrambler"))
+    step = max(1, CHUNK_SAMPLES // (antennas * samples))
+    for start in range(0, frames, step):
+        chunk = slice(start, min(start + step, frames))
+        x = sender.frames(capture.delay_samples[chunk])
+        normal = complex_normal(phase_noise, x.shape)
+        phase = phase_noise_rad(
+            normal, capture.profile.white_phase_deg, capture.profile.linewidth_hz, waveform.sample_rate_hz
+        )
+        x *= phasor(phase)
+        y = propagate(x, capture.taps[chunk])
+        common_phase = np.broadcast_to(capture.phase_rad[chunk, None], (len(x), antennas))
+        y *= rotation(capture.residual_hz[chunk], common_phase, samples, waveform.sample_rate_hz)
+        yield level(add_noise(noise, y, capture.snr_db), receiver.equalise_antennas)
+
+
+def propagate(x: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """(f, A, T) received from (f, T + L − 1) sent; taps (f, E, A, L) as in `Capture`."""
+    history = taps.shape[-1] - 1
+    samples = x.shape[-1] - history
+    if taps.shape[1] == 1:
+        return channel.filter_frames(x, taps[:, 0])
+    y = np.empty((len(x), taps.shape[2], samples), dtype=np.complex64)
+    edges = np.rint(np.linspace(0, samples, taps.shape[1])).astype(int)
+    for block, (start, stop) in enumerate(pairwise(edges)):
+        y[..., start:stop] = channel.filter_varying(x[:, start : stop + history], taps[:, block], taps[:, block + 1])
+    return y

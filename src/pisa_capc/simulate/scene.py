@@ -1,0 +1,178 @@
+"""The scene: who transmits what where. Dataclasses; every value stands in `scenes/*.yaml` with unit and source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.geometry import ArrayGeometry, square
+from pisa_capc.simulate import waveforms
+from pisa_capc.simulate.cfo import FrequencySpread
+from pisa_capc.simulate.hardware import HardwareSpread, Spread
+from pisa_capc.store.native import CaptureSpec
+
+SCENES = Path(__file__).parent / "scenes"
+SHORTEST_SAMPLES = 320  # the segment that every model reads
+FEWEST_FRAMES = 8  # a capture is never scaled below this
+LONGEST_SAMPLES = {
+    "wifi": waveforms.wifi_ppdu_samples(),
+    "lora": waveforms.LORA_PREAMBLE_SYMBOLS * waveforms.LORA_SYMBOL_SAMPLES,
+}
+# Part of the Nyquist band in use: 26 of 32 subcarriers on either side; 125 kHz sampled at 1 MS/s.
+OCCUPIED_BAND = {"wifi": 26 / 32, "lora": 1 / waveforms.LORA_OVERSAMPLING}
+
+
+@dataclass(frozen=True)
+class Waveform:
+    """What is sent. channel_half_width_samples: kernel of the multipath taps, see `interpolation.delay_kernel`."""
+
+    kind: str
+    carrier_hz: float
+    sample_rate_hz: float
+    samples: int
+    frame_interval_s: float
+    channel_half_width_samples: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in LONGEST_SAMPLES:
+            raise ConfigError("waveform.kind: " + unknown_name("waveform", self.kind, LONGEST_SAMPLES))
+        longest = LONGEST_SAMPLES[self.kind]
+        if not SHORTEST_SAMPLES <= self.samples <= longest:
+            raise ConfigError(
+                f"samples: a {self.kind} frame can be stored with {SHORTEST_SAMPLES} to {longest} samples, "
+                f"found {self.samples}."
+            )
+        for name in ("carrier_hz", "sample_rate_hz", "frame_interval_s", "channel_half_width_samples"):
+            _require_positive(f"waveform.{name}", getattr(self, name))
+
+    @property
+    def occupied(self) -> float:
+        """Part of the Nyquist band that the signal uses."""
+        return OCCUPIED_BAND[self.kind]
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """The array and what the receiver does to a frame before it is stored."""
+
+    spacing_wavelengths: float
+    timing_jitter_samples: float
+    equalise_antennas: bool
+
+    def __post_init__(self) -> None:
+        _require_positive("receiver.spacing_wavelengths", self.spacing_wavelengths)
+        if not 0 <= self.timing_jitter_samples <= 0.3:
+            raise ConfigError(
+                f"receiver.timing_jitter_samples: expected 0 to 0.3 (standard deviation), found "
+                f"{self.timing_jitter_samples}."
+            )
+
+    @property
+    def geometry(self) -> ArrayGeometry:
+        return square(self.spacing_wavelengths)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A place: how long echoes last, where they come from, how strong the direct path is."""
+
+    delay_spread_s: Spread
+    k_factor_db: Spread
+    clusters: int
+    rays_per_cluster: int
+    cluster_std_db: float
+    angle_spread_deg: float
+    axis_deg: float | None
+    axis_spread_deg: float
+    snr_offset_db: float
+
+    def __post_init__(self) -> None:
+        _require_positive("environment.delay_spread_s.low", self.delay_spread_s.low)
+        _require_positive("environment.clusters", self.clusters)
+        _require_positive("environment.rays_per_cluster", self.rays_per_cluster)
+
+
+@dataclass(frozen=True)
+class CaptureSetting:
+    """A position of the transmitter and how it and the people around it move."""
+
+    frames: int
+    line_of_sight: bool
+    snr_db: Spread
+    speed_m_s: float
+    turning_rad_per_sqrt_s: float
+    moving_fraction: float
+    scatterer_speed_m_s: float
+
+    def __post_init__(self) -> None:
+        _require_positive("capture.frames", self.frames)
+        if not 0 <= self.moving_fraction <= 1:
+            raise ConfigError(f"capture.moving_fraction: expected 0 to 1, found {self.moving_fraction}.")
+        if min(self.speed_m_s, self.scatterer_speed_m_s) < 0:
+            raise ConfigError(f"capture: speeds must not be negative, found {self}.")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that determines a simulated set but its seed."""
+
+    waveform: Waveform
+    receiver: Receiver
+    devices: int
+    absent: tuple[str, ...]
+    hardware: HardwareSpread
+    frequency: FrequencySpread
+    environments: dict[str, Environment]
+    captures: dict[str, CaptureSetting]
+
+    def __post_init__(self) -> None:
+        _require_positive("devices", self.devices)
+        known = {spec.name for spec in self._grid(1.0)}
+        for name in self.absent:
+            if name not in known:
+                raise ConfigError("absent: " + unknown_name("capture", name, known))
+
+    def layout(self, scale: float = 1.0) -> tuple[CaptureSpec, ...]:
+        """Every capture of the set; `scale` shrinks the frames of each, never below eight, and leaves none out."""
+        return tuple(spec for spec in self._grid(scale) if spec.name not in self.absent)
+
+    def _grid(self, scale: float) -> list[CaptureSpec]:
+        return [
+            CaptureSpec(environment, f"D{device:02d}", capture, _scaled(setting.frames, scale))
+            for environment in self.environments
+            for device in range(1, self.devices + 1)
+            for capture, setting in self.captures.items()
+        ]
+
+
+def load_scene(name: str, override: Path | None = None, samples: int | None = None) -> Scene:
+    """The built-in scene `wifi` or `lora`, with the settings of an own YAML file over it."""
+    if name not in LONGEST_SAMPLES:
+        raise ConfigError(unknown_name("waveform", name, LONGEST_SAMPLES))
+    values = read_yaml(SCENES / f"{name}.yaml")
+    if override is not None:
+        values = _merged(values, read_yaml(override))
+    if samples is not None:
+        values = _merged(values, {"waveform": {"samples": samples}})
+    return from_mapping(Scene, values, where="")
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        nested = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+        out[key] = _merged(out[key], value) if nested else value
+    return out
+
+
+def _scaled(frames: int, scale: float) -> int:
+    return min(frames, max(FEWEST_FRAMES, round(frames * scale)))
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name}: expected a positive number, found {value}.")

@@ -1,0 +1,144 @@
+"""Base waveforms at complex baseband, unit mean power, before any hardware touches them.
+
+Wi-Fi: IEEE Std 802.11-2020, clause 17 (OFDM PHY), 20 MHz non-HT format. LoRa: chirp spread spectrum preamble.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIFI_PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
+WIFI_SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
+PSDU_BYTES = 128
+SCRAMBLER_PERIOD = 127
+LORA_SPREADING_FACTOR = 7
+LORA_OVERSAMPLING = 8  # 1 MS/s over a bandwidth of 125 kHz
+LORA_SYMBOL_SAMPLES = 2**LORA_SPREADING_FACTOR * LORA_OVERSAMPLING
+LORA_PREAMBLE_SYMBOLS = 8
+
+_STF_TONES = np.array([1, -1, 1, -1, -1, 1, -1, -1, 1, 1, 1, 1]) * (1 + 1j) * np.sqrt(13 / 6)
+_STF_SUBCARRIERS = np.r_[-24:0:4, 4:28:4]
+_LTF_TONES = np.array(
+    [int(s + "1") for s in "++--++-+-++++++--++-+-++++"] + [0] + [int(s + "1") for s in "+--++-+-+-----++--+-+-++++"]
+)
+_LTF_SUBCARRIERS = np.r_[-26:27]
+_PILOT_SUBCARRIERS = np.array([-21, -7, 7, 21])
+_PILOT_TONES = np.array([1, 1, 1, -1])
+_DATA_SUBCARRIERS = np.setdiff1d(_LTF_SUBCARRIERS, [0, *_PILOT_SUBCARRIERS])
+_RATE_6_MBPS = (1, 1, 0, 1)
+_BITS_PER_SYMBOL = 24  # data bits of one BPSK, rate 1/2 symbol
+
+
+def _ofdm(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDArray[np.complex128]:
+    """(…, 64) time samples of (…, K) tones: 64/√52 times the inverse DFT, so 52 unit tones have unit mean power."""
+    spectrum = np.zeros((*tones.shape[:-1], 64), dtype=np.complex128)
+    spectrum[..., subcarriers % 64] = tones
+    return np.fft.ifft(spectrum) * 64 / np.sqrt(52)
+
+
+def wifi_preamble() -> NDArray[np.complex128]:
+    """(320,) L-STF and L-LTF (17.3.3): ten short symbols of 16 samples; a guard of 32 and two long symbols of 64.
+
+    No windowing between the fields, which the standard leaves to the implementer (17.3.2.5).
+    """
+    short = np.tile(_ofdm(_STF_TONES, _STF_SUBCARRIERS), 3)[:160]
+    long = _ofdm(_LTF_TONES.astype(np.complex128), _LTF_SUBCARRIERS)
+    return np.concatenate([short, long[32:], long, long])
+
+
+def scrambler_sequence(state: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+    """(…, length) output of the scrambler x⁷ + x⁴ + 1 (17.3.5.5) from 7-bit initial states; X7 is the highest bit."""
+    register = np.asarray(state)
+    bits = np.empty((*register.shape, SCRAMBLER_PERIOD), dtype=np.uint8)
+    for n in range(SCRAMBLER_PERIOD):
+        feedback = ((register >> 6) ^ (register >> 3)) & 1
+        bits[..., n] = feedback
+        register = ((register << 1) & 0x7F) | feedback
+    return bits[..., np.arange(length) % SCRAMBLER_PERIOD]
+
+
+def convolutional_code(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(…, 2n) rate-1/2 code with generators 133 and 171 octal (17.3.5.6), outputs A and B alternating."""
+    n = bits.shape[-1]
+    padded = np.concatenate([np.zeros((*bits.shape[:-1], 6), dtype=np.uint8), bits], axis=-1)
+    delayed = [padded[..., 6 - d : 6 - d + n] for d in range(7)]
+    a = delayed[0] ^ delayed[2] ^ delayed[3] ^ delayed[5] ^ delayed[6]
+    b = delayed[0] ^ delayed[1] ^ delayed[2] ^ delayed[3] ^ delayed[6]
+    return np.stack([a, b], axis=-1).reshape(*bits.shape[:-1], 2 * n)
+
+
+def interleave(coded: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Each group of 48 coded bits permuted by i = 3 (k mod 16) + ⌊k/16⌋ (17.3.5.7; the second permutation is the
+    identity for BPSK)."""
+    k = np.arange(48)
+    groups = coded.reshape(*coded.shape[:-1], -1, 48)
+    out = np.empty_like(groups)
+    out[..., 3 * (k % 16) + k // 16] = groups
+    return out.reshape(coded.shape)
+
+
+def _bpsk_symbols(bits: NDArray[np.uint8], first_symbol: int) -> NDArray[np.complex128]:
+    """(…, 80 S) OFDM symbols with guard from (…, 24 S) bits; pilots follow the polarity of 17.3.5.10."""
+    mapped = interleave(convolutional_code(bits)).reshape(*bits.shape[:-1], -1, 48) * 2.0 - 1.0
+    symbols = mapped.shape[-2]
+    polarity = 1.0 - 2.0 * scrambler_sequence(np.array(0x7F), first_symbol + symbols)[first_symbol:]
+    pilots = np.broadcast_to(polarity[:, None] * _PILOT_TONES, (*mapped.shape[:-1], 4))
+    body = _ofdm(
+        np.concatenate([mapped, pilots], axis=-1).astype(np.complex128),
+        np.concatenate([_DATA_SUBCARRIERS, _PILOT_SUBCARRIERS]),
+    )
+    return np.concatenate([body[..., -16:], body], axis=-1).reshape(*bits.shape[:-1], WIFI_SYMBOL_SAMPLES * symbols)
+
+
+def wifi_signal_field(psdu_bytes: int = PSDU_BYTES) -> NDArray[np.complex128]:
+    """(80,) L-SIG (17.3.4): RATE 6 Mb/s, LENGTH least significant bit first, even parity, six tail zeros."""
+    head = [*_RATE_6_MBPS, 0, *((psdu_bytes >> i) & 1 for i in range(12))]
+    bits = np.array([*head, sum(head) % 2, 0, 0, 0, 0, 0, 0], dtype=np.uint8)
+    return _bpsk_symbols(bits, first_symbol=0)
+
+
+def wifi_data_field(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
+    """(F, 80 S) DATA field at MCS 0 of (F, B) octets: 16 SERVICE bits, PSDU, six tail zeros, padding (17.3.5)."""
+    frames, octets = psdu.shape
+    content = 16 + 8 * octets
+    symbols = -(-(content + 6) // _BITS_PER_SYMBOL)
+    bits = np.zeros((frames, symbols * _BITS_PER_SYMBOL), dtype=np.uint8)
+    bits[:, 16:content] = np.unpackbits(psdu, axis=1, bitorder="little")
+    bits ^= scrambler_sequence(scrambler_state, bits.shape[1])
+    bits[:, content : content + 6] = 0  # the tail returns the encoder to state zero, so it is not scrambled
+    return _bpsk_symbols(bits, first_symbol=1)
+
+
+def random_psdu(rng: np.random.Generator, frames: int, octets: int = PSDU_BYTES) -> NDArray[np.uint8]:
+    """(F, octets) random octets that end in their own CRC-32 frame check sequence (9.2.4.8)."""
+    psdu = rng.integers(0, 256, (frames, octets), dtype=np.uint8)
+    for row in psdu:
+        row[-4:] = np.frombuffer(zlib.crc32(row[:-4].tobytes()).to_bytes(4, "little"), dtype=np.uint8)
+    return psdu
+
+
+def wifi_ppdu_samples(octets: int = PSDU_BYTES) -> int:
+    """Samples of a whole PPDU: preamble, L-SIG and DATA."""
+    symbols = -(-(16 + 8 * octets + 6) // _BITS_PER_SYMBOL)
+    return WIFI_PREAMBLE_SAMPLES + WIFI_SYMBOL_SAMPLES * (1 + symbols)
+
+
+def wifi_ppdu(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
+    """(F, T) whole non-HT PPDUs of (F, B) octets; scrambler states 1 … 127, one per frame."""
+    head = np.concatenate([wifi_preamble(), wifi_signal_field(psdu.shape[1])])
+    data = wifi_data_field(psdu, scrambler_state)
+    return np.concatenate([np.broadcast_to(head, (len(psdu), len(head))), data], axis=1)
+
+
+def lora_upchirps(symbols: int = LORA_PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
+    """(1024 · symbols,) x[n] = exp(j2π(n²/(2 N os²) − n/(2 os))), N = 2^SF, os samples a chip.
+
+    The phase is zero again at the end of a symbol, so repeating it is continuous (Vangelista, IEEE Signal
+    Processing Letters 24(12), 2017).
+    """
+    chips, os = 2**LORA_SPREADING_FACTOR, LORA_OVERSAMPLING
+    n = np.arange(chips * os)
+    return np.tile(np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) - n / (2 * os))), symbols)

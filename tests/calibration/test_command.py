@@ -1,0 +1,138 @@
+"""`pisa calibrate` reads scores, writes calibrated scores whole or not at all, and says what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from pisa_capc import UCAPC
+from pisa_capc.cli import app
+from pisa_capc.cli import calibrate as _registers  # noqa: F401
+from tests.calibration.examples import Example, shifted_captures
+
+
+def run(*arguments: str | Path) -> Result:
+    # A Typer app with a single command takes no command name.
+    command = ["calibrate"] if len(app.registered_commands) > 1 else []
+    return CliRunner().invoke(app, [*command, *map(str, arguments)])
+
+
+@pytest.fixture
+def example() -> Example:
+    return shifted_captures()
+
+
+@pytest.fixture
+def scores(tmp_path: Path, example: Example) -> Path:
+    path = tmp_path / "scores.npz"
+    np.savez(
+        path,
+        embedding=example.embedding,
+        logits=example.logits,
+        capture=np.array(["E1/L1", "E1/L2", "E1/M1"])[example.capture],
+        environment=np.full(225, "E1"),
+        frame=np.arange(225),
+        source_weight=example.weight,
+    )
+    return path
+
+
+@pytest.mark.parametrize("options", [[], ["--preset", "paper"], ["--no-guard"], ["--prior", "balanced"]], ids=str)
+def test_the_paper_preset_is_the_published_algorithm(options: list[str], scores: Path, example: Example):
+    out = scores.with_name("calibrated.npz")
+    ran = run(scores, "--out", out, *options)
+    assert ran.exit_code == 0, ran.output
+    assert "E1/L2" in ran.output
+    expected = UCAPC().calibrate(example.embedding, example.logits, example.capture)
+    with np.load(out, allow_pickle=False) as written:
+        np.testing.assert_array_equal(written["probability"], expected.probability)
+        np.testing.assert_array_equal(written["score"], expected.score)
+        np.testing.assert_array_equal(written["prediction"], expected.prediction)
+        np.testing.assert_array_equal(written["frame"], np.arange(225))
+        assert set(written.files) == {"probability", "score", "prediction", "capture", "environment", "frame"}
+
+
+@pytest.mark.parametrize(
+    ("options", "calibrator"),
+    [
+        (["--prior", "none"], UCAPC(prior="none")),
+        (["--group", "none"], UCAPC(group="none")),
+        (["--preset", "without-prior"], UCAPC(prior="none")),
+        (["--preset", "direct"], UCAPC(passes=0, prior="none")),
+        (["--set", "top=5", "--set", "temperature=0.5"], UCAPC(top=5, temperature=0.5)),
+    ],
+    ids=str,
+)
+def test_options_reach_the_calibration(options: list[str], calibrator: UCAPC, scores: Path, example: Example):
+    out = scores.with_name("calibrated.npz")
+    assert run(scores, "--out", out, *options).exit_code == 0
+    expected = calibrator.calibrate(example.embedding, example.logits, example.capture)
+    np.testing.assert_array_equal(np.load(out)["probability"], expected.probability)
+
+
+def test_other_methods_find_the_source_statistics(scores: Path):
+    out = scores.with_name("calibrated.npz")
+    ran = run(scores, "--out", out, "--method", "t3a", "--set", "supports=20", "--json")
+    assert ran.exit_code == 0, ran.output
+    summary = json.loads(ran.output)
+    assert summary["method"] == "t3a"
+    assert [capture["frames"] for capture in summary["captures"]] == [90, 60, 75]
+    assert sum(capture["changed"] for capture in summary["captures"]) == summary["changed"]
+
+
+def test_a_picture_is_drawn(scores: Path):
+    picture = scores.with_name("capture.png")
+    ran = run(scores, "--out", scores.with_name("c.npz"), "--plot", picture, "--plot-capture", "E1/M1")
+    assert ran.exit_code == 0, ran.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_existing_file_is_kept_unless_forced(scores: Path):
+    out = scores.with_name("calibrated.npz")
+    out.write_text("precious")
+    assert "--force" in str(run(scores, "--out", out).exception)
+    assert out.read_text() == "precious"
+    assert run(scores, "--out", out, "--force").exit_code == 0
+    assert not list(scores.parent.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "tt3a"], "Did you mean 't3a'"),
+        (["--preset", "papr"], "Did you mean 'paper'"),
+        (["--set", "tpo=3"], "Did you mean 'top'"),
+        (["--set", "top"], "expected key=value"),
+        (["--set", "top=many"], "expected int"),
+        (["--method", "bbse"], "needs source_confusion"),
+        (["--method", "lame", "--preset", "without-prior"], "has no presets"),
+        (["--method", "lame", "--prior", "none"], "unknown setting 'prior'"),
+        (["--guard"], "no guard"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_explained(options: list[str], message: str, scores: Path):
+    out = scores.with_name("calibrated.npz")
+    assert message in str(run(scores, "--out", out, *options).exception)
+    assert not out.exists()
+
+
+def test_files_that_are_no_scores_are_explained(tmp_path: Path):
+    cases = {
+        "is a single array": lambda path: np.save(path.open("wb"), np.ones(3)),
+        "has no logits; found embedding (3, 2)": lambda path: np.savez(path, embedding=np.ones((3, 2))),
+        "cannot be read as an NPZ file": lambda path: path.write_text("scores"),
+        "plain arrays": lambda path: np.savez(path, embedding=np.array([{}]), logits=np.ones(1)),
+        "does not have one value per frame": lambda path: np.savez(
+            path, embedding=np.ones((3, 2)), logits=np.ones((3, 2)), frame=np.arange(2)
+        ),
+    }
+    for number, (message, write) in enumerate(cases.items()):
+        path = tmp_path / f"{number}.npz"
+        write(path)
+        assert message in str(run(path, "--out", tmp_path / "out.npz").exception)
+    assert "does not exist" in str(run(tmp_path / "none.npz", "--out", tmp_path / "out.npz").exception)

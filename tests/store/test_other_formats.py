@@ -1,0 +1,216 @@
+"""SigMF, npz and LoRa_RFFI HDF5 as other programs write them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pisa_capc import load
+from pisa_capc.errors import ConfigError, DataError, MissingExtraError
+from pisa_capc.store.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
+from tests.datasets import write_random
+
+
+class TestSigMF:
+    @pytest.fixture
+    def exported(self, tmp_path: Path) -> Path:
+        export_dataset("sigmf", load(write_random(tmp_path / "set", frames=3)), tmp_path / "sigmf")
+        return tmp_path / "sigmf"
+
+    def test_a_recording_is_what_the_standard_says(self, exported: Path) -> None:
+        import sigmf
+
+        meta = json.loads((exported / "E1/D02/M.sigmf-meta").read_text())
+        assert meta["global"]["core:num_channels"] == 4
+        assert meta["global"]["core:datatype"] == "cf32_le"
+        assert [e["name"] for e in meta["global"]["core:extensions"]] == ["signal", "pisa"]
+        assert (meta["global"]["pisa:environment"], meta["global"]["pisa:capture"]) == ("E1", "M")
+        assert [a["core:sample_start"] for a in meta["annotations"]] == [0, 16, 32]
+        assert all(a["signal:emitter"] == {"seid": 2, "label": "D02"} for a in meta["annotations"])
+        recording = sigmf.fromfile(exported / "E1/D02/M.sigmf-meta")
+        recording.validate()
+        assert recording.read_samples().shape == (48, 4)
+
+    def foreign(self, folder: Path, annotations: list[dict[str, object]], **info: object) -> Path:
+        folder.mkdir()
+        samples = np.random.default_rng(0).normal(size=(100, 2, 2)).astype(np.float32)
+        samples.tofile(folder / "r.sigmf-data")
+        described = {"core:datatype": "cf32_le", "core:version": "1.0.0", "core:num_channels": 2, **info}
+        meta = {"global": described, "captures": [{"core:sample_start": 0}], "annotations": annotations}
+        (folder / "r.sigmf-meta").write_text(json.dumps(meta))
+        return folder
+
+    def test_one_recording_may_hold_several_devices(self, tmp_path: Path) -> None:
+        notes = [
+            {"core:sample_start": s, "core:sample_count": c, "signal:emitter": {"seid": d}}
+            for s, c, d in ((0, 20, 7), (30, 25, 0), (60, 20, 7))
+        ]
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        with pytest.raises(DataError, match=r"core:frequency None. Give --sample-rate, --carrier"):
+            import_dataset("sigmf", folder, tmp_path / "out")
+        options = ImportOptions(carrier_hz=868e6, samples=20, environment="roof")
+        import_dataset("sigmf", folder, tmp_path / "out", options)
+        frames = load(tmp_path / "out")
+        assert (frames.devices, frames.environments, len(frames)) == (("0", "7"), ("roof",), 3)
+        raw = np.fromfile(folder / "r.sigmf-data", np.complex64).reshape(100, 2)
+        np.testing.assert_array_equal(frames.select(frames.device == 1).iq[1], raw[60:80].T)
+
+    def test_frames_of_several_lengths_are_cut_on_request_only(self, tmp_path: Path) -> None:
+        notes = [{"core:sample_start": 0, "core:sample_count": c, "signal:emitter": {"label": "x"}} for c in (20, 30)]
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        with pytest.raises(DataError, match=r"frames of 20 to 30 samples.*--samples 20"):
+            import_dataset("sigmf", folder, tmp_path / "out", ImportOptions(carrier_hz=1e9))
+
+    @pytest.mark.parametrize(
+        ("notes", "message"),
+        [
+            ([], "no annotations; expected one per frame"),
+            ([{"core:sample_start": 0, "core:sample_count": 9}], "an annotation names no device"),
+            (
+                [{"core:sample_start": 90, "core:sample_count": 20, "core:label": "x"}],
+                "ends at sample 110; the recording has 100",
+            ),
+            ([{"core:sample_start": -1, "core:sample_count": 20, "core:label": "x"}], "minimum|less than"),
+        ],
+    )
+    def test_recordings_that_do_not_fit_are_refused(self, notes, message: str, tmp_path: Path) -> None:
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        with pytest.raises(DataError, match=message):
+            import_dataset("sigmf", folder, tmp_path / "out", ImportOptions(carrier_hz=1e9))
+
+    def test_data_that_does_not_match_its_hash_is_refused(self, exported: Path, tmp_path: Path) -> None:
+        data = exported / "E2/D01/L1.sigmf-data"
+        data.write_bytes(bytes(8) + data.read_bytes()[8:])
+        with pytest.raises(DataError, match=r"E2/D01/L1.sigmf-meta: cannot be read .*hash does not match"):
+            import_dataset("sigmf", exported, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    def test_names_that_would_leave_the_folder_are_refused(self, tmp_path: Path) -> None:
+        notes = [{"core:sample_start": 0, "core:sample_count": 9, "core:label": "../../escape"}]
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        with pytest.raises(DataError, match=r"device '\.\./\.\./escape': expected a name that can be a file name"):
+            import_dataset("sigmf", folder, tmp_path / "out", ImportOptions(carrier_hz=1e9))
+
+    def test_a_folder_without_recordings_says_so(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"holds no \.sigmf-meta file"):
+            import_dataset("sigmf", tmp_path, tmp_path / "out")
+
+    def test_without_the_extra_there_is_a_hint(self, exported: Path, tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "sigmf", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'pisa-capc\[sigmf\]'"):
+            import_dataset("sigmf", exported, tmp_path / "out")
+
+
+class TestNpz:
+    IQ = np.random.default_rng(1).normal(size=(5, 2, 8)).astype(np.complex64)
+
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+    def test_a_minimal_archive_is_enough(self, save, tmp_path: Path) -> None:
+        save(tmp_path / "a.npz", iq=self.IQ, device=[2, 1, 2, 1, 1], frame=[1, 2, 0, 0, 1])
+        import_dataset("npz", tmp_path / "a.npz", tmp_path / "out", ImportOptions(carrier_hz=1e9))
+        frames = load(tmp_path / "out")
+        assert (frames.devices, frames.environments, frames.carrier_hz) == (("1", "2"), ("E1",), 1e9)
+        np.testing.assert_array_equal(frames.iq, self.IQ[[3, 4, 1, 2, 0]])
+
+    def test_fortran_order_and_double_precision_are_read(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=np.asfortranarray(self.IQ.astype(complex)), device=["a"] * 5)
+        import_dataset("npz", tmp_path / "a.npz", tmp_path / "out", ImportOptions(iq_key="x"))
+        np.testing.assert_array_equal(load(tmp_path / "out").iq, self.IQ)
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"iq": IQ}, "holds no array 'device'; found iq"),
+            ({"device": ["a"]}, "holds no array 'iq'"),
+            ({"iq": IQ.real, "device": ["a"] * 5}, r"iq is float32 \(5, 2, 8\); expected complex"),
+            ({"iq": IQ[0], "device": ["a"]}, r"expected complex \(frames, antennas, samples\)"),
+            ({"iq": IQ, "device": ["a"] * 4}, r"device has shape \(4,\); expected \(5,\)"),
+            (
+                {"iq": IQ, "device": ["a"] * 5, "cfo_hz": np.zeros((5, 3))},
+                r"cfo_hz has shape \(5, 3\); expected \(5, 2\)",
+            ),
+            ({"iq": IQ, "device": ["a/b"] * 5}, "device 'a/b': expected a name"),
+        ],
+    )
+    def test_archives_that_do_not_fit_are_refused(self, arrays, message: str, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", **arrays)
+        with pytest.raises(DataError, match=message):
+            import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(("bad", "message"), [(np.nan, "NaN or infinite samples"), (0, "zero power")])
+    def test_bad_samples_are_named_by_archive_and_capture(self, bad: float, message: str, tmp_path: Path) -> None:
+        iq = self.IQ.copy()
+        iq[3] = bad
+        np.savez(tmp_path / "a.npz", iq=iq, device=list("aabbb"))
+        with pytest.raises(DataError, match=rf"a.npz: E1/b/L1: frame 1 (holds|has) {message}"):
+            import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
+        assert [p.name for p in (tmp_path / "out").rglob("*.h5")] == ["L1.h5"]  # the whole capture of a
+
+    def test_nothing_is_unpickled(self, tmp_path: Path) -> None:
+        class Trap:
+            def __reduce__(self):  # type: ignore[no-untyped-def]
+                return Path.touch, (tmp_path / "sprung",)
+
+        trap = np.array([Trap()] * 5, dtype=object)
+        for name, arrays in (("device", {"iq": self.IQ, "device": trap}), ("iq", {"iq": trap, "device": ["a"] * 5})):
+            np.savez(tmp_path / f"{name}.npz", **arrays, allow_pickle=True)
+            with pytest.raises(DataError):
+                import_dataset("npz", tmp_path / f"{name}.npz", tmp_path / "out")
+        (tmp_path / "plain.npz").write_bytes(pickle.dumps(Trap()))
+        with pytest.raises(DataError):
+            import_dataset("npz", tmp_path / "plain.npz", tmp_path / "out")
+        assert not (tmp_path / "sprung").exists()
+
+
+class TestLoraRffi:
+    @staticmethod
+    def write(path: Path, rows: object, label: object, **more: object) -> Path:
+        with h5py.File(path, "w") as file:
+            for name, value in {"data": rows, "label": label, **more}.items():
+                file[name] = value
+        return path
+
+    def test_the_published_layout_is_read(self, tmp_path: Path) -> None:
+        rows = np.random.default_rng(0).normal(size=(4, 6))
+        path = self.write(tmp_path / "a.h5", rows, np.array([[2.0, 1.0, 2.0, 1.0]]))
+        import_dataset("hdf5", path, tmp_path / "out", ImportOptions(environment="lab", capture="day1"))
+        frames = load(tmp_path / "out")
+        assert (frames.devices, frames.environments, frames.sample_rate_hz) == (("D01", "D02"), ("lab",), 1e6)
+        expected = (rows[:, :3] + 1j * rows[:, 3:]).astype(np.complex64)
+        np.testing.assert_array_equal(frames.iq[:, 0], expected[[1, 3, 0, 2]])
+
+    @pytest.mark.parametrize(
+        ("rows", "label", "message"),
+        [
+            (np.ones((3, 5)), [1, 1, 1], r"/data has shape \(3, 5\); expected \(frames, 2 × samples\)"),
+            (np.ones((3, 4)), [1, 1], "/label has 2 values; expected 3"),
+            (np.ones((3, 4)), [0, 1, 2], "/label holds 0; expected whole numbers from 1"),
+        ],
+    )
+    def test_files_that_do_not_fit_are_refused(self, rows, label, message: str, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=message):
+            import_dataset("hdf5", self.write(tmp_path / "a.h5", rows, label), tmp_path / "out")
+
+    def test_a_cfo_of_another_length_is_refused(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path / "a.h5", np.ones((3, 4)), [1, 1, 1], cfo_hz=np.zeros(2))
+        with pytest.raises(DataError, match="/cfo_hz has 2 values; expected 3"):
+            import_dataset("hdf5", path, tmp_path / "out")
+
+    def test_several_antennas_need_a_choice(self, tmp_path: Path) -> None:
+        frames = load(write_random(tmp_path / "set"))
+        with pytest.raises(ConfigError, match=r"holds one antenna, the frames have 4. Choose one with --antenna"):
+            export_dataset("hdf5", frames, tmp_path / "out")
+        with pytest.raises(ConfigError, match="--antenna 4: expected 0 to 3"):
+            export_dataset("hdf5", frames, tmp_path / "out", ExportOptions(antenna=4))
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown format 'sigmd'. Did you mean 'sigmf'"):
+        import_dataset("sigmd", tmp_path, tmp_path / "out")

@@ -1,0 +1,95 @@
+"""Settings from YAML: strict about names and types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate_hz: float = 1.0
+    names: tuple[str, ...] = ()
+    pair: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Outer:
+    seed: int = 0
+    label: str = "x"
+    on: bool = False
+    limit: float | None = None
+    inner: Inner = field(default_factory=Inner)
+    by_name: dict[str, Inner] = field(default_factory=dict)
+
+
+def test_what_is_missing_keeps_its_default() -> None:
+    assert from_mapping(Outer, {}) == Outer()
+
+
+def test_every_kind_of_value_is_taken() -> None:
+    values = {
+        "seed": 3,
+        "label": "y",
+        "on": True,
+        "limit": 2,
+        "inner": {"rate_hz": 5, "names": ["a", "b"], "pair": [1, 2]},
+        "by_name": {"k": {"rate_hz": 9}},
+    }
+    found = from_mapping(Outer, values)
+    assert found == Outer(3, "y", True, 2.0, Inner(5.0, ("a", "b"), (1.0, 2.0)), {"k": Inner(9.0)})
+    assert isinstance(found.inner.rate_hz, float)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sead": 1}, r"sead: unknown setting 'sead'. Did you mean 'seed'\?"),
+        ({"inner": {"rate": 1}}, r"inner.rate: unknown setting 'rate'. Did you mean 'rate_hz'"),
+        ({"seed": "one"}, "seed: expected int, found 'one'"),
+        ({"seed": True}, "seed: expected int, found True"),
+        ({"seed": 1.5}, "seed: expected int, found 1.5"),
+        ({"limit": "wide"}, "limit: expected a number, found 'wide'"),
+        ({"inner": 3}, "inner: expected a mapping, found int"),
+        ({"inner": {"names": "a"}}, "inner.names: expected a list"),
+        ({"inner": {"pair": [1]}}, "inner.pair: expected 2 values, found 1"),
+        ({"inner": {"pair": [1, "b"]}}, r"inner.pair\[1\]: expected a number"),
+        ({"by_name": [1]}, "by_name: expected a mapping"),
+        ({"by_name": {"k": {"x": 1}}}, "by_name.k.x: unknown setting"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_path(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(Outer, values)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [", "not valid YAML"),
+        (b"- 1", "expected a mapping at the top"),
+        (b"\xff\xfe\x00", "cannot be read|not valid"),
+    ],
+)
+def test_files_that_are_no_settings_are_named(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "scene.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"scene.yaml: ({message})"):
+        read_yaml(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.yaml: cannot be read"):
+        read_yaml(tmp_path / "none.yaml")
+
+
+def test_yaml_cannot_make_objects(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("a: !!python/object/apply:os.getcwd []")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        read_yaml(path)
