@@ -131,6 +131,29 @@ def test_train_takes_every_setting(pisa: Command, data: Path, tmp_path: Path) ->
     assert about["samples"] == 24
 
 
+def test_an_interrupted_training_goes_on(
+    pisa: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pisa_capc.training.stack import Stack
+
+    train_epoch = Stack.train_epoch
+
+    def interrupt(self: Stack, epoch: int, after_step: Callable[[], None]) -> object:
+        if epoch == 1:
+            raise KeyboardInterrupt
+        return train_epoch(self, epoch, after_step)
+
+    assert pisa(*train(data, tmp_path / "whole", "--epochs", "2")).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "train_epoch", interrupt)
+        assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 130
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint.safetensors"]
+    refused(pisa("evaluate", tmp_path / "run", data, "--target", "E1"), "unfinished training: run `pisa train` again")
+    assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 0
+    whole, resumed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert whole == resumed
+
+
 def test_train_single_and_variants(pisa: Command, data: Path, tmp_path: Path) -> None:
     assert pisa(*train(data, tmp_path / "a", "--method", "single")).code == 0
     assert pisa(*train(data, tmp_path / "b", "--variant", "topology-only")).code == 0
@@ -153,6 +176,15 @@ def test_embed_rows_of_the_target_are_those_that_evaluate_scores(
         direct = parts.evaluator.score(arrays["logits"])
     scored = json.loads(pisa("evaluate", trained / "one", data, "--target", "E1", "--json", "--device", "cpu").out)
     assert scored["runs"][0]["stages"]["direct"] == json.loads(json.dumps(direct.to_json()))
+
+
+def test_embedded_frames_can_be_calibrated(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    scores, out = tmp_path / "scores.npz", tmp_path / "calibrated.npz"
+    pisa("embed", trained / "one", data, "--environment", "E1", "--out", scores)
+    assert pisa("calibrate", scores, "--out", out).code == 0
+    with np.load(scores) as before, np.load(out) as after:
+        assert after["probability"].shape == before["logits"].shape
+        np.testing.assert_array_equal(after["capture"], before["capture"])
 
 
 def test_embed_takes_all_frames_of_other_environments_and_when_asked(

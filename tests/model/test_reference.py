@@ -8,12 +8,12 @@ import torch
 
 from pisa_capc.encoders import encoder_names
 from pisa_capc.geometry import ArrayGeometry, circular, linear, square
-from pisa_capc.model import PISA, PisaConfig
+from pisa_capc.model import PISA, PisaConfig, Single
 from pisa_capc.model.pisa import Output
 from pisa_capc.stacked import stack
 from tests.models import random_pisa, without_dropout
 from tests.reference.encoders import Array
-from tests.reference.model import pisa_forward
+from tests.reference.model import pisa_forward, single_forward
 
 
 def tolerance(encoder: str) -> float:
@@ -114,6 +114,17 @@ def test_model_equals_the_reference_for_other_settings() -> None:
         alpha_max=0.9, delta_alpha_max=0.4,
     )  # fmt: skip
     compare(random_pisa(config=config), frames(2, 4, 30), "cnn", square(), config)
+
+
+@pytest.mark.parametrize("encoder", ["cnn", "cvcnn", "transformer"])
+def test_single_equals_its_reference(encoder: str) -> None:
+    torch.manual_seed(3)
+    model = Single(5, 3, encoder).double().eval()
+    iq, _, mask = frames(2, 3, 40)
+    expected = single_forward(model.state_dict(), iq, mask, encoder=encoder)
+    found = model(torch.from_numpy(iq), None, torch.from_numpy(mask))
+    np.testing.assert_allclose(found.embedding.detach(), expected["embedding"], rtol=0, atol=tolerance(encoder))
+    np.testing.assert_allclose(found.logits.detach(), expected["logits"], rtol=0, atol=tolerance(encoder))
 
 
 def test_a_stack_computes_each_of_its_models() -> None:

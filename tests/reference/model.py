@@ -1,4 +1,4 @@
-"""The forward pass of PISA as loops in float64, equation by equation, from a state dict."""
+"""The forward passes of PISA and Single as loops in float64, equation by equation, from a state dict."""
 
 from __future__ import annotations
 
@@ -152,3 +152,13 @@ def refine(tokens: list[Array], w: Weights, eta: float) -> tuple[Array, Array]:
 
 def project(x: Array, w: Weights) -> Array:
     return linear(relu(linear(x, w.below("first"))), w.below("second"))
+
+
+def single_forward(state: Mapping[str, torch.Tensor], iq: Array, mask: Array, *, encoder: str) -> dict[str, Array]:
+    """Antennas as channels, in-phase parts first; encoder, mean over time, head, classifier."""
+    w = Weights(state)
+    iq = iq * mask[:, :, None, None]
+    channels = np.concatenate([iq[..., 0], iq[..., 1]], axis=1).transpose(0, 2, 1)
+    features = ENCODERS[encoder](channels, w.below("encoder"), False)
+    embedding = np.array([project(f.mean(0), w.below("project")) for f in features])
+    return {"embedding": embedding, "logits": np.array([linear(z, w.below("classifier")) for z in embedding])}

@@ -266,6 +266,18 @@ def test_streamed_frames_train_as_resident_ones(frames: Frames) -> None:
         np.testing.assert_array_equal(streamed.validate(), resident.validate())
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
+def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) -> None:
+    how = FAST | {"encoder": encoder, "device": "cuda"}
+    [full], [mixed] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16"))
+    for a, b in zip(full.about["history"], mixed.about["history"], strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=0.1, abs=0.01)
+    assert mixed.about["precision"] == "bfloat16"
+    assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
+
+
 def test_frames_without_cfo_train(frames: Frames) -> None:
     silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
     [trained] = fit(runs(silent), **FAST)
@@ -314,6 +326,7 @@ def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
         ({"settings": {"model": {"betta": 1.0}}}, "Did you mean 'beta'"),
         ({"device": "gpu"}, "expected auto, cpu or cuda"),
         ({"precision": "half"}, "expected auto, float32 or bfloat16"),
+        ({"precision": "bfloat16"}, "needs a GPU"),
     ],
 )
 def test_unknown_choices_are_refused(frames: Frames, change: dict[str, Any], message: str) -> None:

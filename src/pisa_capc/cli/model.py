@@ -84,7 +84,7 @@ def train(
     first = runs[0].split
     notes.print(
         f"{source} → {target}: {len(first.train):,} training and {len(first.validation):,} validation frames, "
-        f"{len(runs)} run(s) of {method} with {encoder}.",
+        f"{len(runs)} run{'s' * (len(runs) > 1)} of {method} with {encoder}.",
         highlight=False,
         soft_wrap=True,
     )
@@ -209,7 +209,8 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
     rows = [
         [f["run"], str(f["best_epoch"]), f"{f['validation_f1']:.4f}", f"{f['seconds']:.1f}", f["folder"]] for f in found
     ]
-    print_table("Trained", ["run", "best epoch", "source-validation Macro-F1", "seconds", "folder"], rows)
+    headings = ["run", "best epoch", "source-validation Macro-F1", "seconds", "folder"]
+    print_table("Trained", headings, rows, left=("run", "folder"))
 
 
 def _print_scores(title: str, results: list[RunScores], stage: str) -> None:

@@ -32,13 +32,29 @@ def with_spread(mean: float, spread: float | None) -> str:
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
 
 
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], last: Sequence[str] = ()) -> None:
-    """A table on standard output; the first column is left, the others right; `last` is a row set apart."""
+WIDE = 200  # characters of a line where nobody's terminal sets them
+
+
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    last: Sequence[str] = (),
+    left: Sequence[str] | None = None,
+) -> None:
+    """A table on standard output.
+
+    last: a row set apart. left: headings of the columns that hold words, not numbers; the first unless told.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i == 0 else "right", overflow="fold")
+    for heading in headings:
+        words = heading in (headings[:1] if left is None else left)
+        table.add_column(heading, justify="left" if words else "right", overflow="fold")
     for i, row in enumerate(rows, 1):
         table.add_row(*row, end_section=i == len(rows))
     if last:
         table.add_row(*last, style="bold")
-    Console().print(table)
+    out = Console()
+    if not out.is_terminal:
+        out.width = WIDE
+    out.print(table)

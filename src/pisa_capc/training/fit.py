@@ -16,7 +16,7 @@ from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
 from pisa_capc.training.job import Job
-from pisa_capc.training.runs import Run, TrainingConfig, choose_device
+from pisa_capc.training.runs import Run, TrainingConfig, choose_device, choose_precision
 
 
 def fit(
@@ -40,16 +40,25 @@ def fit(
     Args:
         runs: what to train; all from one dataset and direction.
         method, encoder, variant, settings: what to build; see `pisa_capc.methods`.
-        precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a GPU, float32 on a CPU.
+        precision: 'float32', 'bfloat16' (on a GPU), or 'auto': bfloat16 on a GPU, float32 on a CPU.
         stacked: train all runs in one stack (default on a GPU) or one after the other (default on a CPU).
         out: folder for checkpoints and models; an interrupted training goes on from there, a finished one is loaded.
             One run is written into `out` itself, several into `out/<run name>`.
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
 
-    >>> frames = pisa_capc.load("wifi")                                                      # doctest: +SKIP
-    >>> run = Run(split(frames, ["E2", "E3"], "E1", seed=2026), split_seed=2026, seed=2026)  # doctest: +SKIP
-    >>> [trained] = fit([run], encoder="cnn", out="run")                                     # doctest: +SKIP
+    >>> import numpy as np
+    >>> from pisa_capc import Frames
+    >>> from pisa_capc.protocol import split
+    >>> from pisa_capc.training import Run, TrainingConfig, fit
+    >>> frames = Frames.from_arrays(                               # or pisa_capc.load("wifi")
+    ...     np.random.default_rng(0).normal(size=(36, 4, 64)), device=["D1", "D2"] * 18,
+    ...     environment=np.repeat(["E1", "E2", "E3"], 12))
+    >>> run = Run(split(frames, ["E2", "E3"], "E1", seed=2026), split_seed=2026, seed=2026)
+    >>> short = TrainingConfig(epochs=1, batch=16)                 # the default is the paper's 30 epochs
+    >>> [trained] = fit([run], encoder="cnn", training=short, device="cpu", show=False)
+    >>> trained.devices, trained.about["metrics"]["best_epoch"]
+    (('D1', 'D2'), 1)
     """
     if not runs:
         raise ConfigError("fit: no runs given.")
@@ -57,10 +66,7 @@ def fit(
         raise ConfigError("fit: two runs share split seed and training seed. Give each pair once.")
     training = training or TrainingConfig()
     place = choose_device(device)
-    if precision == "auto":
-        precision = "bfloat16" if place.type == "cuda" else "float32"
-    if precision not in ("float32", "bfloat16"):
-        raise ConfigError(f"precision: expected auto, float32 or bfloat16, found {precision!r}.")
+    precision = choose_precision(precision, place)
     first = runs[0].split
     setup = Setup(len(first.devices), encoder, first.train.geometry)
     built = build_method(method, setup, variant, settings)

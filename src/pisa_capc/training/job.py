@@ -67,7 +67,8 @@ class Job:
                 model.load_state_dict({name: tensors[f"best.{i}.{name}"] for name in model.state_dict()})
             best_f1, history = np.array(kept["best_f1"]), kept["history"]
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
-        label = f"{self.abouts[0]['method']} {self.abouts[0]['encoder']}, {len(self.runs)} run(s)"
+        which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        label = f"{self.abouts[0]['method']} {self.abouts[0]['encoder']} {which}"
         todo = (training.epochs - len(history)) * stack.steps
         with progress(label, todo, show) as bar:
             for epoch in range(len(history), training.epochs):
