@@ -108,11 +108,14 @@ def test_model_equals_the_reference_for_other_class_counts(classes: int) -> None
     assert found.logits.shape == (2, classes)
 
 
-def test_model_equals_the_reference_for_other_settings() -> None:
-    config = PisaConfig(
-        tokens=5, heads=2, embedding=48, tau_s=0.7, tau_t=1.3, beta=0.6, graph_scale=0.9, eta=0.8, alpha_min=0.1,
-        alpha_max=0.9, delta_alpha_max=0.4,
-    )  # fmt: skip
+OTHER = PisaConfig(
+    tokens=5, heads=2, embedding=48, tau_s=0.7, tau_t=1.3, beta=0.6, graph_scale=0.9, eta=0.8, alpha_min=0.1,
+    alpha_max=0.9, delta_alpha_max=0.4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [OTHER, PisaConfig(beta=0.0)], ids=["all others", "no prior"])
+def test_model_equals_the_reference_for_other_settings(config: PisaConfig) -> None:
     compare(random_pisa(config=config), frames(2, 4, 30), "cnn", square(), config)
 
 

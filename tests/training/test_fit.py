@@ -99,6 +99,15 @@ def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
     assert not torch.equal(weights(a)["classifier.weight"], weights(c)["classifier.weight"])
 
 
+def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
+    stack = make_stack(frames, runs(frames, (1, 1), (2, 2)))
+    seen: list[int] = []
+    for epoch in range(2):
+        stack.train_epoch(epoch, lambda: seen.extend(stack._key.tolist()))
+    assert len(seen) == 2 * 2 * stack.steps
+    assert len(set(seen)) == len(seen)
+
+
 class Killed(Exception):
     pass
 

@@ -5,7 +5,7 @@ the parameters of R independent models along a leading run axis and computes all
 ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
-from pisa_capc.stacked.copying import stack, unstack
+from pisa_capc.stacked.copying import copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -36,6 +36,7 @@ __all__ = [
     "attention",
     "bind_noise",
     "conv_norm",
+    "copy_run",
     "stack",
     "unstack",
 ]

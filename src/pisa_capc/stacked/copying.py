@@ -16,18 +16,19 @@ M = TypeVar("M", bound=nn.Module)
 def stack(models: Sequence[nn.Module], into: M) -> M:
     """Copy R models of one run each into `into`, a model of the same make with R runs."""
     for r, model in enumerate(models):
-        _copy(model, 0, into, r)
+        copy_run(model, 0, into, r)
     return into
 
 
 def unstack(model: nn.Module, run: int, into: M) -> M:
     """Copy run `run` of a stacked model into `into`, a model of the same make with one run."""
-    _copy(model, run, into, 0)
+    copy_run(model, run, into, 0)
     return into
 
 
 @torch.no_grad()
-def _copy(source: nn.Module, source_run: int, target: nn.Module, target_run: int) -> None:
+def copy_run(source: nn.Module, source_run: int, target: nn.Module, target_run: int) -> None:
+    """Copy one run of a model into one run of another of the same make: parameters and running statistics."""
     ordinary = [name for name, module in target.named_modules() if isinstance(module, PerRun)]
     for name in ordinary:
         theirs, ours = (model.get_submodule(f"{name}.copies") for model in (source, target))

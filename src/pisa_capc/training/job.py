@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from pisa_capc.errors import MissingExtraError, ModelError
 from pisa_capc.methods.registry import Method
 from pisa_capc.progress import console, progress
-from pisa_capc.stacked import unstack
+from pisa_capc.stacked import copy_run, unstack
 from pisa_capc.training.bank import Bank
 from pisa_capc.training.checkpoint import TrainedModel, load_checkpoint, save_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
@@ -39,6 +38,9 @@ class Job:
         self.precision, self.folder = precision, folder
         self.train_rows = [bank.position(run.split.train) for run in runs]
         self.validation_rows = [bank.position(run.split.validation) for run in runs]
+        self.best = method.build(len(runs)).to(bank.device)  # each run at its best epoch
+        self.best_f1 = np.full(len(runs), -1.0)
+        self.history: list[dict[str, Any]] = []  # one record an epoch
 
     def train(self, show: bool, tensorboard: str | Path | None) -> list[TrainedModel]:
         training = self.training
@@ -53,48 +55,52 @@ class Job:
             weight_decay=training.weight_decay,
             precision=self.precision,
         )
-        best = [self.method.build(1).to(stack.device) for _ in self.runs]
-        best_f1 = np.full(len(self.runs), -1.0)
-        history: list[dict[str, Any]] = []
-        if self.folder is not None and (found := load_checkpoint(self.folder, stack.device)):
-            tensors, kept = found
-            if kept["runs"] != list(self.abouts):
-                raise ModelError(
-                    f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
-                )
-            stack.load_state(tensors)
-            for i, model in enumerate(best):
-                model.load_state_dict({name: tensors[f"best.{i}.{name}"] for name in model.state_dict()})
-            best_f1, history = np.array(kept["best_f1"]), kept["history"]
+        self._resume(stack)
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
         label = f"{self.abouts[0]['method']} {self.abouts[0]['encoder']} {which}"
-        todo = (training.epochs - len(history)) * stack.steps
+        todo = (training.epochs - len(self.history)) * stack.steps
         with progress(label, todo, show) as bar:
-            for epoch in range(len(history), training.epochs):
+            for epoch in range(len(self.history), training.epochs):
                 started = time.perf_counter()
                 losses = stack.train_epoch(epoch, bar.advance)
                 self._check(losses, stack, epoch)
                 f1 = stack.validate()
                 seconds = time.perf_counter() - started
-                history.append(self._record(losses, f1, stack.terms, seconds))
-                for i in np.flatnonzero(f1 > best_f1).tolist():
-                    unstack(stack.model, i, best[i])
-                best_f1 = np.maximum(best_f1, f1)
-                if self.folder is not None:
-                    tensors = stack.state()
-                    for i, model in enumerate(best):
-                        tensors |= {f"best.{i}.{name}": value for name, value in model.state_dict().items()}
-                    kept = {"runs": list(self.abouts), "best_f1": best_f1.tolist(), "history": history}
-                    save_checkpoint(self.folder, tensors, kept)
+                self._keep(stack, f1, self._record(losses, f1, stack.terms, seconds))
                 if write is not None:
-                    write(epoch, history[-1])
+                    write(epoch, self.history[-1])
                 frames = stack.steps * training.batch * len(self.runs) / seconds
                 note = f"loss {losses.sum(-1).mean():.3f} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
                 bar.advance(0, note)
                 if show and not console.is_terminal:
                     console.print(f"{label}: epoch {epoch + 1}/{training.epochs} {note}", soft_wrap=True)
-        return self._models(best, best_f1, history)
+        return self._models()
+
+    def _resume(self, stack: Stack) -> None:
+        """Go on from the last checkpoint, where there is one."""
+        found = None if self.folder is None else load_checkpoint(self.folder, stack.device)
+        if found is None:
+            return
+        tensors, kept = found
+        if kept["runs"] != list(self.abouts):
+            raise ModelError(
+                f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
+            )
+        stack.load_state(tensors)
+        self.best.load_state_dict({name: tensors[f"best.{name}"] for name in self.best.state_dict()})
+        self.best_f1, self.history = np.array(kept["best_f1"]), kept["history"]
+
+    def _keep(self, stack: Stack, f1: NDArray[np.float64], record: dict[str, Any]) -> None:
+        """Take over the runs that are better than ever, and write a checkpoint."""
+        for i in np.flatnonzero(f1 > self.best_f1).tolist():
+            copy_run(stack.model, i, self.best, i)
+        self.best_f1 = np.maximum(self.best_f1, f1)
+        self.history.append(record)
+        if self.folder is not None:
+            tensors = stack.state() | {f"best.{name}": value for name, value in self.best.state_dict().items()}
+            kept = {"runs": list(self.abouts), "best_f1": self.best_f1.tolist(), "history": self.history}
+            save_checkpoint(self.folder, tensors, kept)
 
     def _check(self, losses: NDArray[np.float32], stack: Stack, epoch: int) -> None:
         """Stop where a loss, or the parameters that the last step left, are not finite."""
@@ -119,22 +125,21 @@ class Job:
         by_term = {name: [round(float(v), 6) for v in mean[:, i]] for i, name in enumerate(terms)}
         return {"loss": by_term, "validation_f1": [float(v) for v in f1], "seconds": round(seconds, 3)}
 
-    def _models(
-        self, best: Sequence[nn.Module], best_f1: NDArray[np.float64], history: Sequence[Mapping[str, Any]]
-    ) -> list[TrainedModel]:
+    def _models(self) -> list[TrainedModel]:
         models = []
-        for i, (about, model) in enumerate(zip(self.abouts, best, strict=True)):
+        for i, about in enumerate(self.abouts):
+            model = unstack(self.best, i, self.method.build(1).to(self.bank.device))
             source = source_statistics(model, self.bank, self.train_rows[i], self.validation_rows[i])
             own = [
                 {
                     "loss": {name: values[i] for name, values in entry["loss"].items()},
                     "validation_f1": entry["validation_f1"][i],
                 }
-                for entry in history
+                for entry in self.history
             ]
             scores = [entry["validation_f1"] for entry in own]
-            metrics = {"validation_f1": float(best_f1[i]), "best_epoch": int(np.argmax(scores)) + 1}
-            seconds = round(sum(entry["seconds"] for entry in history) / len(self.runs), 3)
+            metrics = {"validation_f1": float(self.best_f1[i]), "best_epoch": int(np.argmax(scores)) + 1}
+            seconds = round(sum(entry["seconds"] for entry in self.history) / len(self.runs), 3)
             extra = {"metrics": metrics, "history": own, "seconds": seconds}
             models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, source))
         return models
