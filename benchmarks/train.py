@@ -1,7 +1,6 @@
 """Training speed: milliseconds per step of one run, each encoder, plain eager against the stacked trainer.
 
-    make bench-train                       one process, this machine (GPU where there is one)
-    python -m benchmarks.train --grid      also the whole grid: encoders × nine runs × 30 epochs, validation included
+    make bench-train
 
 The frames are random numbers: speed does not depend on what they say.
 """
@@ -24,7 +23,7 @@ from pisa_capc.encoders import encoder_names
 from pisa_capc.methods import Setup, build_method
 from pisa_capc.protocol import Split, split
 from pisa_capc.stacked.layers import plain_layers
-from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed, fit
+from pisa_capc.training import TrainedModel, embed
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.fit import choose_device
 from pisa_capc.training.stack import Stack
@@ -129,7 +128,6 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=1.0, help="time per measurement")
     parser.add_argument("--no-eager", action="store_true")
-    parser.add_argument("--grid", action="store_true")
     parser.add_argument("--profile", action="store_true", help="also print which kernels the step's time goes to")
     options = parser.parse_args()
     device = choose_device(options.device)
@@ -171,8 +169,6 @@ def main() -> None:
         "matmul_tflops": rate / 1e12,
         "embed_frames_per_s": embed_rates(splits[0], gpu),
     }
-    if options.grid:
-        facts["grid_seconds"] = grid(options.encoders.split(","), options.method, runs)
     title = f"train: ms per step of one run, batch 128, {runs} stacked, {device}"
     show(title, rows, facts)
 
@@ -189,18 +185,6 @@ def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
         embed(trained, one.target, device)
         rates[device] = len(one.target) / (time.perf_counter() - started)
     return rates
-
-
-def grid(encoders: Sequence[str], method: str, runs: int) -> dict[str, float]:
-    """Wall-clock seconds of whole trainings at the paper's size, one stack per encoder."""
-    frames = random_frames(2534)  # 20 source groups: 40,540 training and 10,140 validation frames
-    made = [Run(split(frames, ["E2", "E3"], "E1", 2026 + i // 3), 2026 + i // 3, 2026 + i % 3) for i in range(runs)]
-    seconds = {}
-    for encoder in encoders:
-        started = time.perf_counter()
-        fit(made, method=method, encoder=encoder, training=TrainingConfig(), show=False)
-        seconds[encoder] = time.perf_counter() - started
-    return seconds
 
 
 if __name__ == "__main__":

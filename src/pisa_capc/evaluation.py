@@ -15,7 +15,7 @@ from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
 from pisa_capc.scores import Scores, as_probability
-from pisa_capc.training import Embedding, TrainedModel, embed, load_model
+from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
 
@@ -90,15 +90,18 @@ def evaluate(
     device: str = "cpu",
     show: bool = True,
 ) -> list[RunScores]:
-    """Scores of each run on the target environments, on the target part of the run's own split."""
-    parts = [split(frames, trained.about["source"], target, trained.about["split_seed"]) for _, trained in runs]
-    results = []
-    with progress("evaluate", sum(len(part.target) for part in parts), show) as bar:
-        for (folder, trained), part in zip(runs, parts, strict=True):
-            scores = embed(trained, part.target, device, after_batch=bar.advance)
-            stages = {name: part.evaluator.score(outputs) for name, outputs in inference_stages(scores)}
-            results.append(RunScores(trained.name, folder, stages))
-    return results
+    """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    seeds = [trained.about["split_seed"] for _, trained in runs]
+    parts = {seed: split(frames, runs[0][1].about["source"], target, seed) for seed in seeds}
+    results: dict[int, RunScores] = {}
+    with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
+        for seed, part in parts.items():  # runs of one split are scored on the same frames, which are read once
+            own = [i for i, other in enumerate(seeds) if other == seed]
+            embedded = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
+            for i, scores in zip(own, embedded, strict=True):
+                stages = {name: part.evaluator.score(outputs) for name, outputs in inference_stages(scores)}
+                results[i] = RunScores(runs[i][1].name, runs[i][0], stages)
+    return [results[i] for i in range(len(runs))]
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:

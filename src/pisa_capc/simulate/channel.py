@@ -55,7 +55,8 @@ def draw_clusters(
 ) -> Clusters:
     """Reflectors of one position: all around, or (a corridor) towards both ends of an axis.
 
-    Onsets follow an exponential law and cluster powers a log-normal one (Saleh & Valenzuela, IEEE JSAC 5(2), 1987).
+    Onsets follow an exponential law (Saleh & Valenzuela, IEEE JSAC 5(2), 1987) and cluster powers a log-normal one, as
+    in the IEEE 802.15.3a model.
     """
     if axis_deg is None:
         azimuth = rng.uniform(-np.pi, np.pi, clusters + 1)

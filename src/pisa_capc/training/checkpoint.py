@@ -120,9 +120,10 @@ def load_model(folder: str | Path) -> TrainedModel:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors so that the file is either the old one or the whole new one."""
+    content = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
     with atomic(path) as temporary:
         try:
-            save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, temporary, dict(metadata or {}))
+            save_file(content, temporary, dict(metadata or {}))
         except SafetensorError as error:
             raise OSError(str(error)) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ class Embedding:
             np.savez(file, **arrays)
 
 
-@torch.no_grad()
 def embed(
     trained: TrainedModel,
     frames: UnlabelledFrames,
@@ -66,28 +65,48 @@ def embed(
     >>> scores.embedding.shape, scores.logits.shape
     ((10, 64), (10, 2))
     """
-    trained.check_frames(frames)
-    frames = frames.segment(trained.about["samples"])
+    return embed_many([trained], frames, device, batch, after_batch)[0]
+
+
+@torch.no_grad()
+def embed_many(
+    models: Sequence[TrainedModel],
+    frames: UnlabelledFrames,
+    device: str | torch.device = "cpu",
+    batch: int = BATCH,
+    after_batch: Callable[[int], None] = lambda frames: None,
+) -> list[Embedding]:
+    """As `embed` for several models of one segment length, reading the frames once."""
+    for trained in models:
+        trained.check_frames(frames)
+    [samples] = {trained.about["samples"] for trained in models}
+    frames = frames.segment(samples)
     device = torch.device(device)
-    model = trained.model.to(device).eval()
+    networks = [trained.model.to(device).eval() for trained in models]
+    weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
+    embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
+    logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     descriptor = cfo_descriptors(frames)
-    weight: torch.Tensor = model.classifier.weight  # type: ignore[union-attr,assignment]
-    embedding = np.empty((len(frames), weight.shape[2]), dtype=np.float32)
-    logits = np.empty((len(frames), weight.shape[1]), dtype=np.float32)
     start = 0
     for part in frames.batches(batch):
-        iq = torch.from_numpy(model_input(part)).to(device)
         here = slice(start, start + len(part))
-        output = model(iq, None if descriptor is None else torch.from_numpy(descriptor[here]).to(device))
-        embedding[here] = output.embedding.float().cpu().numpy()
-        logits[here] = output.logits.float().cpu().numpy()
+        iq = torch.from_numpy(model_input(part)).to(device)
+        d = None if descriptor is None else torch.from_numpy(descriptor[here]).to(device)
+        for i, network in enumerate(networks):
+            output = network(iq, d)
+            embedding[i][here] = output.embedding.float().cpu().numpy()
+            logits[i][here] = output.logits.float().cpu().numpy()
         start += len(part)
         after_batch(len(part))
-    return Embedding(
-        embedding,
-        logits,
-        frames.capture_key,
-        np.array(frames.environments)[frames.environment],
-        frames.frame,
-        {k: v.cpu().numpy() for k, v in trained.source.items()},
-    )
+    environment = np.array(frames.environments)[frames.environment]
+    return [
+        Embedding(
+            embedding[i],
+            logits[i],
+            frames.capture_key,
+            environment,
+            frames.frame,
+            {k: v.cpu().numpy() for k, v in trained.source.items()},
+        )
+        for i, trained in enumerate(models)
+    ]
