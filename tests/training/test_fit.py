@@ -106,6 +106,9 @@ def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
         stack.train_epoch(epoch, lambda: seen.extend(stack._key.tolist()))
     assert len(seen) == 2 * 2 * stack.steps
     assert len(set(seen)) == len(seen)
+    first, second = stack.draw(0), stack.draw(1)
+    assert not np.array_equal(first, second)  # the order of the frames
+    assert not np.array_equal(first[:, 0], first[:, 1])
 
 
 class Killed(Exception):
