@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,50 +13,16 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.frames import Frames
-from pisa_capc.geometry import linear
-from pisa_capc.methods import Setup, build_method
 from pisa_capc.sources import FrameSource
-from pisa_capc.training import Run, TrainedModel, TrainingConfig, fit, load_model
-from pisa_capc.training.bank import Bank, union
+from pisa_capc.training import TrainingConfig, fit
 from pisa_capc.training.stack import Stack
-from tests.problems import ANTENNAS, runs, small_frames
-
-TRAINING = TrainingConfig(epochs=2, batch=16)
-FAST: dict[str, Any] = {"encoder": "cnn", "device": "cpu", "show": False, "training": TRAINING}
+from tests.problems import runs, small_frames
+from tests.training.tools import FAST, TRAINING, assert_identical, make_stack, weights
 
 
 @pytest.fixture(scope="module")
 def frames() -> Frames:
     return small_frames()
-
-
-def weights(trained: TrainedModel) -> dict[str, torch.Tensor]:
-    return trained.model.state_dict()
-
-
-def assert_identical(a: TrainedModel, b: TrainedModel) -> None:
-    assert weights(a).keys() == weights(b).keys()
-    for name, value in weights(a).items():
-        assert torch.equal(value, weights(b)[name]), name
-    for name, value in a.source.items():
-        assert torch.equal(value, b.source[name]), name
-    times = {"seconds"}
-    assert {k: v for k, v in a.about.items() if k not in times} == {k: v for k, v in b.about.items() if k not in times}
-
-
-def make_stack(frames: Frames, these: list[Run], encoder: str = "cnn", resident: bool = True) -> Stack:
-    parts = [part for run in these for part in (run.split.train, run.split.validation)]
-    bank = Bank(union(parts), torch.device("cpu"), resident)
-    return Stack(
-        build_method("pisa", Setup(len(frames.devices), encoder, frames.geometry)),
-        bank,
-        [bank.position(run.split.train) for run in these],
-        [bank.position(run.split.validation) for run in these],
-        [run.seed for run in these],
-        batch=16,
-        learning_rate=1e-3,
-        weight_decay=1e-4,
-    )
 
 
 @pytest.mark.parametrize("encoder", ["cnn", "transformer"])
@@ -109,77 +74,6 @@ def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
     first, second = stack.draw(0), stack.draw(1)
     assert not np.array_equal(first, second)  # the order of the frames
     assert not np.array_equal(first[:, 0], first[:, 1])
-
-
-class Killed(Exception):
-    pass
-
-
-def kill_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    train_epoch = Stack.train_epoch
-
-    def until(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        def stop() -> None:
-            raise Killed
-
-        return train_epoch(self, epoch, stop if epoch == number else after_step)
-
-    monkeypatch.setattr(Stack, "train_epoch", until)
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_a_killed_training_ends_where_it_would_have_ended(
-    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacked: bool
-) -> None:
-    these = runs(frames, (1, 1), (2, 2))
-    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": stacked, "encoder": "transformer"}
-    whole = fit(these, **how, out=tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        kill_in_epoch(patch, 2)
-        with pytest.raises(Killed):
-            fit(these, **how, out=tmp_path / "killed")
-    assert list((tmp_path / "killed").rglob("checkpoint.safetensors"))
-    resumed = fit(these, **how, out=tmp_path / "killed")
-    for a, b in zip(whole, resumed, strict=True):
-        assert_identical(a, b)
-    assert not list(tmp_path.rglob("checkpoint.safetensors"))
-
-
-def test_a_stack_killed_between_its_models_is_not_trained_again(
-    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    these = runs(frames, (1, 1), (2, 2))
-    whole = fit(these, **FAST, stacked=True)
-    save = TrainedModel.save
-
-    def only_the_first(self: TrainedModel, folder: Path) -> None:
-        if self.about["seed"] == 2:
-            raise Killed
-        save(self, folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainedModel, "save", only_the_first)
-        with pytest.raises(Killed):
-            fit(these, **FAST, stacked=True, out=tmp_path)
-    with monkeypatch.context() as patch:
-        kill_in_epoch(patch, 0)  # any further epoch would raise
-        resumed = fit(these, **FAST, stacked=True, out=tmp_path)
-    for a, b in zip(whole, resumed, strict=True):
-        assert_identical(a, b)
-    assert not list(tmp_path.rglob("checkpoint.safetensors"))
-
-
-def test_the_checkpoint_of_another_training_is_refused(
-    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        kill_in_epoch(patch, 1)
-        with pytest.raises(Killed):
-            fit(runs(frames), **FAST, out=tmp_path)
-    with pytest.raises(ModelError, match="checkpoint of another training"):
-        fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=2e-3)}, out=tmp_path)
-    with pytest.raises(ModelError, match="unfinished training"):
-        load_model(tmp_path)
 
 
 def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,34 +132,6 @@ def test_nan_in_a_frame_names_the_frame(frames: Frames) -> None:
         fit(runs(spoil(frames, row)), **FAST)
 
 
-@pytest.mark.parametrize("where", ["loss", "parameters"])
-def test_nan_in_training_names_run_and_step_and_keeps_the_last_good_checkpoint(
-    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    train_epoch = Stack.train_epoch
-
-    def spoilt(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        losses = train_epoch(self, epoch, after_step)
-        if epoch == 1 and where == "loss":
-            losses[2, 1] = np.nan
-        if epoch == 1 and where == "parameters":
-            with torch.no_grad():
-                self.model.get_parameter("classifier.bias")[1, 0] = float("inf")
-        return losses
-
-    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": True}
-    these = runs(frames, (1, 1), (2, 5))
-    whole = fit(these, **how)
-    steps = -(-len(these[0].split.train) // TRAINING.batch)
-    step = 3 if where == "loss" else steps
-    with monkeypatch.context() as patch:
-        patch.setattr(Stack, "train_epoch", spoilt)
-        with pytest.raises(ModelError, match=f"run split2-seed5: the .* at step {step} of epoch 2.*epoch 1 is kept"):
-            fit(these, **how, out=tmp_path)
-    for a, b in zip(whole, fit(these, **how, out=tmp_path), strict=True):
-        assert_identical(a, b)
-
-
 def test_a_loss_that_explodes_stops_the_training(frames: Frames) -> None:
     with pytest.raises(ModelError, match=r"run split1-seed1: .* at step .* of epoch"):
         fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=1e38)})
@@ -294,17 +160,6 @@ def test_frames_without_cfo_train(frames: Frames) -> None:
     silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
     [trained] = fit(runs(silent), **FAST)
     assert np.isfinite(trained.about["metrics"]["validation_f1"])
-
-
-def test_a_finished_run_is_loaded_and_not_trained_again(
-    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [first] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
-    kill_in_epoch(monkeypatch, 0)
-    [again] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
-    assert_identical(first, again)
-    with pytest.raises(ModelError, match=r"already holds another model \(dataset: 'abc' there, 'xyz' here"):
-        fit(runs(frames), **FAST, out=tmp_path, dataset="xyz")
 
 
 def test_an_encoder_of_ordinary_layers_trains_in_a_stack(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,4 +212,3 @@ def test_impossible_trainings_are_refused(frames: Frames) -> None:
         TrainingConfig(learning_rate=0)
     with pytest.raises(DataError, match="one dataset"):
         fit(runs(frames, (1, 1)) + runs(small_frames(), (2, 2)), **FAST)
-    assert frames.geometry == linear(ANTENNAS)
