@@ -26,6 +26,7 @@ from pisa_capc.stacked.layers import plain_layers
 from pisa_capc.training import TrainedModel, embed
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.fit import choose_device
+from pisa_capc.training.memory import keep_freed_memory
 from pisa_capc.training.stack import Stack
 
 
@@ -148,6 +149,8 @@ def main() -> None:
         if gpu:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
+        else:
+            keep_freed_memory()
         started = time.perf_counter()
         ours = make_stack(splits, options.method, encoder, bank, precision="bfloat16" if gpu else "float32")
         row["prepare s"] = time.perf_counter() - started

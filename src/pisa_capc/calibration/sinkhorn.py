@@ -22,6 +22,8 @@ of frames can be streamed.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -63,8 +65,12 @@ def _kernel(scores: Tensor, epsilon: float) -> Tensor:
 
 def _potential_by_scaling(kernel: Blocks[Tensor], frames: Blocks[Tensor], iterations: int) -> Tensor:
     groups, classes, _ = kernel[0].shape
+    share = torch.stack([present.sum(dim=-1, keepdim=True) for present in frames]).sum(dim=0) / classes
+    if len(kernel) == 1 and _fused_suits(kernel[0]):
+        from pisa_capc.calibration import fused
+
+        return fused.scaling(kernel[0], frames[0], share, iterations).squeeze(1).log()
     scaling = kernel[0].new_ones(groups, 1, classes)
-    share = sum(present.sum(dim=-1, keepdim=True) for present in frames) / classes
     for _ in range(iterations):
         masses = [
             torch.bmm(present / torch.bmm(scaling, block), block.transpose(1, 2))
@@ -72,6 +78,15 @@ def _potential_by_scaling(kernel: Blocks[Tensor], frames: Blocks[Tensor], iterat
         ]
         scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
     return scaling.squeeze(1).log()
+
+
+def _fused_suits(kernel: Tensor) -> bool:
+    """Whether one GPU launch can do all iterations; Triton comes with torch's CUDA builds, but not with all."""
+    if not kernel.is_cuda or find_spec("triton") is None:
+        return False
+    from pisa_capc.calibration import fused
+
+    return fused.suits(kernel)
 
 
 def _potential_by_logarithms(scores: Blocks[Tensor], frames: Blocks[Tensor], iterations: int, epsilon: float) -> Tensor:

@@ -190,7 +190,9 @@ class UCAPC:
         score_bytes = 8 * frames * 4 * inputs.classes
         row_bytes = 8 * frames * (inputs.embedding.shape[1] + inputs.classes + 2)
         keep, keep_rows = score_bytes <= workspace, score_bytes + row_bytes <= workspace
-        rows = row_blocks(inputs.groups, batch, max(1, block_rows(inputs) // len(batch)), keep)
+        # Blocks that are made anew on every walk should never leave the cache.
+        width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
+        rows = row_blocks(inputs.groups, batch, max(1, width), keep)
         present = rows.map(lambda block: block.present, keep=keep)
         features = rows.map(lambda block: _read_embedding(inputs, block), keep=keep_rows)
         logits = rows.map(lambda block: _read_logits(inputs, block), keep=keep_rows)
@@ -226,17 +228,19 @@ class UCAPC:
 
 
 def _read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
-    return _unit(_read(inputs.embedding, rows))
+    """Unit-length embeddings (G, b, D) of a block, float64."""
+    return _unit(_read(inputs.embedding, rows).to(torch.float64))
 
 
 def _read_logits(inputs: Inputs, rows: Rows) -> Tensor:
-    return _read(inputs.logits, rows).transpose(1, 2).contiguous()
+    """Logits (G, C, b) of a block, float64: transposed and converted in one walk."""
+    columns = _read(inputs.logits, rows).transpose(1, 2)
+    return columns.to(torch.float64, memory_format=torch.contiguous_format).contiguous()
 
 
 def _read(values: Tensor, rows: Rows) -> Tensor:
-    """Rows (G, b) of `values` as float64, (G, b, columns)."""
-    chosen = values.index_select(0, rows.index.reshape(-1)).to(torch.float64)
-    return chosen.reshape(*rows.index.shape, values.shape[1])
+    """Rows (G, b) of `values` as a new array (G, b, columns)."""
+    return values.index_select(0, rows.index.reshape(-1)).reshape(*rows.index.shape, values.shape[1])
 
 
 # The rows of the paper's calibration ablation. "paper" is the row it calls full.

@@ -26,7 +26,12 @@ _CARRIED = ("capture", "environment", "frame")
 def calibrate(
     scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C).")],
     out: Annotated[Path, typer.Option(help="NPZ file to write: `probability`, `score`, `prediction`.")],
-    method: Annotated[str, typer.Option(help="ucapc, direct, t3a, lame, label-propagation, pt-map, …")] = "ucapc",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="ucapc, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls or bbse."
+        ),
+    ] = "ucapc",
     preset: Annotated[
         str, typer.Option(help="A row of the paper's ablation: paper, direct, without-grouping, without-prior.")
     ] = "paper",
@@ -155,9 +160,12 @@ def _print_table(result: Calibration, method: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed")
+    table = Table(
+        title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed",
+        caption="class mass: expected frames of the emptiest … fullest class",
+    )
     table.add_column("capture")
-    for name in ("frames", "changed", "class mass before (min … max)", "after (min … max)"):
+    for name in ("frames", "changed", "class mass before", "class mass after"):
         table.add_column(name, justify="right")
     for summary in result.captures:
         masses = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]

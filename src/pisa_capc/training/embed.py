@@ -16,6 +16,7 @@ from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.store.files import atomic
 from pisa_capc.training.bank import model_input
 from pisa_capc.training.checkpoint import TrainedModel
+from pisa_capc.training.memory import keep_freed_memory
 
 BATCH = 512
 
@@ -82,6 +83,8 @@ def embed_many(
     [samples] = {trained.about["samples"] for trained in models}
     frames = frames.segment(samples)
     device = torch.device(device)
+    if device.type == "cpu":
+        keep_freed_memory()
     networks = [trained.model.to(device).eval() for trained in models]
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]

@@ -16,6 +16,7 @@ from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
 from pisa_capc.training.job import Job
+from pisa_capc.training.memory import keep_freed_memory
 from pisa_capc.training.runs import Run, TrainingConfig, choose_device, choose_precision
 
 
@@ -67,6 +68,8 @@ def fit(
     training = training or TrainingConfig()
     place = choose_device(device)
     precision = choose_precision(precision, place)
+    if place.type == "cpu":
+        keep_freed_memory()
     first = runs[0].split
     setup = Setup(len(first.devices), encoder, first.train.geometry)
     built = build_method(method, setup, variant, settings)
