@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.config import from_assignments, from_mapping, read_yaml
 from pisa_capc.errors import ConfigError
 
 
@@ -93,3 +93,14 @@ def test_yaml_cannot_make_objects(tmp_path: Path) -> None:
     path.write_text("a: !!python/object/apply:os.getcwd []")
     with pytest.raises(ConfigError, match="not valid YAML"):
         read_yaml(path)
+
+
+def test_assignments_become_a_nested_mapping() -> None:
+    found = from_assignments(["a.b.c=1", "a.b.d=3e-4", "a.e=true", "f=word", "g = [1, 2]"])
+    assert found == {"a": {"b": {"c": 1, "d": 3e-4}, "e": True}, "f": "word", "g": [1, 2]}
+
+
+@pytest.mark.parametrize("texts", [["beta"], ["=1"], ["a..b=1"], ["a=1", "a.b=2"], ["a=[1"]])
+def test_assignments_that_mean_nothing_are_refused(texts: list[str]) -> None:
+    with pytest.raises(ConfigError, match="setting"):
+        from_assignments(texts)

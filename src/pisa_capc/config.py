@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,38 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         return cls(**chosen)
     except TypeError as error:
         raise ConfigError(f"{where or cls.__name__}: {error}.") from error
+
+
+def from_assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """The nested mapping that assignments of dotted names mean.
+
+    >>> from_assignments(["model.beta=0.5", "training.learning_rate=3e-4", "model.pathway=topology"])
+    {'model': {'beta': 0.5, 'pathway': 'topology'}, 'training': {'learning_rate': 0.0003}}
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        *parents, name = path.strip().split(".")
+        if not equals or not name or not all(parents):
+            raise ConfigError(f"setting {text!r}: expected name=value, as model.beta=0.5.")
+        inner = values
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"setting {text!r}: {parent} was already given a value of its own.")
+        inner[name] = _value(value)
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"setting value {text!r}: not valid YAML ({error}).") from error
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)  # YAML takes 3e-4, without a point, for a word
+    return value
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:

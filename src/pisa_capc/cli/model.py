@@ -1,1 +1,236 @@
 """Commands of the model: encoders, train, embed, evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.output import listed, listed_numbers, print_table, with_spread
+from pisa_capc.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.evaluation import RunScores
+    from pisa_capc.training import TrainedModel
+
+Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
+AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
+Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
+
+
+@app.command()
+def encoders(as_json: bool = AsJson) -> None:
+    """List the temporal encoders and the sizes of the models they make."""
+    from pisa_capc.encoders import build_encoder, encoder_names
+    from pisa_capc.model import PISA
+
+    branch = {name: sum(p.numel() for p in build_encoder(name).parameters()) for name in encoder_names()}
+    whole = {name: sum(p.numel() for p in PISA(10, name).parameters()) for name in encoder_names()}
+    if as_json:
+        print(json.dumps(whole, indent=1))
+        return
+    rows = [[name, f"{branch[name]:,}", f"{whole[name]:,}"] for name in whole]
+    print_table("Encoders", ["encoder", "parameters of one branch", "of PISA with ten devices"], rows)
+
+
+@app.command()
+def train(
+    dataset: Path = Data,
+    source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
+    target: str = typer.Option(help="Target environments, as E1; never read in training.", show_default=False),
+    out: Path = typer.Option(
+        help="Folder of the model; several runs go into subfolders splitS-seedT.", show_default=False
+    ),
+    method: str = typer.Option("pisa", help="pisa, or single: one plain encoder."),
+    variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
+    encoder: str = typer.Option("transformer", help="Temporal encoder; see `pisa encoders`."),
+    split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
+    seed: str = typer.Option("2026", help="Seeds of the training; every pair of seeds is a run."),
+    epochs: int | None = typer.Option(None, help="Epochs; 30 as in the paper.", show_default=False),
+    batch: int | None = typer.Option(None, help="Frames of a step; 128 as in the paper.", show_default=False),
+    samples: int | None = typer.Option(
+        None, help="Samples of a frame that the model sees; 320 as in the paper.", show_default=False
+    ),
+    settings: list[str] = typer.Option(
+        [], "--set", help="Any other setting, as model.beta=0.5 or training.learning_rate=3e-4.", show_default=False
+    ),
+    device: str = Device,
+    precision: str = typer.Option("auto", help="float32 or bfloat16; auto is bfloat16 on a GPU."),
+    tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
+    as_json: bool = AsJson,
+) -> None:
+    """Train on the source environments; what was stopped goes on, what was finished is kept.
+
+    Of each run the epoch with the best Macro-F1 on held-out source frames is kept, as `model.safetensors` and
+    `model.json`. On a GPU all runs are trained together.
+    """
+    from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.protocol import split
+    from pisa_capc.store.native import fingerprint, load
+    from pisa_capc.training import Run, TrainingConfig, fit
+
+    chosen = from_assignments(settings)
+    given = {"epochs": epochs, "batch": batch, "samples": samples}
+    training = chosen.pop("training", {}) | {name: value for name, value in given.items() if value is not None}
+    seeds = listed_numbers("--seed", seed)
+    frames = load(dataset)
+    runs = []
+    for split_number in listed_numbers("--split-seed", split_seed):
+        parts = split(frames, listed(source), listed(target), split_number)
+        runs += [Run(parts, split_number, number) for number in seeds]
+    first = runs[0].split
+    notes.print(
+        f"{source} → {target}: {len(first.train):,} training and {len(first.validation):,} validation frames, "
+        f"{len(runs)} run{'s' * (len(runs) > 1)} of {method} with {encoder}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    models = fit(
+        runs,
+        method=method,
+        encoder=encoder,
+        variant=variant,
+        settings=chosen,
+        training=from_mapping(TrainingConfig, training, "training"),
+        device=device,
+        precision=precision,
+        out=out,
+        dataset=fingerprint(dataset),
+        tensorboard=tensorboard,
+    )
+    folders = [out / run.name if len(runs) > 1 else out for run in runs]
+    _print_trained(list(zip(folders, models, strict=True)), as_json)
+
+
+@app.command()
+def embed(
+    run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
+    dataset: Path = Data,
+    environment: str = typer.Option(help="Environments to embed, as E1.", show_default=False),
+    out: Path = typer.Option(help="File to write, as scores.npz.", show_default=False),
+    device: str = Device,
+    batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
+    all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
+    other_dataset: bool = typer.Option(
+        False, "--other-dataset", help="Allow a dataset the run was not trained on, with all its frames."
+    ),
+) -> None:
+    """Write embeddings and logits of a trained model, without labels, for `pisa calibrate`.
+
+    Of the run's target environment, the frames are exactly those that `pisa evaluate` scores: 16 of each recording are
+    left out, the few-shot subset of the released benchmark. Of any other environment they are all frames.
+
+    The arrays are embedding, logits, capture (as E1/L1), environment and frame, one row per frame, and source_…:
+    statistics of the source that some calibrations use.
+    """
+    from pisa_capc.evaluation import check_dataset, unseen_frames
+    from pisa_capc.progress import progress
+    from pisa_capc.store.native import fingerprint, load
+    from pisa_capc.training import embed as compute
+    from pisa_capc.training import load_model
+    from pisa_capc.training.runs import choose_device
+
+    place = choose_device(device)
+    trained, frames, environments = load_model(run), load(dataset), listed(environment)
+    if not other_dataset:
+        check_dataset(trained, frames, fingerprint(dataset), run, dataset)
+    if other_dataset or all_frames:
+        chosen = frames.where(environment=environments).unlabelled()
+    else:
+        chosen = unseen_frames(trained, frames, environments)
+    with progress("embed", len(chosen)) as bar:
+        scores = compute(trained, chosen, place, batch, bar.advance)
+    scores.save(out)
+    there = len(frames.where(environment=environments))
+    left_out = f", {there - len(chosen):,} left out as few-shot frames of the target" if len(chosen) < there else ""
+    print(f"{out}: {len(chosen):,} frames of {', '.join(environments)}{left_out}")
+
+
+@app.command()
+def evaluate(
+    run: Path = typer.Argument(help="A run that `pisa train` wrote, or a folder of several.", show_default=False),
+    dataset: Path = Data,
+    target: str = typer.Option(help="Target environments, as E1.", show_default=False),
+    plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),
+    device: str = Device,
+    as_json: bool = AsJson,
+) -> None:
+    """Score runs on the target part of their split: direct inference, frame by frame.
+
+    Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
+    """
+    from pisa_capc import evaluation
+    from pisa_capc.store.native import fingerprint, load
+    from pisa_capc.training.runs import choose_device
+
+    place = str(choose_device(device))
+    runs, frames, environments = evaluation.load_runs(run), load(dataset), listed(target)
+    mark = fingerprint(dataset)
+    for folder, trained in runs:
+        evaluation.check_dataset(trained, frames, mark, folder, dataset)
+    results = evaluation.evaluate(runs, frames, environments, place)
+    if as_json:
+        found = {
+            "source": runs[0][1].about["source"],
+            "target": environments,
+            "runs": [result.to_json() for result in results],
+            "summary": evaluation.summary(results),
+        }
+        print(json.dumps(found, indent=1))
+    else:
+        about = runs[0][1].about
+        title = f"{', '.join(about['source'])} → {', '.join(environments)}, {about['method']} with {about['encoder']}"
+        for stage in results[0].stages:
+            _print_scores(f"{title}, {stage}", results, stage)
+    if plot is not None:
+        for stage in results[0].stages:
+            path = plot if len(results[0].stages) == 1 else plot.with_stem(f"{plot.stem}-{stage}")
+            evaluation.pooled(results, stage).plot_confusion(path)
+            notes.print(f"picture: {path}", highlight=False, soft_wrap=True)
+
+
+def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> None:
+    found = [
+        {
+            "run": trained.name,
+            "best_epoch": trained.about["metrics"]["best_epoch"],
+            "validation_f1": trained.about["metrics"]["validation_f1"],
+            "seconds": trained.about["seconds"],
+            "folder": str(folder),
+        }
+        for folder, trained in models
+    ]
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    rows = [
+        [f["run"], str(f["best_epoch"]), f"{f['validation_f1']:.4f}", f"{f['seconds']:.1f}", f["folder"]] for f in found
+    ]
+    headings = ["run", "best epoch", "source-validation Macro-F1", "seconds", "folder"]
+    print_table("Trained", headings, rows, left=("run", "folder"))
+
+
+def _print_scores(title: str, results: list[RunScores], stage: str) -> None:
+    from pisa_capc.evaluation import METRICS, mean_and_spread
+
+    scores = [result.stages[stage] for result in results]
+    rows = [
+        [result.name, *(f"{getattr(result.stages[stage], metric):.4f}" for metric in METRICS)] for result in results
+    ]
+    mean = ["mean", *(with_spread(*mean_and_spread([getattr(s, metric) for s in scores])) for metric in METRICS)]
+    print_table(title, ["run", "Macro-F1", "accuracy", "Macro-AUROC"], rows, mean if len(rows) > 1 else ())
+    by_device = [[d, with_spread(*mean_and_spread([s.per_device[d] for s in scores]))] for d in scores[0].per_device]
+    print_table("By device", ["device", "F1"], by_device)
+    by_capture = [
+        [
+            name,
+            with_spread(*mean_and_spread([s.per_capture[name].macro_f1 for s in scores])),
+            with_spread(*mean_and_spread([s.per_capture[name].accuracy for s in scores])),
+            f"{first.frames:,}",
+        ]
+        for name, first in scores[0].per_capture.items()
+    ]
+    print_table("By capture", ["capture", "Macro-F1", "accuracy", "frames"], by_capture)

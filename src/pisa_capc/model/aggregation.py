@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.stacked import LayerNorm, Linear
+from pisa_capc.stacked import LayerNorm, Linear, at_least_float32
 
 
 def antenna_average(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ class TokenRefinement(nn.Module):
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(R, N, K, d) → the summary (R, N, d) and the weights γ (R, N, K)."""
-        gamma = torch.softmax(self.score(self.norm(tokens)).squeeze(-1).float(), dim=-1)
+        gamma = torch.softmax(at_least_float32(self.score(self.norm(tokens)).squeeze(-1)), dim=-1)
         mean = tokens.mean(2)
         weighted = (gamma[..., None].to(tokens.dtype) * tokens).sum(2)
         return mean + self.eta * (weighted - mean), gamma

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked import Linear
+from pisa_capc.stacked import Linear, at_least_float32
 
 
 class Modulation(NamedTuple):
@@ -21,7 +21,7 @@ class Modulation(NamedTuple):
 
 def unmodulated(like: Tensor) -> Modulation:
     """Δα = 0 and ρ_t = ρ_p = 1 exactly, the case without a descriptor; like: (R, N, …)."""
-    zero = like.new_zeros(like.shape[:2], dtype=torch.float32)
+    zero = at_least_float32(like.new_zeros(like.shape[:2]))
     return Modulation(zero, zero + 1, zero + 1)
 
 
@@ -42,5 +42,5 @@ class DynamicsModulator(nn.Module):
 
     def forward(self, descriptor: Tensor) -> Modulation:
         hidden = F.relu(self.second(F.relu(self.first(descriptor))))
-        bounded = torch.tanh(self.last(hidden).float())
+        bounded = torch.tanh(at_least_float32(self.last(hidden)))
         return Modulation(self.delta_alpha_max * bounded[..., 0], bounded[..., 1].exp(), bounded[..., 2].exp())

@@ -15,7 +15,7 @@ from pisa_capc.model.aggregation import TokenRefinement, antenna_average
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.topology import TopologyBlock, graph_loss, topology_prior
-from pisa_capc.stacked import Fusable, Linear
+from pisa_capc.stacked import Fusable, Linear, at_least_float32
 
 PATHWAYS = ("both", "topology", "contextual")
 
@@ -131,15 +131,19 @@ class PISA(Fusable):
             )
         if mask is None:
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
+        else:
+            iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
         output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
         return output if stacked else _first_run(output)
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d)."""
+        """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d).
+
+        Absent antennas are zero in iq.
+        """
         tokens = context = None
         if self.config.pathway != "contextual":
-            present = iq * mask[..., None, None].to(iq.dtype)
-            tokens = self.identity_encoder(present.flatten(1, 2), self.config.tokens).unflatten(1, iq.shape[1:3])
+            tokens = self.identity_encoder(iq.flatten(1, 2), self.config.tokens).unflatten(1, iq.shape[1:3])
         if self.config.pathway != "topology":
             context = self.context_encoder(array_view(iq, mask), 1).squeeze(2)
         return tokens, context
@@ -156,13 +160,13 @@ class PISA(Fusable):
         direction = None if context is None else self.project_context(context)
         if tokens is None:
             assert direction is not None
-            none = direction.new_zeros(direction.shape[:2], dtype=torch.float32)
-            return Output(direction, self.classifier(direction), none)
+            no_graph = at_least_float32(direction.new_zeros(direction.shape[:2]))
+            return Output(direction, self.classifier(direction), no_graph)
         antennas, count = tokens.shape[2:4]
         if descriptor is not None and self.config.dynamics:
             modulation = self.modulator(descriptor)
         else:
-            modulation = unmodulated(mask)
+            modulation = unmodulated(tokens)
         available = mask.repeat_interleave(count, dim=-1)
         log_prior = topology_prior(
             self.distances, count, self.config.tau_s, self.config.tau_t * modulation.rho_t, available

@@ -42,7 +42,7 @@ class Single(nn.Module):
                 f"iq: expected (frames, {self.antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}."
             )
         if mask is not None:
-            iq = iq * mask[..., None, None].to(iq.dtype)
+            iq = iq.masked_fill(~mask[..., None, None], 0)
         channels = iq.permute(0, 1, 3, 4, 2).flatten(-2)  # (R, N, T, [I of all antennas, Q of all antennas])
         output = self.head(self.encoder(channels, 1).squeeze(2))
         return output if stacked else Output(output.embedding[0], output.logits[0], output.graph_loss[0])

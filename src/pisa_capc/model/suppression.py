@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked import Linear
+from pisa_capc.stacked import Linear, at_least_float32
 
 
 def array_view(iq: Tensor, mask: Tensor) -> Tensor:
-    """Eq. (array_view): mean of the available antenna streams, (R, N, A, T, 2) → (R, N, T, 2)."""
-    weight = mask[..., None, None].to(iq.dtype)
-    return (iq * weight).sum(2) / weight.sum(2)
+    """Eq. (array_view): mean of the available antenna streams, (R, N, A, T, 2) → (R, N, T, 2).
+
+    Absent streams must be zero.
+    """
+    return iq.sum(2) / mask.sum(2)[..., None, None].to(iq.dtype)
 
 
 def bounded_suppression(z_id: Tensor, direction: Tensor, alpha: Tensor) -> Tensor:
@@ -44,4 +46,4 @@ class SuppressionGate(nn.Module):
 
     def forward(self, z_id: Tensor, direction: Tensor) -> Tensor:
         gate = self.second(F.relu(self.first(torch.cat([z_id, direction], dim=-1))))
-        return self.alpha_min + (self.alpha_max - self.alpha_min) * torch.sigmoid(gate.squeeze(-1).float())
+        return self.alpha_min + (self.alpha_max - self.alpha_min) * torch.sigmoid(at_least_float32(gate.squeeze(-1)))

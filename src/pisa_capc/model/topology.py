@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.stacked import Dropout, LayerNorm, Linear
+from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32
 
 
 def topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
@@ -20,12 +20,12 @@ def topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, 
     self-loop. Normalised rows make the graph regulariser a true KL divergence and leave the attention unchanged,
     because softmax ignores a constant per row.
     """
-    step = torch.arange(tokens, device=distances.device, dtype=torch.float32)
+    step = torch.arange(tokens, device=distances.device, dtype=tau_t.dtype)
     gap = (step[:, None] - step[None]).abs()
     antennas = len(distances)
     space = (distances / tau_s)[:, None, :, None].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
     time = gap[None, :, None, :].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
-    affinity = -space - time / tau_t.float()[..., None, None]
+    affinity = -space - time / tau_t[..., None, None]
     return torch.log_softmax(affinity.masked_fill(~available[..., None, :], NEVER), dim=-1)
 
 
@@ -67,7 +67,7 @@ class TopologyBlock(nn.Module):
             layer(normed).unflatten(-1, (self.heads, -1)).transpose(2, 3)
             for layer in (self.query, self.key, self.value)
         )  # (R, N, heads, J, d_h)
-        score = (q @ k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
+        score = at_least_float32(q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
         score = score + (beta[..., None, None] * log_prior)[:, :, None]
         score = score.masked_fill(~available[:, :, None, None, :], NEVER)
         attention = torch.softmax(score, dim=-1)

@@ -5,6 +5,7 @@ the parameters of R independent models along a leading run axis and computes all
 ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
+from pisa_capc.stacked.copying import copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -18,9 +19,8 @@ from pisa_capc.stacked.layers import (
     attention,
     bind_noise,
     conv_norm,
-    stack,
-    unstack,
 )
+from pisa_capc.stacked.precision import at_least_float32
 
 __all__ = [
     "GRU",
@@ -32,9 +32,11 @@ __all__ = [
     "Linear",
     "PerRun",
     "adaptive_tokens",
+    "at_least_float32",
     "attention",
     "bind_noise",
     "conv_norm",
+    "copy_run",
     "stack",
     "unstack",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from pisa_capc.descriptors import cfo_descriptors
@@ -25,12 +25,17 @@ def model_input(frames: UnlabelledFrames) -> NDArray[np.float32]:
     """What a model sees: I/Q at unit mean power as reals, (N, A, T, 2)."""
     iq = frames.iq
     if not np.isfinite(iq.view(np.float32)).all():
-        bad = int(np.flatnonzero(~np.isfinite(iq.view(np.float32)).all(axis=(1, 2)))[0])
-        raise DataError(
-            f"frame {frames.frame[bad]} of {frames.capture_key[bad]} holds NaN or infinite samples. Remove it."
-        )
-    iq = np.ascontiguousarray(normalise_power(iq))
+        raise _bad_frame(frames, np.isfinite(iq).all(axis=(1, 2)), "holds NaN or infinite samples")
+    try:
+        iq = np.ascontiguousarray(normalise_power(iq))
+    except DataError as error:
+        raise _bad_frame(frames, iq.any(axis=(1, 2)), f"is zero in its first {frames.samples} samples") from error
     return iq.view(np.float32).reshape(*iq.shape, 2)
+
+
+def _bad_frame(frames: UnlabelledFrames, good: ArrayLike, what: str) -> DataError:
+    i = int(np.argmin(good))  # the first that is not
+    return DataError(f"frame {frames.frame[i]} of {frames.capture_key[i]} {what}. Remove it.")
 
 
 def free_bytes(device: torch.device) -> int:

@@ -18,6 +18,7 @@ from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.store.files import atomic, write_text_atomic
+from pisa_capc.training.runs import run_name
 
 SCHEMA = 1
 
@@ -34,6 +35,10 @@ class TrainedModel:
     model: nn.Module
     about: dict[str, Any]
     source: dict[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        return run_name(self.about["split_seed"], self.about["seed"])
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -88,7 +93,7 @@ def load_model(folder: str | Path) -> TrainedModel:
     if not path.is_file() or not weights.is_file():
         inside = sorted(p.parent.name for p in folder.glob("*/model.json"))
         hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
-        unfinished = " It holds an unfinished training: run `pisa train` again." if _checkpoint(folder).exists() else ""
+        unfinished = " It holds an unfinished training: run `pisa train` again." if has_checkpoint(folder) else ""
         raise ModelError(
             f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
         )
@@ -134,6 +139,11 @@ def _checkpoint(folder: Path) -> Path:
     return folder / "checkpoint.safetensors"
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether an unfinished training can go on here."""
+    return _checkpoint(folder).is_file()
+
+
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
     """Keep the state after an epoch, in one file that is replaced whole."""
     save_tensors(_checkpoint(folder), tensors, {"progress": json.dumps(progress)})
@@ -142,7 +152,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mappi
 def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The last checkpoint, or None where there is none."""
     path = _checkpoint(folder)
-    if not path.exists():
+    if not has_checkpoint(folder):
         return None
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:

@@ -53,7 +53,18 @@ def embed(
 ) -> Embedding:
     """Embeddings and logits of frames under a frozen model, read batch by batch.
 
-    >>> scores = embed(load_model("run"), load("wifi").where(environment=["E1"]).unlabelled())  # doctest: +SKIP
+    >>> from pisa_capc import Frames
+    >>> from pisa_capc.protocol import split
+    >>> from pisa_capc.training import Run, TrainingConfig, embed, fit
+    >>> frames = Frames.from_arrays(
+    ...     np.random.default_rng(0).normal(size=(24, 4, 64)), device=["D1", "D2"] * 12,
+    ...     environment=np.repeat(["E1", "E2"], 12))
+    >>> run = Run(split(frames, "E2", "E1", seed=2026), split_seed=2026, seed=2026)
+    >>> short = TrainingConfig(epochs=1, batch=16)
+    >>> [trained] = fit([run], encoder="cnn", training=short, device="cpu", show=False)  # or load_model("run")
+    >>> scores = embed(trained, run.split.target)
+    >>> scores.embedding.shape, scores.logits.shape
+    ((10, 64), (10, 2))
     """
     return embed_many([trained], frames, device, batch, after_batch)[0]
 

@@ -33,8 +33,8 @@ def source_statistics(
     truth = bank.label.cpu()[validation]
     pair = logits.argmax(1) * classes + truth
     return {
-        "weight": weight.float().cpu(),
-        "bias": bias.float().cpu(),
+        "weight": weight.detach().float().cpu().clone(),
+        "bias": bias.detach().float().cpu().clone(),
         "mean": embedding.double().mean(0).float(),
         "class_mean": (one_hot.T @ embedding.double() / count.clamp_min(1)[:, None]).float(),
         "prior": (count / count.sum()).float(),

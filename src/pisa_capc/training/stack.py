@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.methods.registry import Batch, Method
-from pisa_capc.stacked import Fusable, bind_noise, stack
+from pisa_capc.stacked import Fusable, bind_noise, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
 from pisa_capc.training.views import SPANS, draw_epoch
@@ -203,6 +203,17 @@ class Stack:
     def _stream_pieces(self, pieces: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
         for piece in pieces:
             yield from self.bank.stream(piece[None])
+
+    def spoilt_run(self) -> int | None:
+        """The first run whose parameters are not all finite."""
+        if torch.stack([p.detach().isfinite().all() for p in self.model.parameters()]).all():
+            return None
+        one = self.method.build(1).to(self.device)
+        for run in range(len(self.seeds)):
+            unstack(self.model, run, one)
+            if not all(p.isfinite().all() for p in one.parameters()):
+                return run
+        return None
 
     # State ------------------------------------------------------------------------------------------------------------
 

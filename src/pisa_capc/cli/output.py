@@ -1,0 +1,60 @@
+"""How the commands read lists and print tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pisa_capc.errors import ConfigError
+
+
+def listed(names: str) -> list[str]:
+    """'E2, E3' → ['E2', 'E3']."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def listed_numbers(option: str, text: str) -> list[int]:
+    """'2026,2027' → [2026, 2027], each once."""
+    try:
+        numbers = [int(name) for name in listed(text)]
+    except ValueError as error:
+        raise ConfigError(f"{option}: expected whole numbers separated by commas, found {text!r}.") from error
+    if not numbers or min(numbers) < 0:
+        raise ConfigError(f"{option}: expected one or more numbers from 0 on, found {text!r}.")
+    return list(dict.fromkeys(numbers))
+
+
+def with_spread(mean: float, spread: float | None) -> str:
+    """'0.912 ± 0.004', or the mean alone."""
+    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+WIDE = 200  # characters of a line where nobody's terminal sets them
+
+
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    last: Sequence[str] = (),
+    left: Sequence[str] | None = None,
+) -> None:
+    """A table on standard output.
+
+    last: a row set apart. left: headings of the columns that hold words, not numbers; the first unless told.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in headings:
+        words = heading in (headings[:1] if left is None else left)
+        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+    for i, row in enumerate(rows, 1):
+        table.add_row(*row, end_section=i == len(rows))
+    if last:
+        table.add_row(*last, style="bold")
+    out = Console()
+    if not out.is_terminal:
+        out.width = WIDE
+    out.print(table)

@@ -1,0 +1,138 @@
+"""Trained runs on frames: which frames a run may be scored on, and the scores of one run or of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.errors import ModelError
+from pisa_capc.frames import Frames, UnlabelledFrames
+from pisa_capc.progress import progress
+from pisa_capc.protocol import split
+from pisa_capc.scores import Scores, as_probability
+from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
+
+METRICS = ("macro_f1", "accuracy", "macro_auroc")
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of one run on the target, by the stage of inference they are of."""
+
+    name: str
+    folder: Path
+    stages: dict[str, Scores]
+
+    def to_json(self) -> dict[str, Any]:
+        scores = {stage: scores.to_json() for stage, scores in self.stages.items()}
+        return {"run": self.name, "folder": str(self.folder), "stages": scores}
+
+
+def inference_stages(scores: Embedding) -> list[tuple[str, NDArray[np.float64]]]:
+    """Class probabilities (N, C) of each stage of inference, in the order they are reported."""
+    return [
+        ("direct", as_probability(scores.logits)),
+    ]
+
+
+def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
+    """The run in `folder`, or, where it holds none itself, all the runs in its subfolders: seeds of one experiment."""
+    folder = Path(folder)
+    inside = sorted(path.parent for path in folder.glob("*/model.json"))
+    folders = [folder] if (folder / "model.json").is_file() or not inside else inside
+    found = [(path, load_model(path)) for path in folders]
+    first = found[0][1].about
+    for path, trained in found[1:]:
+        for key in ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices"):
+            if trained.about[key] != first[key]:
+                raise ModelError(
+                    f"{folder}: holds runs of different experiments ({key}: {first[key]!r} in {found[0][0].name}, "
+                    f"{trained.about[key]!r} in {path.name}); expected runs that differ in their seeds. "
+                    "Name one of them."
+                )
+    return found
+
+
+def check_dataset(trained: TrainedModel, frames: Frames, fingerprint: str, run: Path, dataset: Path) -> None:
+    """Refuse a dataset that the run was not trained on: its split and its classes would be others."""
+    trained.check_frames(frames)
+    if frames.devices != trained.devices:
+        raise ModelError(
+            f"{run}: trained to tell apart {_shortened(trained.devices)}; "
+            f"{dataset} holds {_shortened(frames.devices)}. "
+            "Use the dataset the run was trained on, or train a run on this one."
+        )
+    if trained.about["dataset"] and trained.about["dataset"] != fingerprint:
+        raise ModelError(
+            f"{run}: trained on the dataset with fingerprint {trained.about['dataset']}; that of {dataset} is "
+            f"{fingerprint}. Use the dataset the run was trained on, or train a run on this one."
+        )
+
+
+def unseen_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> UnlabelledFrames:
+    """The frames of the environments; of the run's target, exactly the target part of its split."""
+    about = trained.about
+    chosen = frames.where(environment=environments)
+    part = split(frames, about["source"], about["target"], about["split_seed"]).target
+    target = [i for i, name in enumerate(frames.environments) if name in about["target"]]
+    return chosen.select(~np.isin(chosen.environment, target) | np.isin(chosen.rows, part.rows)).unlabelled()
+
+
+def evaluate(
+    runs: Sequence[tuple[Path, TrainedModel]],
+    frames: Frames,
+    target: Sequence[str],
+    device: str = "cpu",
+    show: bool = True,
+) -> list[RunScores]:
+    """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    seeds = [trained.about["split_seed"] for _, trained in runs]
+    parts = {seed: split(frames, runs[0][1].about["source"], target, seed) for seed in seeds}
+    results: dict[int, RunScores] = {}
+    with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
+        for seed, part in parts.items():  # runs of one split are scored on the same frames, which are read once
+            own = [i for i, other in enumerate(seeds) if other == seed]
+            embedded = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
+            for i, scores in zip(own, embedded, strict=True):
+                stages = {name: part.evaluator.score(outputs) for name, outputs in inference_stages(scores)}
+                results[i] = RunScores(runs[i][1].name, runs[i][0], stages)
+    return [results[i] for i in range(len(runs))]
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation; a single value has no spread."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def summary(results: Sequence[RunScores]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Mean and spread over the runs of each metric of each stage."""
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for stage in results[0].stages:
+        rows = {m: mean_and_spread([getattr(run.stages[stage], m) for run in results]) for m in METRICS}
+        found[stage] = {m: {"mean": _number(mean), "std": _number(std)} for m, (mean, std) in rows.items()}
+    return found
+
+
+def pooled(results: Sequence[RunScores], stage: str) -> Scores:
+    """The runs as one, for a picture: mean scores, and the confusions of all of them together."""
+    scores = [run.stages[stage] for run in results]
+    return replace(
+        scores[0],
+        macro_f1=float(np.mean([s.macro_f1 for s in scores])),
+        accuracy=float(np.mean([s.accuracy for s in scores])),
+        confusion=np.sum([s.confusion for s in scores], axis=0),
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else value
+
+
+def _shortened(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:12])
+    return f"{len(names)} devices ({shown}{', …' if len(names) > 12 else ''})"

@@ -1,0 +1,11 @@
+"""Where the arithmetic must not be in half precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x` itself in float32 or float64, else in float32: for softmaxes, logarithms and losses."""
+    return x if x.dtype == torch.float64 else x.float()

@@ -1,0 +1,294 @@
+"""pisa encoders, train, embed and evaluate, as they are called."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from pisa_capc.cli import main
+from pisa_capc.protocol import split
+from pisa_capc.store import load
+from tests.problems import write_small
+
+QUICK = ("--encoder", "cnn", "--epochs", "1", "--batch", "16", "--device", "cpu")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
+    before, sys.argv = sys.argv, ["pisa", *map(str, arguments)]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main()
+    finally:
+        sys.argv = before
+    printed = capsys.readouterr()
+    return Result(int(stop.value.code or 0), printed.out, printed.err)
+
+
+@pytest.fixture
+def pisa(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> Result:
+        return call(capsys, *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small(tmp_path_factory.mktemp("data") / "wifi", frames=20)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs `one` and `several`."""
+    folder = tmp_path_factory.mktemp("trained")
+    before = sys.argv
+    for out, seeds in (("one", "3"), ("several", "3,4")):
+        sys.argv = ["pisa", "train", str(data), "--source", "E2,E3", "--target", "E1", *QUICK, "--seed", seeds,
+                    "--out", str(folder / out)]  # fmt: skip
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+    sys.argv = before
+    return folder
+
+
+def train(data: Path, out: Path, *more: object) -> list[object]:
+    return ["train", data, "--source", "E2,E3", "--target", "E1", "--out", out, *QUICK, *more]
+
+
+def refused(result: Result, *parts: str) -> None:
+    assert result.code == 2
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    text = " ".join(result.err.split())
+    for part in parts:
+        assert part in text, text
+
+
+def test_encoders_prints_the_ten_class_sizes(pisa: Command) -> None:
+    found = pisa("encoders", "--json")
+    assert found.code == 0
+    assert json.loads(found.out) == {
+        "cnn": 39551, "mscnn": 63839, "resnet": 52735, "tcn": 64895, "cvcnn": 35519, "cldnn": 47423,
+        "transformer": 86527,
+    }  # fmt: skip
+    table = pisa("encoders").out
+    assert "30,112" in table
+    assert "86,527" in table
+
+
+def test_train_writes_one_run_into_the_folder_itself(trained: Path) -> None:
+    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors"}
+
+
+def test_train_writes_several_runs_into_subfolders(trained: Path) -> None:
+    names = {path.name for path in (trained / "several").iterdir()}
+    assert names == {"split2026-seed3", "split2026-seed4"}
+    about = [json.loads((trained / "several" / name / "model.json").read_text()) for name in sorted(names)]
+    assert [a["seed"] for a in about] == [3, 4]
+    assert about[0]["dataset"]
+    assert about[0]["training"]["epochs"] == 1
+
+
+def test_train_again_keeps_what_is_finished(pisa: Command, data: Path, trained: Path) -> None:
+    before = (trained / "several" / "split2026-seed3" / "model.safetensors").stat().st_mtime_ns
+    found = pisa(*train(data, trained / "several", "--seed", "3,4", "--json"))
+    assert found.code == 0
+    rows = json.loads(found.out)
+    assert [row["run"] for row in rows] == ["split2026-seed3", "split2026-seed4"]
+    assert set(rows[0]) == {"run", "best_epoch", "validation_f1", "seconds", "folder"}
+    assert (trained / "several" / "split2026-seed3" / "model.safetensors").stat().st_mtime_ns == before
+    assert "training and" in found.err
+
+
+def test_train_takes_every_setting(pisa: Command, data: Path, tmp_path: Path) -> None:
+    settings = ("--set", "model.beta=0.5", "--set", "training.learning_rate=3e-4", "--set", "objective.graph=0")
+    found = pisa(*train(data, tmp_path / "run", *settings, "--split-seed", "7", "--samples", "24"))
+    assert found.code == 0
+    assert "split7-seed2026" in found.out
+    about = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert about["settings"]["model"]["beta"] == 0.5
+    assert about["settings"]["objective"]["graph"] == 0
+    assert about["training"]["learning_rate"] == 3e-4
+    assert about["samples"] == 24
+
+
+def test_an_interrupted_training_goes_on(
+    pisa: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pisa_capc.training.stack import Stack
+
+    train_epoch = Stack.train_epoch
+
+    def interrupt(self: Stack, epoch: int, after_step: Callable[[], None]) -> object:
+        if epoch == 1:
+            raise KeyboardInterrupt
+        return train_epoch(self, epoch, after_step)
+
+    assert pisa(*train(data, tmp_path / "whole", "--epochs", "2")).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "train_epoch", interrupt)
+        assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 130
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint.safetensors"]
+    refused(pisa("evaluate", tmp_path / "run", data, "--target", "E1"), "unfinished training: run `pisa train` again")
+    assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 0
+    whole, resumed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert whole == resumed
+
+
+def test_train_single_and_variants(pisa: Command, data: Path, tmp_path: Path) -> None:
+    assert pisa(*train(data, tmp_path / "a", "--method", "single")).code == 0
+    assert pisa(*train(data, tmp_path / "b", "--variant", "topology-only")).code == 0
+    about = json.loads((tmp_path / "b" / "model.json").read_text())
+    assert about["settings"]["model"]["pathway"] == "topology"
+
+
+def test_embed_rows_of_the_target_are_those_that_evaluate_scores(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores.npz"
+    found = pisa("embed", trained / "one", data, "--environment", "E1", "--out", out, "--device", "cpu")
+    assert found.code == 0
+    parts = split(load(data), ["E2", "E3"], "E1", 2026)
+    assert f"{len(parts.target)} frames of E1, 30 left out" in found.out
+    with np.load(out) as arrays:
+        assert "device" not in arrays.files
+        np.testing.assert_array_equal(arrays["frame"], parts.target.frame)
+        np.testing.assert_array_equal(arrays["capture"], parts.target.capture_key)
+        direct = parts.evaluator.score(arrays["logits"])
+    scored = json.loads(pisa("evaluate", trained / "one", data, "--target", "E1", "--json", "--device", "cpu").out)
+    assert scored["runs"][0]["stages"]["direct"] == json.loads(json.dumps(direct.to_json()))
+
+
+def test_embedded_frames_can_be_calibrated(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    scores, out = tmp_path / "scores.npz", tmp_path / "calibrated.npz"
+    pisa("embed", trained / "one", data, "--environment", "E1", "--out", scores)
+    assert pisa("calibrate", scores, "--out", out).code == 0
+    with np.load(scores) as before, np.load(out) as after:
+        assert after["probability"].shape == before["logits"].shape
+        np.testing.assert_array_equal(after["capture"], before["capture"])
+
+
+def test_embed_takes_all_frames_of_other_environments_and_when_asked(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    for arguments, frames in ((["E2"], 120), (["E1", "--all-frames"], 120), (["E1,E2"], 210)):
+        found = pisa("embed", trained / "one", data, "--out", tmp_path / "s.npz", "--environment", *arguments)
+        assert f"{frames} frames" in found.out, found.err
+        with np.load(tmp_path / "s.npz") as arrays:
+            assert len(arrays["logits"]) == frames
+
+
+def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    found = pisa("evaluate", trained / "one", data, "--target", "E1", "--plot", tmp_path / "c.png", "--device", "cpu")
+    assert found.code == 0
+    for word in ("Macro-F1", "accuracy", "Macro-AUROC", "E1/L1", "E1/L2", "D3", "direct", "split2026-seed3"):
+        assert word in found.out
+    assert "±" not in found.out
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluate_gives_mean_and_spread_of_several_runs(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "c.svg"
+    arguments = ("evaluate", trained / "several", data, "--target", "E1", "--device", "cpu")
+    found = json.loads(pisa(*arguments, "--json", "--plot", plot).out)
+    values = [run["stages"]["direct"]["macro_f1"] for run in found["runs"]]
+    assert len(values) == 2
+    assert found["summary"]["direct"]["macro_f1"]["mean"] == pytest.approx(np.mean(values))
+    assert found["summary"]["direct"]["macro_f1"]["std"] == pytest.approx(np.std(values, ddof=1))
+    assert plot.exists()
+    assert "±" in pisa(*arguments).out
+
+
+def test_bad_choices_are_refused_with_the_nearest_name(pisa: Command, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    refused(pisa(*train(data, out, "--encoder", "transfomer")), "unknown encoder 'transfomer'", "'transformer'?")
+    refused(pisa(*train(data, out, "--method", "pissa")), "Did you mean 'pisa'?")
+    refused(pisa(*train(data, out, "--variant", "no-topology")), "Did you mean 'no-topology-prior'?")
+    refused(pisa(*train(data, out, "--set", "model.betta=1")), "pisa.model.betta", "Did you mean 'beta'?")
+    refused(pisa(*train(data, out, "--set", "training.epoch=1")), "Did you mean 'epochs'?")
+    refused(pisa(*train(data, out, "--set", "beta")), "expected name=value")
+    refused(pisa(*train(data, out, "--seed", "one")), "--seed: expected whole numbers", "'one'")
+    refused(pisa(*train(data, out, "--device", "tpu9000")), "expected auto, cpu or cuda")
+    refused(pisa(*train(data, out, "--target", "E2")), "'E2' is both source and target")
+    refused(pisa(*train(data, out, "--target", "E9")), "unknown environment 'E9'")
+    refused(pisa(*train(tmp_path / "nothing", out)), "nothing")
+    assert not out.exists()
+
+
+def test_too_few_frames_for_the_split_are_refused(pisa: Command, tmp_path: Path) -> None:
+    small = write_small(tmp_path / "small", frames=2)
+    refused(pisa(*train(small, tmp_path / "run")), "too few frames for the split", "expected at least 3")
+
+
+def test_a_run_folder_of_another_dataset_is_refused(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    other = write_small(tmp_path / "other", frames=14)
+    for command in (
+        ["evaluate", trained / "one", other, "--target", "E1"],
+        ["embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz"],
+    ):
+        refused(pisa(*command), "trained on the dataset with fingerprint", "Use the dataset the run was trained on")
+    refused(pisa(*train(other, trained / "one", "--seed", "3")), "already holds another model", "dataset", "--out")
+    refused(pisa(*train(data, trained / "one", "--seed", "5")), "already holds another model (seed: 3 there, 5 here)")
+    found = pisa("embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz", "--other-dataset")
+    assert "84 frames of E1" in found.out
+
+
+def test_a_run_of_another_class_set_or_array_is_refused(pisa: Command, trained: Path, tmp_path: Path) -> None:
+    more = write_small(tmp_path / "more", devices=4, frames=4)
+    array = write_small(tmp_path / "array", antennas=3, frames=4)
+    short = write_small(tmp_path / "short", samples=16, frames=4)
+    run = trained / "one"
+    refused(pisa("evaluate", run, more, "--target", "E1"), "tell apart 3 devices (D1, D2, D3)", "holds 4 devices")
+    refused(pisa("evaluate", run, array, "--target", "E1"), "trained for 2 antennas, these frames have 3")
+    refused(pisa("evaluate", run, short, "--target", "E1"), "reads 32 samples", "these frames hold 16")
+
+
+def test_a_source_environment_is_no_target(pisa: Command, data: Path, trained: Path) -> None:
+    refused(pisa("evaluate", trained / "one", data, "--target", "E2"), "'E2' is both source and target")
+
+
+def test_damaged_and_foreign_runs_are_refused(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained / "one", tmp_path / "run"))
+    path = run / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    refused(pisa("evaluate", run, data, "--target", "E1"), "model.safetensors: damaged")
+    refused(pisa("evaluate", tmp_path / "nowhere", data, "--target", "E1"), "holds no model.json")
+    embed = ("embed", trained / "several", data, "--environment", "E1", "--out", tmp_path / "s.npz")
+    refused(pisa(*embed), "holds the runs split2026-seed3, split2026-seed4: name one of them")
+
+
+def test_runs_of_different_experiments_are_not_averaged(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    several = Path(shutil.copytree(trained / "several", tmp_path / "several"))
+    path = several / "split2026-seed4" / "model.json"
+    about = json.loads(path.read_text())
+    about["training"]["epochs"] = 7
+    path.write_text(json.dumps(about))
+    refused(pisa("evaluate", several, data, "--target", "E1"), "runs of different experiments", "training")
+
+
+@pytest.mark.parametrize("command", ["encoders", "train", "embed", "evaluate"])
+def test_commands_explain_themselves(pisa: Command, command: str) -> None:
+    assert pisa(command, "--help").code == 0

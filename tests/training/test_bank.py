@@ -1,0 +1,75 @@
+"""The frames of a training, as the model sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pisa_capc.errors import DataError
+from pisa_capc.frames import Frames
+from pisa_capc.training.bank import Bank, model_input, union
+from tests.problems import runs, small_frames
+
+FRAMES = small_frames(devices=2, environments=2, frames=8)
+CPU = torch.device("cpu")
+
+
+def with_iq(iq: np.ndarray) -> Frames:
+    return replace(FRAMES, source=replace(FRAMES.source, iq=iq.astype(np.complex64)))  # type: ignore[type-var]
+
+
+def test_the_model_sees_frames_of_unit_mean_power() -> None:
+    loud = model_input(with_iq(7 * FRAMES.iq))
+    assert loud.shape == (32, 2, 32, 2)
+    np.testing.assert_allclose((loud**2).sum(-1).mean((1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(loud, model_input(FRAMES), rtol=1e-4, atol=1e-6)  # the receiver's gain is gone
+    ratio = (loud[0, 0] ** 2).sum() / (loud[0, 1] ** 2).sum()  # the antennas' powers are not made equal
+    first = np.abs(FRAMES.iq[0]) ** 2
+    assert ratio == pytest.approx(first[0].sum() / first[1].sum(), rel=1e-4)
+
+
+def test_power_is_that_of_the_segment() -> None:
+    short = model_input(FRAMES.segment(10))
+    np.testing.assert_allclose((short**2).sum(-1).mean((1, 2)), 1, rtol=1e-5)
+    whole = model_input(FRAMES)[:, :, :10]
+    np.testing.assert_allclose(short[0] / short[0, 0, 0, 0], whole[0] / whole[0, 0, 0, 0], rtol=1e-3)
+
+
+def test_bad_frames_are_named_by_their_place_in_the_recording() -> None:
+    iq = FRAMES.iq
+    row = 8 + 5  # the sixth frame of the second device
+    iq[row, 1, 3] = np.inf
+    with pytest.raises(DataError, match="frame 5 of E1/L1 holds NaN or infinite"):
+        model_input(with_iq(iq))
+    iq[row] = 0
+    iq[row, :, 20:] = 1
+    model_input(with_iq(iq))
+    with pytest.raises(DataError, match="frame 5 of E1/L1 is zero in its first 16 samples"):
+        model_input(with_iq(iq).segment(16))
+
+
+def test_a_bank_holds_each_frame_once_and_finds_it_again() -> None:
+    parts = [part for run in runs(FRAMES, (1, 1), (2, 2)) for part in (run.split.train, run.split.validation)]
+    bank = Bank(union(parts), CPU, resident=True)
+    np.testing.assert_array_equal(bank.frames.rows, np.flatnonzero(FRAMES.environment == 1))
+    for part in parts:
+        rows = bank.position(part)
+        np.testing.assert_array_equal(bank.gather(torch.from_numpy(rows)).numpy(), model_input(part))
+        np.testing.assert_array_equal(bank.label[rows].numpy(), part.device)
+
+
+def test_streamed_batches_come_in_the_order_of_the_plan() -> None:
+    resident, streamed = (Bank(FRAMES, CPU, resident=r) for r in (True, False))
+    plan = np.random.default_rng(0).integers(len(FRAMES), size=(9, 2, 4))
+    for rows, iq in zip(plan, streamed.stream(plan), strict=True):
+        assert torch.equal(iq, resident.gather(torch.from_numpy(rows)))
+
+
+def test_a_bank_is_resident_while_memory_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(FRAMES) * 2 * 32 * 8
+    for free, resident in ((10 * size, True), (size, False)):
+        monkeypatch.setattr("pisa_capc.training.bank.free_bytes", lambda device, free=free: free)
+        assert Bank(FRAMES, CPU).resident is resident

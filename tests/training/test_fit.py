@@ -1,0 +1,214 @@
+"""Training: one run or many, to the end or in two goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.frames import Frames
+from pisa_capc.sources import FrameSource
+from pisa_capc.training import TrainingConfig, fit
+from pisa_capc.training.stack import Stack
+from tests.problems import runs, small_frames
+from tests.training.tools import FAST, TRAINING, assert_identical, make_stack, weights
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    return small_frames()
+
+
+@pytest.mark.parametrize("encoder", ["cnn", "transformer"])
+def test_a_stack_trains_as_each_run_would_alone(frames: Frames, encoder: str) -> None:
+    these = runs(frames, (1, 1), (1, 2), (2, 1))
+    together = make_stack(frames, these, encoder)
+    losses = together.train_epoch(0)
+    scores = together.validate()
+    for i, run in enumerate(these):
+        alone = make_stack(frames, [run], encoder)
+        np.testing.assert_allclose(losses[:, i], alone.train_epoch(0)[:, 0], rtol=2e-4, atol=1e-6)
+        assert scores[i] == pytest.approx(alone.validate()[0], abs=0.1)
+    assert not np.allclose(losses[:, 0], losses[:, 1], rtol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer"])
+def test_every_encoder_trains_two_epochs_in_a_stack_as_alone(frames: Frames, encoder: str) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    together = fit(these, **FAST | {"encoder": encoder}, stacked=True)
+    alone = fit(these, **FAST | {"encoder": encoder}, stacked=False)
+    for a, b in zip(together, alone, strict=True):
+        for one, other in zip(a.about["history"], b.about["history"], strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=5e-3, abs=1e-4)
+
+
+def test_fitting_a_stack_gives_the_models_of_single_fits(frames: Frames) -> None:
+    these = runs(frames, (1, 1), (1, 2))
+    together, alone = (fit(these, **FAST, stacked=stacked) for stacked in (True, False))
+    for a, b in zip(together, alone, strict=True):
+        first, other = (x.about["history"][0]["loss"] for x in (a, b))
+        assert first == pytest.approx(other, rel=1e-3, abs=1e-5)
+        assert a.about["seed"] == b.about["seed"]
+
+
+def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
+    [a], [b], [c] = (fit(runs(frames, (1, seed)), **FAST) for seed in (7, 7, 8))
+    assert_identical(a, b)
+    assert not torch.equal(weights(a)["classifier.weight"], weights(c)["classifier.weight"])
+
+
+def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
+    stack = make_stack(frames, runs(frames, (1, 1), (2, 2)))
+    seen: list[int] = []
+    for epoch in range(2):
+        stack.train_epoch(epoch, lambda: seen.extend(stack._key.tolist()))
+    assert len(seen) == 2 * 2 * stack.steps
+    assert len(set(seen)) == len(seen)
+    first, second = stack.draw(0), stack.draw(1)
+    assert not np.array_equal(first, second)  # the order of the frames
+    assert not np.array_equal(first[:, 0], first[:, 1])
+
+
+def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two runs, one is best after the second epoch, the other after the first, and a tie keeps the earlier."""
+    scores = iter([[0.3, 0.9], [0.8, 0.5], [0.8, 0.9]])
+    seen: list[torch.Tensor] = []
+
+    def validate(self: Stack) -> NDArray[np.float64]:
+        seen.append(self.model.state_dict()["classifier.weight"].clone())
+        return np.array(next(scores))
+
+    monkeypatch.setattr(Stack, "validate", validate)
+    how = FAST | {"training": replace(TRAINING, epochs=3)}
+    first, second = fit(runs(frames, (1, 1), (2, 2)), **how, stacked=True)
+    assert torch.equal(weights(first)["classifier.weight"][0], seen[1][0])
+    assert torch.equal(weights(second)["classifier.weight"][0], seen[0][1])
+    assert first.about["metrics"] == {"validation_f1": 0.8, "best_epoch": 2}
+    assert second.about["metrics"] == {"validation_f1": 0.9, "best_epoch": 1}
+
+
+class Guarded:
+    """A source that may not be read at some rows."""
+
+    def __init__(self, source: FrameSource, forbidden: NDArray[np.int64]) -> None:
+        self.source, self.forbidden = source, forbidden
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.source, name)
+        if not name.startswith("read") and name != "cfo_traces":
+            return value
+
+        def read(rows: NDArray[np.int64], *rest: Any) -> Any:
+            assert not np.isin(rows, self.forbidden).any(), "target frames were read"
+            return value(rows, *rest)
+
+        return read
+
+
+def test_target_frames_are_never_read(frames: Frames) -> None:
+    target = np.flatnonzero(frames.environment == 0)
+    guarded = replace(frames, source=Guarded(frames.source, target))
+    with pytest.raises(AssertionError, match="target frames were read"):
+        _ = runs(guarded)[0].split.target.iq  # the guard works
+    fit(runs(guarded), **FAST)
+
+
+def spoil(frames: Frames, row: int) -> Frames:
+    iq = frames.iq.copy()
+    iq[row, 0, 3] = np.nan
+    return replace(frames, source=replace(frames.source, iq=iq))  # type: ignore[type-var]
+
+
+def test_nan_in_a_frame_names_the_frame(frames: Frames) -> None:
+    row = int(np.flatnonzero((frames.environment == 2) & (frames.device == 1))[4])
+    with pytest.raises(DataError, match="frame 4 of E3/L1 holds NaN"):
+        fit(runs(spoil(frames, row)), **FAST)
+
+
+def test_a_loss_that_explodes_stops_the_training(frames: Frames) -> None:
+    with pytest.raises(ModelError, match=r"run split1-seed1: .* at step .* of epoch"):
+        fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=1e38)})
+
+
+def test_streamed_frames_train_as_resident_ones(frames: Frames) -> None:
+    resident, streamed = (make_stack(frames, runs(frames, (1, 1), (2, 2)), resident=r) for r in (True, False))
+    for epoch in range(2):
+        np.testing.assert_array_equal(streamed.train_epoch(epoch), resident.train_epoch(epoch))
+        np.testing.assert_array_equal(streamed.validate(), resident.validate())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
+def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) -> None:
+    how = FAST | {"encoder": encoder, "device": "cuda"}
+    [full], [mixed] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16"))
+    for a, b in zip(full.about["history"], mixed.about["history"], strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=0.1, abs=0.01)
+    assert mixed.about["precision"] == "bfloat16"
+    assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
+
+
+def test_frames_without_cfo_train(frames: Frames) -> None:
+    silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
+    [trained] = fit(runs(silent), **FAST)
+    assert np.isfinite(trained.about["metrics"]["validation_f1"])
+
+
+def test_an_encoder_of_ordinary_layers_trains_in_a_stack(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pisa_capc.encoders import registry
+    from tests.encoders.test_encoders import Own
+
+    monkeypatch.setattr(registry, "_registry", registry._registry | {"own": Own})
+    trained = fit(runs(frames, (1, 1), (2, 2)), **FAST | {"encoder": "own"}, stacked=True)
+    assert len(trained) == 2
+
+
+def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    fit(runs(frames), **FAST, tensorboard=tmp_path)
+    assert list((tmp_path / "split1-seed1").glob("events.out.tfevents.*"))
+
+
+def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
+    [whole] = fit(runs(frames), **FAST)
+    assert whole.about["samples"] == 32
+    [cut] = fit(runs(frames), **FAST | {"training": replace(TRAINING, samples=16)})
+    assert cut.about["samples"] == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"encoder": "resnett"}, "Did you mean 'resnet'"),
+        ({"method": "pissa"}, "Did you mean 'pisa'"),
+        ({"variant": "topology"}, "Did you mean 'topology-only'"),
+        ({"settings": {"model": {"betta": 1.0}}}, "Did you mean 'beta'"),
+        ({"device": "gpu"}, "expected auto, cpu or cuda"),
+        ({"precision": "half"}, "expected auto, float32 or bfloat16"),
+        ({"precision": "bfloat16"}, "needs a GPU"),
+    ],
+)
+def test_unknown_choices_are_refused(frames: Frames, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fit(runs(frames), **FAST | change)
+
+
+def test_impossible_trainings_are_refused(frames: Frames) -> None:
+    with pytest.raises(ConfigError, match="no runs"):
+        fit([], **FAST)
+    with pytest.raises(ConfigError, match="share split seed and training seed"):
+        fit(runs(frames, (1, 1), (1, 1)), **FAST)
+    with pytest.raises(ConfigError, match="epochs: expected at least 1, found 0"):
+        TrainingConfig(epochs=0)
+    with pytest.raises(ConfigError, match="learning_rate > 0"):
+        TrainingConfig(learning_rate=0)
+    with pytest.raises(DataError, match="one dataset"):
+        fit(runs(frames, (1, 1)) + runs(small_frames(), (2, 2)), **FAST)

@@ -1,0 +1,118 @@
+"""A training that was stopped, or that spoils itself, loses nothing that was good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.errors import ModelError
+from pisa_capc.frames import Frames
+from pisa_capc.training import TrainedModel, fit, load_model
+from pisa_capc.training.stack import Stack
+from tests.problems import runs, small_frames
+from tests.training.tools import FAST, TRAINING, Killed, assert_identical, kill_in_epoch
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    return small_frames()
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_killed_training_ends_where_it_would_have_ended(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacked: bool
+) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": stacked, "encoder": "transformer"}
+    whole = fit(these, **how, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 2)
+        with pytest.raises(Killed):
+            fit(these, **how, out=tmp_path / "killed")
+    assert list((tmp_path / "killed").rglob("checkpoint.safetensors"))
+    resumed = fit(these, **how, out=tmp_path / "killed")
+    for a, b in zip(whole, resumed, strict=True):
+        assert_identical(a, b)
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
+def test_a_stack_killed_between_its_models_is_not_trained_again(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    these = runs(frames, (1, 1), (2, 2))
+    whole = fit(these, **FAST, stacked=True)
+    save = TrainedModel.save
+
+    def only_the_first(self: TrainedModel, folder: Path) -> None:
+        if self.about["seed"] == 2:
+            raise Killed
+        save(self, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainedModel, "save", only_the_first)
+        with pytest.raises(Killed):
+            fit(these, **FAST, stacked=True, out=tmp_path)
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 0)  # any further epoch would raise
+        resumed = fit(these, **FAST, stacked=True, out=tmp_path)
+    for a, b in zip(whole, resumed, strict=True):
+        assert_identical(a, b)
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
+def test_the_checkpoint_of_another_training_is_refused(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, out=tmp_path)
+    with pytest.raises(ModelError, match="checkpoint of another training"):
+        fit(runs(frames), **FAST | {"training": replace(TRAINING, learning_rate=2e-3)}, out=tmp_path)
+    with pytest.raises(ModelError, match="unfinished training"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["loss", "parameters"])
+def test_nan_in_training_names_run_and_step_and_keeps_the_last_good_checkpoint(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    train_epoch = Stack.train_epoch
+
+    def spoilt(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
+        losses = train_epoch(self, epoch, after_step)
+        if epoch == 1 and where == "loss":
+            losses[2, 1] = np.nan
+        if epoch == 1 and where == "parameters":
+            with torch.no_grad():
+                self.model.get_parameter("classifier.bias")[1, 0] = float("inf")
+        return losses
+
+    how = FAST | {"training": replace(TRAINING, epochs=3), "stacked": True}
+    these = runs(frames, (1, 1), (2, 5))
+    whole = fit(these, **how)
+    steps = -(-len(these[0].split.train) // TRAINING.batch)
+    step = 3 if where == "loss" else steps
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "train_epoch", spoilt)
+        with pytest.raises(ModelError, match=f"run split2-seed5: the .* at step {step} of epoch 2.*epoch 1 is kept"):
+            fit(these, **how, out=tmp_path)
+    for a, b in zip(whole, fit(these, **how, out=tmp_path), strict=True):
+        assert_identical(a, b)
+
+
+def test_a_finished_run_is_loaded_and_not_trained_again(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
+    kill_in_epoch(monkeypatch, 0)
+    [again] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
+    assert_identical(first, again)
+    with pytest.raises(ModelError, match=r"already holds another model \(dataset: 'abc' there, 'xyz' here"):
+        fit(runs(frames), **FAST, out=tmp_path, dataset="xyz")
