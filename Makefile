@@ -15,7 +15,7 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python -m examples.demo
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.calibration import UCAPC
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
@@ -34,9 +35,14 @@ class RunScores:
 
 
 def inference_stages(scores: Embedding) -> list[tuple[str, NDArray[np.float64]]]:
-    """Class probabilities (N, C) of each stage of inference, in the order they are reported."""
+    """Class probabilities (N, C) of each stage of inference, in the order they are reported.
+
+    direct: the source classifier's own. paper: after U-CAPC as published, on the frames that are scored.
+    """
+    calibrated = UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
     return [
         ("direct", as_probability(scores.logits)),
+        ("paper", np.asarray(calibrated.probability, dtype=np.float64)),
     ]
 
 

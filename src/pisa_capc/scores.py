@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,25 @@ class Scores:
         }
 
     def plot_confusion(self, path: str | Path) -> None:
-        """Draw the confusion matrix, each row in percent of the device's frames; the suffix chooses the format."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        """Draw the confusion matrix; see `plot_confusions`."""
+        plot_confusions(path, {"": self})
 
-        names = list(self.per_device)
-        share = 100 * self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
-        size = 2.2 + 0.42 * len(names)
-        figure = Figure(figsize=(size + 0.6, size), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
+
+def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
+    """Draw confusion matrices side by side, each row in percent of the device's frames.
+
+    stages: scores by the name that stands over them. The path's suffix chooses the format.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = list(next(iter(stages.values())).per_device)
+    size = 2.2 + 0.42 * len(names)
+    figure = Figure(figsize=(size * len(stages) + 0.6, size), layout="constrained")
+    FigureCanvasAgg(figure)
+    places = figure.subplots(1, len(stages), squeeze=False, sharey=True)[0]
+    for axes, (name, scores) in zip(places, stages.items(), strict=True):
+        share = 100 * scores.confusion / np.maximum(scores.confusion.sum(axis=1, keepdims=True), 1)
         image = axes.imshow(share, cmap="cividis", vmin=0, vmax=100)
         for i, j in np.ndindex(share.shape):
             if share[i, j] >= 0.5:
@@ -66,13 +75,14 @@ class Scores:
         axes.set_xticks(range(len(names)), names, rotation=90)
         axes.set_yticks(range(len(names)), names)
         axes.set_xlabel("predicted device")
-        axes.set_ylabel("true device")
-        axes.set_title(f"Macro-F1 {self.macro_f1:.3f}, accuracy {self.accuracy:.3f}", fontsize=10)
-        figure.colorbar(image, ax=axes, label="% of the device's frames", shrink=0.8)
-        try:
-            figure.savefig(path, dpi=150)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: the picture cannot be written ({error}).") from error
+        over = f"{name}: " if name else ""
+        axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=10)
+    places[0].set_ylabel("true device")
+    figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: the picture cannot be written ({error}).") from error
 
 
 def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str], captures: NDArray[np.str_]) -> Scores:

@@ -16,9 +16,7 @@ from tests.calibration.examples import Example, shifted_captures
 
 
 def run(*arguments: str | Path) -> Result:
-    # A Typer app with a single command takes no command name.
-    command = ["calibrate"] if len(app.registered_commands) > 1 else []
-    return CliRunner().invoke(app, [*command, *map(str, arguments)])
+    return CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
 
 
 @pytest.fixture

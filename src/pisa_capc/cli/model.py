@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.evaluation import RunScores
+    from pisa_capc.scores import Scores
     from pisa_capc.training import TrainedModel
 
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
@@ -158,11 +161,12 @@ def evaluate(
     device: str = Device,
     as_json: bool = AsJson,
 ) -> None:
-    """Score runs on the target part of their split: direct inference, frame by frame.
+    """Score runs on the target part of their split: direct inference, and beside it U-CAPC as published.
 
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
     from pisa_capc import evaluation
+    from pisa_capc.scores import plot_confusions
     from pisa_capc.store.native import fingerprint, load
     from pisa_capc.training.runs import choose_device
 
@@ -183,13 +187,10 @@ def evaluate(
     else:
         about = runs[0][1].about
         title = f"{', '.join(about['source'])} → {', '.join(environments)}, {about['method']} with {about['encoder']}"
-        for stage in results[0].stages:
-            _print_scores(f"{title}, {stage}", results, stage)
+        _print_scores(title, results)
     if plot is not None:
-        for stage in results[0].stages:
-            path = plot if len(results[0].stages) == 1 else plot.with_stem(f"{plot.stem}-{stage}")
-            evaluation.pooled(results, stage).plot_confusion(path)
-            notes.print(f"picture: {path}", highlight=False, soft_wrap=True)
+        plot_confusions(plot, {stage: evaluation.pooled(results, stage) for stage in results[0].stages})
+        notes.print(f"picture: {plot}", highlight=False, soft_wrap=True)
 
 
 def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> None:
@@ -213,24 +214,28 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
     print_table("Trained", headings, rows, left=("run", "folder"))
 
 
-def _print_scores(title: str, results: list[RunScores], stage: str) -> None:
+def _print_scores(title: str, results: list[RunScores]) -> None:
+    """All metrics, the stages of inference side by side."""
     from pisa_capc.evaluation import METRICS, mean_and_spread
 
-    scores = [result.stages[stage] for result in results]
-    rows = [
-        [result.name, *(f"{getattr(result.stages[stage], metric):.4f}" for metric in METRICS)] for result in results
-    ]
-    mean = ["mean", *(with_spread(*mean_and_spread([getattr(s, metric) for s in scores])) for metric in METRICS)]
-    print_table(title, ["run", "Macro-F1", "accuracy", "Macro-AUROC"], rows, mean if len(rows) > 1 else ())
-    by_device = [[d, with_spread(*mean_and_spread([s.per_device[d] for s in scores]))] for d in scores[0].per_device]
-    print_table("By device", ["device", "F1"], by_device)
+    stages = list(results[0].stages)
+
+    def cells(value: Callable[[Scores], float]) -> list[str]:
+        return [with_spread(*mean_and_spread([value(run.stages[stage]) for run in results])) for stage in stages]
+
+    names = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
+    rows = [[names[metric], *cells(attrgetter(metric))] for metric in METRICS]
+    print_table(title, [f"{len(results)} run(s)", *stages], rows)
+    if len(results) > 1:
+        by_run = [[run.name, *(f"{run.stages[stage].macro_f1:.4f}" for stage in stages)] for run in results]
+        print_table("Macro-F1 by run", ["run", *stages], by_run)
+    else:
+        print(f"run {results[0].name}")
+    first = results[0].stages[stages[0]]
+    by_device = [[name, *cells(lambda s: s.per_device[name])] for name in first.per_device]  # noqa: B023
+    print_table("F1 by device", ["device", *stages], by_device)
     by_capture = [
-        [
-            name,
-            with_spread(*mean_and_spread([s.per_capture[name].macro_f1 for s in scores])),
-            with_spread(*mean_and_spread([s.per_capture[name].accuracy for s in scores])),
-            f"{first.frames:,}",
-        ]
-        for name, first in scores[0].per_capture.items()
+        [name, f"{capture.frames:,}", *cells(lambda s: s.per_capture[name].macro_f1)]  # noqa: B023
+        for name, capture in first.per_capture.items()
     ]
-    print_table("By capture", ["capture", "Macro-F1", "accuracy", "frames"], by_capture)
+    print_table("Macro-F1 by capture", ["capture", "frames", *stages], by_capture)

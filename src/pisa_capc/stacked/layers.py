@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -295,30 +295,3 @@ class PerRun(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([copy(part) for copy, part in zip(self.copies, x, strict=True)])
-
-
-M = TypeVar("M", bound=nn.Module)
-
-
-def stack(models: Sequence[nn.Module], into: M) -> M:
-    """Copy R models of one run each into `into`, a model of the same make with R runs."""
-    for r, model in enumerate(models):
-        _copy(model, 0, into, r)
-    return into
-
-
-def unstack(model: nn.Module, run: int, into: M) -> M:
-    """Copy run `run` of a stacked model into `into`, a model of the same make with one run."""
-    _copy(model, run, into, 0)
-    return into
-
-
-@torch.no_grad()
-def _copy(source: nn.Module, source_run: int, target: nn.Module, target_run: int) -> None:
-    for a, b in zip(source.modules(), target.modules(), strict=False):
-        if isinstance(a, PerRun) and isinstance(b, PerRun):
-            b.copies[target_run].load_state_dict(a.copies[source_run].state_dict())
-    theirs = source.state_dict()
-    for name, value in target.state_dict().items():
-        if ".copies." not in name:
-            value[target_run] = theirs[name][source_run]

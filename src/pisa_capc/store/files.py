@@ -22,9 +22,12 @@ def atomic(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:  # h5py closes a file on a full disk with a RuntimeError
+    except (OSError, RuntimeError) as error:
+        # h5py cannot close a file on a full disk either, and its RuntimeError then hides the cause.
+        cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ is not None else error
+        reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else cause
         raise DataError(
-            f"{path}: cannot be written ({error}). Free space and run again: what is whole is kept."
+            f"{path}: cannot be written ({reason}). Free space and run again: what is whole is kept."
         ) from error
     finally:
         with suppress(OSError):

@@ -43,6 +43,8 @@ def write_capture(
     folder: Path, spec: CaptureSpec, iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | None = None
 ) -> None:
     """Write one capture atomically: `/iq` (n, A, T) complex64 and `/cfo_hz` (n, A) float64."""
+    if cfo_hz is None or cfo_hz.shape == iq.shape[:2]:
+        check_samples(iq, cfo_hz, spec.path)  # before a folder is made for it
     write_capture_chunks(folder, spec, iq.shape, [iq], cfo_hz)
 
 

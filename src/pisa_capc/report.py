@@ -1,0 +1,60 @@
+"""One self-contained page: tables and pictures that open from disk without a network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from pisa_capc.errors import DataError
+from pisa_capc.store.files import write_text_atomic
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+caption, figcaption { text-align: left; font-weight: 600; padding: .3rem 0; }
+figure { margin: 2rem 0; } img { max-width: 100%; }
+"""
+TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
+
+
+class Report:
+    """A page that grows part by part.
+
+    >>> page = Report("A title")
+    >>> page.table("Scores", ["stage", "F1"], [["direct", "0.9"]])
+    >>> "<td>direct</td>" in page.html()
+    True
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.parts: list[str] = []
+
+    def text(self, paragraph: str) -> None:
+        self.parts.append(f"<p>{escape(paragraph)}</p>")
+
+    def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        head = "".join(f"<th>{escape(h)}</th>" for h in headings)
+        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        self.parts.append(f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>")
+
+    def picture(self, caption: str, path: Path) -> None:
+        """The picture in `path`, as part of the page."""
+        if path.suffix not in TYPES:
+            raise DataError(f"{path}: a report shows {', '.join(TYPES)} pictures, not {path.suffix or 'this'}.")
+        data = base64.b64encode(path.read_bytes()).decode()
+        image = f'<img alt="{escape(caption)}" src="data:{TYPES[path.suffix]};base64,{data}">'
+        self.parts.append(f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>")
+
+    def html(self) -> str:
+        title = escape(self.title)
+        head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+        body = "\n".join(self.parts)
+        return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>\n{body}\n</body></html>\n'
+
+    def save(self, path: str | Path) -> None:
+        write_text_atomic(Path(path), self.html())
