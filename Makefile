@@ -2,9 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-export OMP_NUM_THREADS ?= 1
 
 .PHONY: setup setup-bench demo test test-slow lint types clean
+
+# Several test processes share the cores: one thread each. Benchmarks set their own.
+demo test test-slow: export OMP_NUM_THREADS = 1
 
 setup: $(STAMP)
 
