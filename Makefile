@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup setup-bench demo test test-slow lint types clean
+.PHONY: setup setup-bench demo test test-slow lint types docs clean
 
 # Several test processes share the cores: one thread each. Benchmarks set their own.
 demo test test-slow: export OMP_NUM_THREADS = 1
@@ -39,6 +39,9 @@ setup-bench:
 
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$*
+
+docs: $(STAMP)
+	$(BIN)/python -m benchmarks.results_page
 
 clean:
 	rm -rf .venv demo .mypy_cache .ruff_cache .hypothesis

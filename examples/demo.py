@@ -9,6 +9,7 @@ written into the folder `demo`; a second start goes on from what is there.
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pisa_capc.progress import console
 from pisa_capc.protocol import split
 from pisa_capc.report import Report
 from pisa_capc.scores import Scores, plot_confusions
+from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, embed, fit
 
@@ -66,6 +68,8 @@ def main() -> None:
     rows = [[n, f"{s.macro_f1:.4f}", f"{s.accuracy:.4f}", f"{s.macro_auroc:.4f}"] for n, s in stages.items()]
     captures = list(stages["PISA"].per_capture)
     by_capture = [[n, *(f"{s.per_capture[c].macro_f1:.4f}" for c in captures)] for n, s in stages.items()]
+    record = {"command": "make demo", "seed": SEED, "stages": {name: s.to_json() for name, s in stages.items()}}
+    write_text_atomic(FOLDER / "result.json", json.dumps(record, indent=1))
     report = Report("PISA-CAPC demo: trained in E2 and E3, tested in E1")
     report.text(
         f"{len(part.train):,} training, {len(part.validation):,} validation and {len(part.target):,} target frames "

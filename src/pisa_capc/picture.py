@@ -97,7 +97,7 @@ def _draw_spectrum(axes: Axes, frame: UnlabelledFrames) -> None:
     frequency_mhz = np.fft.fftshift(np.fft.fftfreq(iq.shape[-1], 1 / frame.sample_rate_hz)) / 1e6
     for a in range(min(len(iq), len(COLOURS))):
         axes.plot(frequency_mhz, level[a], color=COLOURS[a], linewidth=0.8, label=str(a))
-    axes.set_title("Its spectrum by antenna", loc="left")
+    axes.set_title("Its spectrum", loc="left")
     axes.set(xlabel="frequency from carrier (MHz)", ylabel="power (dB)", ylim=(-60, 3))
     axes.margins(x=0)
     _legend_above(axes)

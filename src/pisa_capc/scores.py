@@ -63,7 +63,7 @@ def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
 
     names = list(next(iter(stages.values())).per_device)
     size = 2.2 + 0.42 * len(names)
-    figure = Figure(figsize=(size * len(stages) + 0.6, size), layout="constrained")
+    figure = Figure(figsize=(size * len(stages) + 0.6, size + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     places = figure.subplots(1, len(stages), squeeze=False, sharey=True)[0]
     for axes, (name, scores) in zip(places, stages.items(), strict=True):
