@@ -111,8 +111,8 @@ torch {record["machine"]["torch"]}. The floor is the counted FLOP at the rate of
 
 {table(headings, rows)}
 
-The aim of 0.5 ms is met by CNN and CVCNN and missed by the others; all are under 1.2 ms. Where the time goes (profile
-of a step, `python -m benchmarks.train --profile`): passes over activations in memory for the convolutional encoders, the
+The aim of 0.5 ms is met by CNN and CVCNN and missed by the others; all are under 1.2 ms. Where the time goes
+(`python -m benchmarks.train --profile`): passes over activations in memory for the convolutional encoders, the
 320 dependent steps of the GRU for CLDNN, attention and many small matrix products for the Transformer.
 
 Two CPU cores, float32, one run: {"; ".join(f"{e} {a} ms eager, {b} ms ours" for e, a, b in cpu_rows)}.
@@ -137,7 +137,7 @@ on its log-domain Sinkhorn at equal iterations.
 
 {table(["calibration", "ms", "peak MiB beyond input and output"], rows)}
 
-Memory-mapped scores of one capture: {"; ".join(large)}.
+Memory-mapped scores, four captures: {"; ".join(large)}.
 
 Command: `make bench-calibrate`, `python -m benchmarks.calibrate --large`
 """

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
 pytest.importorskip("triton")
 torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 

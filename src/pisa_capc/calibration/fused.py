@@ -27,7 +27,7 @@ def scaling(kernel: Tensor, present: Tensor, share: Tensor, iterations: int) -> 
     groups, classes, frames = kernel.shape
     result = kernel.new_empty(groups, 1, classes)
     padded = max(16, triton.next_power_of_2(classes))
-    with torch.cuda.device(kernel.device):
+    with torch.cuda.device_of(kernel):
         _iterate[(groups,)](
             kernel.contiguous(),
             present.contiguous(),

@@ -38,7 +38,11 @@ def _stages() -> None:
 
 def main() -> None:
     """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
-    from pisa_capc.cli import calibrate, data, model, simulate  # noqa: F401  (each registers its commands)
+    # In the order the data flows, which is the order of the commands in the help.
+    from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
+    from pisa_capc.cli import data  # noqa: F401
+    from pisa_capc.cli import model  # noqa: F401
+    from pisa_capc.cli import calibrate  # noqa: F401
 
     try:
         app(standalone_mode=True)

@@ -104,7 +104,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; write scores with pisa embed.") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as an NPZ file of plain arrays ({error}).") from error
+        # NumPy's own message recommends unpickling, which is never done here.
+        raise DataError(f"{path} is not an NPZ file of plain arrays. Write scores with pisa embed.") from error
     missing = [name for name in ("embedding", "logits") if name not in arrays]
     if missing:
         found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "nothing"

@@ -1,0 +1,48 @@
+"""Triton kernels of the stacked layers. Shapes and mathematics are in `fused.py`, which calls them.
+
+Conventions: run axis first, channels last; M = N·T rows per run; row m = n·T + t. Partial sums are written per tile
+and added afterwards in a fixed order, so a kernel gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+import triton
+
+from pisa_capc.stacked.kernels.attention import attention_backward, attention_forward
+from pisa_capc.stacked.kernels.convolution import convolve, weight_gradient
+from pisa_capc.stacked.kernels.normalisation import (
+    norm_apply,
+    norm_gradient_apply,
+    norm_gradient_coefficients,
+    norm_gradient_sums,
+    norm_pool,
+    norm_statistics,
+)
+from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
+
+__all__ = [
+    "attention_backward",
+    "attention_forward",
+    "convolve",
+    "gru_backward",
+    "gru_forward",
+    "norm_apply",
+    "norm_gradient_apply",
+    "norm_gradient_coefficients",
+    "norm_gradient_sums",
+    "norm_pool",
+    "norm_statistics",
+    "padded",
+    "tiles",
+    "weight_gradient",
+]
+
+
+def tiles(rows: int, block: int) -> int:
+    """How many blocks cover the rows."""
+    return int(triton.cdiv(rows, block))
+
+
+def padded(size: int) -> int:
+    """The next power of two that a matrix unit accepts as an inner size."""
+    return max(16, int(triton.next_power_of_2(size)))

@@ -1,0 +1,164 @@
+"""Batch normalisation with ReLU, skip and pooling, forward and backward."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def norm_statistics(
+    sums, gamma, beta, running_mean, running_var, mean, rstd, scale, shift,
+    count, momentum, eps, C: tl.constexpr,
+):  # fmt: skip
+    """Batch statistics from Σy, Σy² (R, 2, C); the affine map scale·y + shift; running averages."""
+    run = tl.program_id(0)
+    c = tl.arange(0, C)
+    at = run * C + c
+    mu = tl.load(sums + run * 2 * C + c) / count
+    var = tl.maximum(tl.load(sums + run * 2 * C + C + c) / count - mu * mu, 0.0)
+    inverse = 1.0 / tl.sqrt(var + eps)
+    g = tl.load(gamma + at) * inverse
+    tl.store(mean + at, mu)
+    tl.store(rstd + at, inverse)
+    tl.store(scale + at, g)
+    tl.store(shift + at, tl.load(beta + at) - mu * g)
+    keep = 1.0 - momentum
+    tl.store(running_mean + at, keep * tl.load(running_mean + at) + momentum * mu)
+    unbiased = var * (count / (count - 1.0))
+    tl.store(running_var + at, keep * tl.load(running_var + at) + momentum * unbiased)
+
+
+@triton.jit
+def _before_relu(
+    y, scale, shift, skip, run, at, live, C: tl.constexpr, WITH_SKIP: tl.constexpr
+):  # fmt: skip
+    """y and scale·y + shift + skip, in float32."""
+    c = tl.arange(0, C)
+    raw = tl.load(y + at, mask=live, other=0.0).to(tl.float32)
+    value = raw * tl.load(scale + run * C + c)[None, :] + tl.load(shift + run * C + c)[None, :]
+    if WITH_SKIP:
+        value += tl.load(skip + at, mask=live, other=0.0).to(tl.float32)
+    return raw, value
+
+
+@triton.jit
+def norm_apply(
+    y, scale, shift, skip, out, rows,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = ReLU(scale·y + shift + skip)."""
+    run = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    c = tl.arange(0, C)
+    at = run * rows * C + m[:, None] * C + c[None, :]
+    live = (m < rows)[:, None]
+    _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def norm_pool(
+    y, scale, shift, skip, out, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written."""
+    run = tl.program_id(1).to(tl.int64)
+    bin = tl.program_id(0)
+    c = tl.arange(0, C)
+    total = tl.zeros((C,), dtype=tl.float32)
+    for start in range(0, pool, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        at = run * rows * C + (bin * pool + i)[:, None] * C + c[None, :]
+        live = (i < pool)[:, None]
+        _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        total += tl.sum(tl.where(live, value, 0.0), 0)
+    tl.store(out + (run * tl.num_programs(0) + bin) * C + c, (total / pool).to(out.dtype.element_ty))
+
+
+@triton.jit
+def _behind_relu(
+    dout, value, run, m, at, live, rows, pool, C: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr
+):  # fmt: skip
+    """The gradient g behind the ReLU; a pooled gradient (R, rows/pool, C) is spread over its rows."""
+    if POOLED:
+        c = tl.arange(0, C)
+        at = run * (rows // pool) * C + (m // pool)[:, None] * C + c[None, :]
+        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32) / pool
+    else:
+        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
+    if RELU:
+        g = tl.where(value > 0, g, 0.0)
+    return g
+
+
+@triton.jit
+def norm_gradient_sums(
+    dout, y, scale, shift, skip, partial, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr,
+    BLOCK: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Per-tile Σg and Σg·y, where g is the gradient behind the ReLU."""
+    tile = tl.program_id(0)
+    run = tl.program_id(1).to(tl.int64)
+    c = tl.arange(0, C)
+    base = run * rows * C
+    s1 = tl.zeros((C,), dtype=tl.float32)
+    s2 = tl.zeros((C,), dtype=tl.float32)
+    for step in tl.static_range(STEPS):
+        m = (tile * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
+        at = base + m[:, None] * C + c[None, :]
+        live = (m < rows)[:, None]
+        raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+        g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
+        s1 += tl.sum(g, 0)
+        s2 += tl.sum(g * raw, 0)
+    at_partial = partial + (run * tl.num_programs(0) + tile) * 2 * C
+    tl.store(at_partial + c, s1)
+    tl.store(at_partial + C + c, s2)
+
+
+@triton.jit
+def norm_gradient_coefficients(
+    sums, gamma, mean, rstd, dgamma, dbeta, coefficient, count, C: tl.constexpr
+):  # fmt: skip
+    """dγ, dβ, and a, b, c of dy = a·g + b·y + c, from Σg and Σg·y (R, 2, C)."""
+    run = tl.program_id(0)
+    c = tl.arange(0, C)
+    s1 = tl.load(sums + run * 2 * C + c)
+    s2 = tl.load(sums + run * 2 * C + C + c)
+    at = run * C + c
+    mu = tl.load(mean + at)
+    inverse = tl.load(rstd + at)
+    g_hat = (s2 - mu * s1) * inverse
+    tl.store(dgamma + at, g_hat)
+    tl.store(dbeta + at, s1)
+    a = tl.load(gamma + at) * inverse
+    b = -a * inverse * g_hat / count
+    tl.store(coefficient + run * 3 * C + c, a)
+    tl.store(coefficient + run * 3 * C + C + c, b)
+    tl.store(coefficient + run * 3 * C + 2 * C + c, -a * s1 / count - b * mu)
+
+
+@triton.jit
+def norm_gradient_apply(
+    dout, y, scale, shift, skip, coefficient, dy, dskip, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """dy = a·g + b·y + c, and dskip = g."""
+    run = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    c = tl.arange(0, C)
+    at = run * rows * C + m[:, None] * C + c[None, :]
+    live = (m < rows)[:, None]
+    raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
+    g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
+    if WITH_SKIP:
+        tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=live)
+    k = coefficient + run * 3 * C + c
+    value = tl.load(k)[None, :] * g + tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :]
+    tl.store(dy + at, value.to(dy.dtype.element_ty), mask=live)
