@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from pisa_capc.calibration import sinkhorn  # noqa: E402
-from pisa_capc.calibration.blocks import Blocks  # noqa: E402
+from pisa_capc.calibration import sinkhorn
+from pisa_capc.calibration.blocks import Blocks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
