@@ -5,7 +5,7 @@ The topology prior (Eq. topology_prior) and the simulator's angle-of-arrival pha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class ArrayGeometry:
     """
 
     coordinates: tuple[tuple[float, float, float], ...]
-    kind: str = "custom"
+    kind: str = field(default="custom", compare=False)
 
     @property
     def antennas(self) -> int:
