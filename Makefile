@@ -38,7 +38,7 @@ setup-bench:
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r requirements-bench.lock
 
 bench-%: $(STAMP)
-	$(BIN)/python -m benchmarks.$*
+	$(BIN)/python -m benchmarks.$* $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python -m benchmarks.results_page

@@ -56,7 +56,7 @@ def test_names_give_their_arrays() -> None:
         (lambda: linear(0), "expected shape"),
         (lambda: circular(0), "expected shape"),
         (lambda: named("squar", 4), "unknown array 'squar'. Did you mean 'square'"),
-        (lambda: named("square", 3), "a square array has 4 antennas, not 3"),
+        (lambda: named("square", 3), "a square array has 4, 9, 16, … antennas, not 3"),
         (lambda: ArrayGeometry.from_json({"kind": "x"}), "expected {kind, coordinates_wavelengths"),
         (lambda: ArrayGeometry.from_json([]), "array geometry"),
     ],
@@ -64,3 +64,8 @@ def test_names_give_their_arrays() -> None:
 def test_arrays_that_cannot_be_are_refused(make, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_a_square_of_nine_is_three_by_three() -> None:
+    distances = named("square", 9, 0.5).distances()
+    assert sorted(distances[4]) == pytest.approx([0] + [0.5] * 4 + [0.5 * 2**0.5] * 4)

@@ -7,17 +7,46 @@ from typing import TYPE_CHECKING, Any
 
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.protocol import split
 from pisa_capc.simulate.generate import simulate
 from pisa_capc.store.native import load
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC
+    from pisa_capc.model import PISA, Single
+    from pisa_capc.training import Run, TrainingConfig, load_model
+    from pisa_capc.training.embed import embed
+    from pisa_capc.training.fit import fit
 
 __version__ = "0.1.0"
-__all__ = ["UCAPC", "ArrayGeometry", "Frames", "UnlabelledFrames", "load", "simulate"]
+__all__ = [
+    "PISA",
+    "UCAPC",
+    "ArrayGeometry",
+    "Frames",
+    "Run",
+    "Single",
+    "TrainingConfig",
+    "UnlabelledFrames",
+    "embed",
+    "fit",
+    "load",
+    "load_model",
+    "simulate",
+    "split",
+]
 
 # What needs torch is imported when it is first asked for, so that `pisa --help` answers at once.
-_LAZY = {"UCAPC": "pisa_capc.calibration"}
+_LAZY = {
+    "UCAPC": "pisa_capc.calibration",
+    "PISA": "pisa_capc.model",
+    "Single": "pisa_capc.model",
+    "Run": "pisa_capc.training",
+    "TrainingConfig": "pisa_capc.training",
+    "embed": "pisa_capc.training",
+    "fit": "pisa_capc.training",
+    "load_model": "pisa_capc.training",
+}
 
 
 def __getattr__(name: str) -> Any:

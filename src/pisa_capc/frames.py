@@ -86,7 +86,7 @@ class UnlabelledFrames:
         chosen: dict[str, Any] = {name: getattr(self, name)[index] for name in self._columns}
         return replace(self, **chosen)
 
-    def where(self, environment: Sequence[str] | None = None, capture: Sequence[str] | None = None) -> Self:
+    def where(self, environment: Sequence[str] | str | None = None, capture: Sequence[str] | str | None = None) -> Self:
         """The frames of the named environments and captures."""
         keep = np.ones(len(self), dtype=bool)
         for kind, names, known, column in (
@@ -94,6 +94,7 @@ class UnlabelledFrames:
             ("capture", capture, self.captures, self.capture),
         ):
             if names is not None:
+                names = [names] if isinstance(names, str) else names
                 keep &= np.isin(column, [index_of(kind, name, known) for name in names])
         return self.select(keep)
 

@@ -5,6 +5,7 @@ The topology prior (Eq. topology_prior) and the simulator's angle-of-arrival pha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,9 +68,15 @@ def custom(coordinates: ArrayLike, kind: str = "custom") -> ArrayGeometry:
     return ArrayGeometry(tuple((float(x), float(y), float(z)) for x, y, z in p), kind)
 
 
-def square(spacing_wavelengths: float = 0.5) -> ArrayGeometry:
-    """The paper's 2×2 array; neighbours are `spacing_wavelengths` apart. Antennas go around row by row."""
-    return custom(np.array([[0, 0], [1, 0], [0, 1], [1, 1]]) * spacing_wavelengths, "square")
+def square(spacing_wavelengths: float = 0.5, antennas: int = 4) -> ArrayGeometry:
+    """A square grid, row by row; neighbours are `spacing_wavelengths` apart. The paper's array is the 2×2 one."""
+    side = math.isqrt(max(antennas, 0))
+    if side < 1 or side**2 != antennas:
+        raise ConfigError(
+            f"a square array has 4, 9, 16, … antennas, not {antennas}. Give linear, circular or own coordinates."
+        )
+    row, column = np.divmod(np.arange(antennas), side)
+    return custom(np.stack([column, row], axis=1) * spacing_wavelengths, "square")
 
 
 def linear(antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGeometry:
@@ -91,11 +98,7 @@ def named(kind: str, antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGe
     if kind not in KINDS:
         raise ConfigError(unknown_name("array", kind, KINDS))
     if kind == "square":
-        if antennas != 4:
-            raise ConfigError(
-                f"a square array has 4 antennas, not {antennas}. Give linear, circular or own coordinates."
-            )
-        return square(spacing_wavelengths)
+        return square(spacing_wavelengths, antennas)
     return (linear if kind == "linear" else circular)(antennas, spacing_wavelengths)
 
 

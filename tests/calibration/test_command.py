@@ -104,7 +104,7 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
         (["--method", "tt3a"], "Did you mean 't3a'"),
         (["--preset", "papr"], "Did you mean 'paper'"),
         (["--set", "tpo=3"], "Did you mean 'top'"),
-        (["--set", "top"], "expected key=value"),
+        (["--set", "top"], "expected name=value"),
         (["--set", "top=many"], "expected int"),
         (["--method", "bbse"], "needs source_confusion"),
         (["--method", "lame", "--preset", "without-prior"], "has no presets"),

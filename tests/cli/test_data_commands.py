@@ -59,7 +59,7 @@ class TestInspect:
         write_random(tmp_path / "set")
         (tmp_path / "set/E1/D02/M.h5").unlink()
         done = pisa("inspect", tmp_path / "set")
-        assert done.returncode == 0
+        assert done.returncode == 2
         assert "1 captures are announced and not there, the first is E1/D02/M" in " ".join(done.stderr.split())
         assert summarise(tmp_path / "set")["total_frames"] == 42
 

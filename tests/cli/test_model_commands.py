@@ -191,10 +191,14 @@ def test_embed_takes_all_frames_of_other_environments_and_when_asked(
     pisa: Command, data: Path, trained: Path, tmp_path: Path
 ) -> None:
     for arguments, frames in ((["E2"], 120), (["E1", "--all-frames"], 120), (["E1,E2"], 210)):
-        found = pisa("embed", trained / "one", data, "--out", tmp_path / "s.npz", "--environment", *arguments)
+        out = tmp_path / f"{arguments[0]}.npz"
+        found = pisa("embed", trained / "one", data, "--out", out, "--environment", *arguments)
         assert f"{frames} frames" in found.out, found.err
-        with np.load(tmp_path / "s.npz") as arrays:
+        with np.load(out) as arrays:
             assert len(arrays["logits"]) == frames
+    again = ("embed", trained / "one", data, "--out", out, "--environment", "E1")
+    refused(pisa(*again), "exists already", "--force")
+    assert json.loads(pisa(*again, "--force", "--json").out)["frames"] == 90
 
 
 def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:

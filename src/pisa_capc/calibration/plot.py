@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pisa_capc.errors import DataError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -69,7 +71,10 @@ def plot_capture(result: Calibration, path: Path, number: int) -> None:
             fontsize=8,
         )
     figure.suptitle(f"capture {summary.capture}", weight="bold")
-    figure.savefig(path, dpi=150)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: the picture cannot be written ({error}).") from error
 
 
 def _numpy(values: Any, rows: np.ndarray) -> np.ndarray:

@@ -87,7 +87,10 @@ class Recorder:
         for target, values in ((self._probability, probability), (self._score, score)):
             target.index_copy_(0, frames, values.transpose(1, 2).to(target.dtype).reshape(len(frames), -1))
         # On a CPU max is five times as quick as argmax.
-        decision = probability.max(dim=1).indices
+        highest, decision = probability.max(dim=1)
+        # Where all classes are equally likely (a capture of one frame is balanced so) the scores decide.
+        level = highest - probability.amin(dim=1) < 1e-9
+        decision = torch.where(level, score.max(dim=1).indices, decision)
         self._prediction.index_copy_(0, frames, decision.reshape(-1))
         changed = (decision != logits.max(dim=1).indices).unsqueeze(1).to(torch.float64)
         weight = rows.present.transpose(1, 2)

@@ -37,7 +37,7 @@ def _stages() -> None:
 
 
 def main() -> None:
-    """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
+    """Entry point: user errors become one message and exit code 2; Typer turns Ctrl-C into exit code 130."""
     # In the order the data flows, which is the order of the commands in the help.
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
     from pisa_capc.cli import data  # noqa: F401
@@ -49,6 +49,3 @@ def main() -> None:
     except PisaError as error:
         console.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        console.print("interrupted; what was finished is kept.")
-        sys.exit(130)

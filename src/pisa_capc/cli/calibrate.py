@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 
 from pisa_capc.cli import app
 from pisa_capc.errors import ConfigError, DataError
@@ -77,7 +77,7 @@ def _calibrator(method: str, preset: str, options: dict[str, str | None], settin
     from dataclasses import asdict
 
     from pisa_capc.calibration import UCAPC, calibrator
-    from pisa_capc.config import from_mapping
+    from pisa_capc.config import from_assignments, from_mapping
 
     kind = calibrator(method)
     start = UCAPC.preset(preset)
@@ -85,11 +85,7 @@ def _calibrator(method: str, preset: str, options: dict[str, str | None], settin
     if kind is not UCAPC and preset != "paper":
         raise ConfigError(f"--preset {preset} belongs to ucapc; {method} has no presets.")
     values |= {name: value for name, value in options.items() if value is not None}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: expected key=value, for instance --set top=256.")
-        values[name.strip()] = yaml.safe_load(text)
+    values |= from_assignments(settings)
     return from_mapping(kind, values, method)
 
 
@@ -103,13 +99,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; write scores with pisa embed.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         # NumPy's own message recommends unpickling, which is never done here.
         raise DataError(f"{path} is not an NPZ file of plain arrays. Write scores with pisa embed.") from error
     missing = [name for name in ("embedding", "logits") if name not in arrays]
     if missing:
         found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "nothing"
         raise DataError(f"{path} has no {' and no '.join(missing)}; found {found}. Write scores with pisa embed.")
+    for name in ("embedding", "logits"):
+        if arrays[name].ndim != 2:
+            raise DataError(f"{path}: {name} has shape {arrays[name].shape}; expected (frames, columns).")
     for name in ("environment", "frame"):
         if name in arrays and len(arrays[name]) != len(arrays["logits"]):
             raise DataError(f"{path}: {name} {arrays[name].shape} does not have one value per frame.")

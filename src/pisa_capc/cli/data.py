@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.cli import app
+from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
 Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
@@ -42,8 +43,10 @@ def inspect(
     if found["missing"]:
         notes.print(
             f"{len(found['missing'])} captures are announced and not there, the first is {found['missing'][0]}: "
-            "run the command that made the dataset again."
+            "run the command that made the dataset again.",
+            soft_wrap=True,
         )
+        raise typer.Exit(2)
     if plot is not None:
         from pisa_capc.picture import draw
 
@@ -73,14 +76,18 @@ def import_(
     array: str | None = typer.Option(
         None, help="square, linear, circular, or a JSON file with coordinates_wavelengths.", show_default=False
     ),
-    spacing: float = typer.Option(0.5, help="Between neighbouring antennas, in wavelengths."),
+    spacing: float | None = typer.Option(
+        None, help="Between neighbouring antennas of --array, in wavelengths; 0.5 unless told.", show_default=False
+    ),
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
     from pisa_capc.store.formats import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
-    geometry = None if array is None else _geometry(array, antennas or 4, spacing)
+    if spacing is not None and array is None:
+        raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
+    geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
     options = ImportOptions(
         pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry
     )
@@ -105,14 +112,18 @@ def export_(
     pattern: str | None = typer.Option(None, help="Path of a capture's file, as for import.", show_default=False),
     mat_version: str = typer.Option("5", help="Of MAT files: 5 or 7.3."),
     antenna: int | None = typer.Option(None, help="The one antenna that hdf5 holds.", show_default=False),
+    as_json: bool = AsJson,
 ) -> None:
     """Write a dataset in another format."""
     from pisa_capc.store.formats import ExportOptions, export_dataset
     from pisa_capc.store.native import load
 
     frames = load(folder)
-    export_dataset(format, frames, out, ExportOptions(pattern, mat_version, antenna), show=True)
-    print(f"{out}: {len(frames)} frames as {format}")
+    export_dataset(format, frames, out, ExportOptions(pattern, mat_version, antenna), show=not as_json)
+    if as_json:
+        print(json.dumps({"format": format, "frames": len(frames), "out": str(out)}))
+    else:
+        print(f"{out}: {len(frames)} frames as {format}")
 
 
 @app.command("split")

@@ -12,6 +12,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import listed, listed_numbers, print_table, with_spread
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def train(
 
     chosen = from_assignments(settings)
     given = {"epochs": epochs, "batch": batch, "samples": samples}
-    training = chosen.pop("training", {}) | {name: value for name, value in given.items() if value is not None}
+    if not isinstance(asked := chosen.pop("training", {}), dict):
+        raise ConfigError(f"--set training={asked}: name one of its settings, as training.learning_rate=3e-4.")
+    training = asked | {name: value for name, value in given.items() if value is not None}
     seeds = listed_numbers("--seed", seed)
     frames = load(dataset)
     runs = []
@@ -117,6 +120,8 @@ def embed(
     device: str = Device,
     batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
     all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
+    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
+    as_json: bool = AsJson,
     other_dataset: bool = typer.Option(
         False, "--other-dataset", help="Allow a dataset the run was not trained on, with all its frames."
     ),
@@ -136,6 +141,8 @@ def embed(
     from pisa_capc.training import load_model
     from pisa_capc.training.runs import choose_device
 
+    if out.exists() and not force:
+        raise DataError(f"{out}: exists already. Give another name, or --force to replace it.")
     place = choose_device(device)
     trained, frames, environments = load_model(run), load(dataset), listed(environment)
     if not other_dataset:
@@ -147,6 +154,9 @@ def embed(
     with progress("embed", len(chosen)) as bar:
         scores = compute(trained, chosen, place, batch, bar.advance)
     scores.save(out)
+    if as_json:
+        print(json.dumps({"frames": len(chosen), "environments": environments, "out": str(out)}))
+        return
     there = len(frames.where(environment=environments))
     left_out = f", {there - len(chosen):,} left out as few-shot frames of the target" if len(chosen) < there else ""
     print(f"{out}: {len(chosen):,} frames of {', '.join(environments)}{left_out}")

@@ -13,7 +13,10 @@ from pisa_capc.errors import ConfigError
 
 def listed(names: str) -> list[str]:
     """'E2, E3' → ['E2', 'E3']."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if not found:
+        raise ConfigError(f"expected one or more names separated by commas, found {names!r}.")
+    return found
 
 
 def listed_numbers(option: str, text: str) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import PISA, PisaConfig
 from pisa_capc.training.objective import cross_entropy, prediction_consistency, supervised_contrastive
@@ -26,6 +27,14 @@ class ObjectiveConfig:
     contrastive_temperature: float = 0.2
     antenna_drop: float = 0.25
     span_drop: float = 0.15
+
+    def __post_init__(self) -> None:
+        if self.contrastive_temperature <= 0:
+            raise ConfigError(f"contrastive_temperature: expected above 0, found {self.contrastive_temperature}.")
+        if not (0 <= self.antenna_drop < 1 and 0 <= self.span_drop < 1):
+            raise ConfigError(
+                f"antenna_drop and span_drop: expected from 0 to below 1, found {self.antenna_drop}, {self.span_drop}."
+            )
 
 
 @dataclass(frozen=True)

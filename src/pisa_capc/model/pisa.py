@@ -48,6 +48,15 @@ class PisaConfig:
             raise ConfigError(unknown_name("pathway", self.pathway, PATHWAYS))
         if self.tau_s <= 0 or self.tau_t <= 0:
             raise ConfigError(f"tau_s and tau_t must be positive, found {self.tau_s} and {self.tau_t}.")
+        if self.tokens < 1 or self.embedding < 1 or self.heads < 1 or WIDTH % self.heads:
+            raise ConfigError(
+                f"tokens, embedding and heads: expected at least 1, and heads that divide {WIDTH}; "
+                f"found {self.tokens}, {self.embedding} and {self.heads}."
+            )
+        if not 0 <= self.graph_dropout < 1:
+            raise ConfigError(f"graph_dropout: expected from 0 to below 1, found {self.graph_dropout}.")
+        if self.alpha_min > self.alpha_max:
+            raise ConfigError(f"alpha_min {self.alpha_min} exceeds alpha_max {self.alpha_max}.")
 
 
 class Details(NamedTuple):
@@ -132,6 +141,8 @@ class PISA(Fusable):
         if mask is None:
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
         else:
+            if not self.training and not bool(mask.any(-1).all()):  # in training the views see to it
+                raise DataError("mask: a frame has no antenna left; expected at least one per frame. Leave it out.")
             iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
         output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
         return output if stacked else _first_run(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -89,7 +88,6 @@ def generate(
     dataset = describe_dataset(name, chosen, seed, scale, None if cfo_from is None else Path(cfo_from))
     traces = {} if cfo_from is None else recorded_traces_hz(Path(cfo_from), dataset)
     dataset.create(folder)
-    _remove_leftovers(folder, dataset)
     # Long captures first: the pool then ends evenly.
     missing = sorted(dataset.missing(folder), key=lambda spec: -spec.frames)
     frames = sum(spec.frames for spec in missing)
@@ -196,22 +194,3 @@ def _check_space(folder: Path, needed: int) -> None:
             f"{folder}: the set needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
             "Free space, choose another --out, or a smaller --scale or --samples."
         )
-
-
-def _remove_leftovers(folder: Path, dataset: Dataset) -> None:
-    """Delete the temporary files of processes that were killed while they wrote a capture."""
-    for spec in dataset.missing(folder):
-        path = folder / spec.path
-        for temporary in path.parent.glob(f".{path.name}.*.tmp"):
-            if not _alive(temporary.name.split(".")[-2]):
-                temporary.unlink(missing_ok=True)
-
-
-def _alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True

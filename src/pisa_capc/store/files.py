@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,9 +27,9 @@ def atomic(path: Path) -> Iterator[Path]:
         # h5py cannot close a file on a full disk either, and its RuntimeError then hides the cause.
         cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ is not None else error
         reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else cause
-        raise DataError(
-            f"{path}: cannot be written ({reason}). Free space and run again: what is whole is kept."
-        ) from error
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "Free space and run again: what is whole is kept." if full else "Choose another place to write to."
+        raise DataError(f"{path}: cannot be written ({reason}). {advice}") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -92,7 +93,7 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
     A field that the pattern does not have takes its default. `{device}` may stand alone: "{device}.mat".
     """
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder.")
+        raise DataError(f"{source}: is not a folder. Expected the folder that holds the captures' files.")
     expression = re.compile(_expression(pattern))
     found = []
     files = sorted(p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file())
@@ -105,10 +106,19 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
     return found
 
 
-def fill(pattern: str, environment: str, device: str, capture: str) -> str:
-    """The path that `pattern` gives a capture."""
+def fill(pattern: str, captures: Iterable[tuple[str, str, str]]) -> list[str]:
+    """The path that `pattern` gives each capture (environment, device, capture); no two may share one."""
     _expression(pattern)
-    return pattern.format(environment=environment, device=device, capture=capture)
+    paths: dict[str, tuple[str, str, str]] = {}
+    for names in captures:
+        path = pattern.format(**dict(zip(FIELDS, names, strict=True)))
+        if path in paths:
+            raise ConfigError(
+                f"--pattern {pattern!r} gives {'/'.join(paths[path])} and {'/'.join(names)} the same file {path}. "
+                "Name every field in which captures differ."
+            )
+        paths[path] = names
+    return list(paths)
 
 
 def _expression(pattern: str) -> str:

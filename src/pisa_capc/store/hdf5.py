@@ -42,6 +42,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
             for members in groups(label):
                 device = devices.get(int(label[members[0]]), f"D{label[members[0]]:02d}")
                 spec = CaptureSpec(names["environment"], device, names["capture"], len(members))
+                if any(spec.name == other.name for other in found):
+                    raise DataError(
+                        f"{path}: a second file with {spec.name}. Devices come from `label`; "
+                        "tell the files apart by {environment} or {capture} in --pattern."
+                    )
                 found[spec], shapes[spec] = (path, members), (1, file[keys[0]].shape[1] // 2)
     dataset = described(shapes, replace(options, antennas=1), sample_rate_hz=1e6, carrier_hz=868.1e6)
     return Plan(dataset, lambda spec: _read(*found[spec], *keys))
@@ -87,12 +92,13 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
     antenna = options.antenna or 0
     if not 0 <= antenna < frames.antennas:
         raise ConfigError(f"--antenna {antenna}: expected 0 to {frames.antennas - 1}.")
+    keys = [str(key) for key in np.unique(frames.capture_key)]
+    names = fill(options.pattern or PATTERN, [(k.split("/")[0], "", k.split("/")[1]) for k in keys])
     new_folder(out)
-    for key in np.unique(frames.capture_key):
+    for key, name in zip(keys, names, strict=True):
         part = frames.select(frames.capture_key == key)
         part = part.select(np.lexsort((part.frame, part.device)))
-        environment, capture = key.split("/")
-        with atomic(out / fill(options.pattern or PATTERN, environment, "", capture)) as temporary:
+        with atomic(out / name) as temporary:
             _write(temporary, part, antenna)
         done()
 

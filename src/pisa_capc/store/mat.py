@@ -57,9 +57,10 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
     if options.version not in ("5", "7.3"):
         raise ConfigError(f"MAT version {options.version!r}: expected 5 or 7.3.")
     write = _write_v5 if options.version == "5" else _write_v73
+    captures = list(by_capture(frames))
+    names = fill(options.pattern or PATTERN, [(s.environment, s.device, s.capture) for s, _ in captures])
     new_folder(out)
-    for spec, part in by_capture(frames):
-        name = fill(options.pattern or PATTERN, spec.environment, spec.device, spec.capture)
+    for name, (_, part) in zip(names, captures, strict=True):
         arrays: dict[str, NDArray[Any]] = {"iq": part.iq.transpose(2, 1, 0)}
         if (cfo_hz := part.cfo_hz) is not None:
             arrays["cfo_hz"] = cfo_hz

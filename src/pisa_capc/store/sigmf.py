@@ -82,7 +82,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
             )
         if len({f.cfo_hz is None for f in members}) > 1:
             raise DataError(f"{members[0].meta}: some annotations have pisa:cfo_hz and some have none; expected all.")
-        found[spec] = sorted(members, key=lambda f: f.order)
+        found[spec] = sorted(members, key=lambda f: (f.meta, f.order))
         shapes[spec] = (antennas[key], lengths[0])
     return Plan(described(shapes, options, *rates.pop()), lambda spec: _read(found[spec]))
 
