@@ -1,4 +1,4 @@
-"""One runner at a time in a folder of records."""
+"""One runner at a time in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def only_runner(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror}). Choose another --results.") from error
+        raise DataError(f"{folder}: cannot be written ({error.strerror}). Choose another folder.") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,7 +31,7 @@ def only_runner(folder: Path) -> Iterator[None]:
             file.seek(0)
             raise DataError(
                 f"{folder}: another runner is at work here ({file.read().strip() or 'unknown'}). "
-                "Wait for it, or choose another --results."
+                "Wait for it, or choose another folder."
             ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")

@@ -23,6 +23,7 @@ app = typer.Typer(
         "**Frames in:** simulate · import · inspect · split · export\n\n"
         "**Model:** encoders · train · embed · evaluate\n\n"
         "**Calibration:** calibrate\n\n"
+        "**Benchmarks:** bench run · bench status · bench tables · bench figures\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
         "`pisa train wifi --source E2,E3 --target E1 --out run`, "
         "`pisa embed run wifi --environment E1 --out scores.npz`, "
@@ -38,7 +39,7 @@ def _stages() -> None:
 
 def main() -> None:
     """Entry point: user errors become one message and exit code 2, Ctrl-C becomes exit code 130."""
-    from pisa_capc.cli import calibrate, data, model, simulate  # noqa: F401  (each registers its commands)
+    from pisa_capc.cli import bench, calibrate, data, model, simulate  # noqa: F401  (each registers its commands)
 
     try:
         app(standalone_mode=True)
