@@ -56,7 +56,8 @@ def run(
     options = runner.Options(data, results, work, engine, device, workers, gpus, tuple(only))
     if dry_run:
         survey = runner.dry_run(chosen, options)
-        _print_cells(f"{chosen.name}: runs to compute", survey.missing)
+        if survey.missing:
+            _print_cells(f"{chosen.name}: runs to compute", survey.missing)
         print(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
         return
     found = runner.run_protocol(chosen, options)
