@@ -57,6 +57,20 @@ def test_a_protocol_becomes_records_and_a_second_start_does_nothing(data: Path, 
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.json")}
 
 
+def test_a_finished_protocol_is_known_without_torch(data: Path, tmp_path: Path) -> None:
+    path = write_protocol(tmp_path)
+    run_protocol(quick(tmp_path), options(tmp_path, data, only=("method=single",)))
+    places = ["--data", str(data), "--results", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
+    arguments = ["pisa", "bench", "run", str(path), *places, "--only", "method=single"]
+    script = (
+        f"import sys, atexit; sys.argv = {arguments}; from pisa_capc.cli import main; "
+        "atexit.register(lambda: print('with torch' if 'torch' in sys.modules else 'without torch')); main()"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "all 2 runs are recorded" in found.stdout
+    assert "without torch" in found.stdout
+
+
 def test_a_new_calibration_does_not_train_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(tmp_path, data, only=("method=pisa", "seed=1"))
     run_protocol(quick(tmp_path), chosen)
