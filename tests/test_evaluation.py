@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.evaluation import RunScores, evaluate, mean_and_spread, pooled, summary, unseen_frames
+from pisa_capc.evaluation import RunScores, evaluate, pooled, summary, unseen_frames
+from pisa_capc.scores import mean_and_spread
 from pisa_capc.training import TrainedModel, TrainingConfig, embed, fit
 from tests.problems import runs, small_frames
 

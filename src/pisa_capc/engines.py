@@ -40,16 +40,21 @@ def check_engine(engine: str, workers: int | None = None) -> None:
 
 
 def run_jobs(
-    function: Callable[..., T], jobs: Sequence[Job], engine: str = "local", workers: int | None = None
+    function: Callable[..., T],
+    jobs: Sequence[Job],
+    engine: str = "local",
+    workers: int | None = None,
+    gpus: float = 0.0,
 ) -> Iterator[T]:
     """`function(*job)` of every job. An error or Ctrl-C starts no further jobs and lets the running ones finish.
 
     workers: processes; by default one per core. With one, everything runs in this process.
+    gpus: share of a GPU that a job takes of a Ray cluster. A job whose node is lost runs again on another.
     """
     check_engine(engine, workers)
     count = max(1, min(workers or available_cores(), len(jobs)))
     if engine == "ray":
-        return _on_ray(function, jobs, count)
+        return _on_ray(function, jobs, count, gpus)
     return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
 
 
@@ -93,7 +98,7 @@ def _without_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int, gpus: float) -> Iterator[T]:
     import ray
 
     started_here = not ray.is_initialized()
@@ -107,7 +112,7 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> It
             log_to_driver=False,
         )
     try:
-        remote = ray.remote(num_cpus=1)(function)
+        remote = ray.remote(num_cpus=1, num_gpus=gpus)(function)
         pending = [remote.remote(*job) for job in jobs]
         while pending:
             done, pending = ray.wait(pending)

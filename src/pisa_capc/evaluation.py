@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
-from pisa_capc.scores import Scores, as_probability
+from pisa_capc.scores import Scores, as_probability, mean_and_spread
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
@@ -34,16 +34,20 @@ class RunScores:
         return {"run": self.name, "folder": str(self.folder), "stages": scores}
 
 
-def inference_stages(scores: Embedding) -> list[tuple[str, NDArray[np.float64]]]:
+def inference_stages(
+    scores: Embedding, calibrations: Mapping[str, UCAPC] | None = None
+) -> list[tuple[str, NDArray[np.float64]]]:
     """Class probabilities (N, C) of each stage of inference, in the order they are reported.
 
-    direct: the source classifier's own. paper: after U-CAPC as published, on the frames that are scored.
+    direct: the source classifier's own; then one stage for each calibration, made on the frames that are scored.
+    Unless told otherwise that is paper: U-CAPC as published.
     """
-    calibrated = UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
-    return [
-        ("direct", as_probability(scores.logits)),
-        ("paper", np.asarray(calibrated.probability, dtype=np.float64)),
-    ]
+    chosen = {"paper": UCAPC()} if calibrations is None else calibrations
+    stages = [("direct", as_probability(scores.logits))]
+    for name, calibration in chosen.items():
+        calibrated = calibration.calibrate(scores.embedding, scores.logits, scores.capture)
+        stages.append((name, np.asarray(calibrated.probability, dtype=np.float64)))
+    return stages
 
 
 def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
@@ -108,11 +112,6 @@ def evaluate(
                 stages = {name: part.evaluator.score(outputs) for name, outputs in inference_stages(scores)}
                 results[i] = RunScores(runs[i][1].name, runs[i][0], stages)
     return [results[i] for i in range(len(runs))]
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation; a single value has no spread."""
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def summary(results: Sequence[RunScores]) -> dict[str, dict[str, dict[str, float | None]]]:

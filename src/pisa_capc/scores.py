@@ -53,6 +53,11 @@ class Scores:
         plot_confusions(path, {"": self})
 
 
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation; a single value has no spread."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
 def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
     """Draw confusion matrices side by side, each row in percent of the device's frames.
 

@@ -226,7 +226,8 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
 
 def _print_scores(title: str, results: list[RunScores]) -> None:
     """All metrics, the stages of inference side by side."""
-    from pisa_capc.evaluation import METRICS, mean_and_spread
+    from pisa_capc.evaluation import METRICS
+    from pisa_capc.scores import mean_and_spread
 
     stages = list(results[0].stages)
 

@@ -1,0 +1,138 @@
+"""The runs of a protocol, and which of them are trained together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pisa_capc import revisions
+from pisa_capc.benchmark.protocols import Direction, Protocol, merged
+from pisa_capc.errors import ConfigError, unknown_name
+
+KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """All that determines a run, apart from the data and the machine. calibration: U-CAPC's settings by stage."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    split: dict[str, Any]
+    method: str
+    variant: str
+    settings: dict[str, Any]
+    encoder: str
+    training: dict[str, Any]
+    calibration: dict[str, dict[str, Any]]
+    split_seed: int
+    seed: int
+    code: dict[str, int]
+
+    @property
+    def cell(self) -> tuple[str, str, str, str]:
+        """Direction, method, variant and encoder: what runs share that differ in their seeds."""
+        return self.direction, self.method, self.variant, self.encoder
+
+    @property
+    def direction(self) -> str:
+        return Direction(self.source, self.target).name
+
+    @property
+    def label(self) -> str:
+        variant = "" if self.variant == "full" else f" {self.variant}"
+        return f"{self.method}{variant} {self.encoder}, {self.direction}"
+
+    def to_json(self) -> dict[str, Any]:
+        return plain(asdict(self))
+
+    def training_json(self) -> dict[str, Any]:
+        """What the training depends on: everything but the calibration."""
+        described = self.to_json()
+        del described["calibration"]
+        described["code"].pop("calibration", None)
+        return described
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Where the numbers of a run come from: fingerprint of the dataset, kind of device, precision of training."""
+
+    dataset: str
+    device: str
+    precision: str
+
+
+def plan(protocol: Protocol) -> list[PlannedRun]:
+    """Every run, in the order of the protocol."""
+    return [
+        PlannedRun(
+            source=direction.source,
+            target=direction.target,
+            split=asdict(protocol.split),
+            method=row.method,
+            variant=variant,
+            settings=merged(row.settings, changes),
+            encoder=encoder,
+            training=protocol.training,
+            calibration={stage: protocol.calibration[stage] for stage in row.calibration},
+            split_seed=split_seed,
+            seed=seed,
+            code=revisions.of_run(row.method, bool(row.calibration)),
+        )
+        for direction in protocol.directions
+        for row in protocol.methods
+        for variant, changes in row.variants.items()
+        for encoder in protocol.encoders
+        for split_seed in protocol.split_seeds
+        for seed in protocol.seeds
+    ]
+
+
+def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
+    """The runs that fit every KEY=VALUE[,VALUE…] of `only`."""
+    chosen = list(runs)
+    for text in only:
+        key, equals, values = text.partition("=")
+        if not equals or key not in KEYS:
+            raise ConfigError(f"--only {text!r}: " + unknown_name("key", key, KEYS) + " Expected KEY=VALUE[,VALUE…].")
+        known = {_value(run, key) for run in runs}
+        wanted = [value.strip() for value in values.split(",")]
+        for value in wanted:
+            if value not in known:
+                raise ConfigError(f"--only {text!r}: " + unknown_name(key, value, known))
+        chosen = [run for run in chosen if _value(run, key) in wanted]
+    if not chosen:
+        raise ConfigError(f"--only {' '.join(only)}: no run fits all of them.")
+    return chosen
+
+
+def _value(run: PlannedRun, key: str) -> str:
+    return "+".join(run.target) if key == "target" else str(getattr(run, key))
+
+
+def jobs_of(runs: Iterable[PlannedRun], stacked: bool) -> list[list[PlannedRun]]:
+    """Runs that are trained together: those of a cell where the trainer stacks them, each alone where it does not."""
+    if not stacked:
+        return [[run] for run in runs]
+    cells: dict[tuple[str, ...], list[PlannedRun]] = {}
+    for run in runs:
+        cells.setdefault(run.cell, []).append(run)
+    return list(cells.values())
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON reads it back, whole numbers without a point: 1 and 1.0 are the same setting."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def digest(value: Any) -> str:
+    """16 hexadecimal digits that name a plain value."""
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()[:16]

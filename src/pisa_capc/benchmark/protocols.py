@@ -1,0 +1,154 @@
+"""What a protocol says: dataset, directions, methods, encoders, seeds and every setting, in one YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.errors import ConfigError, unknown_name
+
+FOLDERS = (Path("protocols"), Path(__file__).resolve().parents[3] / "protocols")  # here, or beside the source
+DIRECT = "direct"  # the stage without calibration, which every run has
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A set that `pisa simulate` makes."""
+
+    waveform: str
+    scale: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The dataset. Without `simulate` its folder must be given."""
+
+    name: str
+    simulate: Simulated | None
+
+
+@dataclass(frozen=True)
+class Direction:
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{','.join(self.source)} → {','.join(self.target)}"
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """Share of each source group that validates, and frames that each target group leaves out."""
+
+    validation: float
+    few_shot: int
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """A method, its settings, the variants that differ from them, and the calibrations its runs are scored after."""
+
+    method: str
+    settings: dict[str, Any]
+    variants: dict[str, dict[str, Any]]
+    calibration: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One experiment. calibration: settings of U-CAPC by the name of the stage."""
+
+    title: str
+    dataset: DataSource
+    directions: tuple[Direction, ...]
+    split: SplitRule
+    split_seeds: tuple[int, ...]
+    seeds: tuple[int, ...]
+    encoders: tuple[str, ...]
+    precision: str
+    training: dict[str, Any]
+    methods: tuple[MethodPlan, ...]
+    calibration: dict[str, dict[str, Any]]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for key in ("directions", "split_seeds", "seeds", "encoders", "methods"):
+            values = getattr(self, key)
+            if not values:
+                raise ConfigError(f"{key}: expected at least one.")
+            if len({repr(value) for value in values}) != len(values):
+                raise ConfigError(f"{key}: holds something twice.")
+        for row in self.methods:
+            if not row.variants:
+                raise ConfigError(f"methods: {row.method} has no variants; expected at least `full: {{}}`.")
+            for stage in row.calibration:
+                if stage not in self.calibration:
+                    raise ConfigError(f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration))
+        if DIRECT in self.calibration:
+            raise ConfigError(f"calibration: {DIRECT} is the stage without calibration; give it another name.")
+
+
+def read_protocol(name: str) -> Protocol:
+    """The protocol in the file `name`, or the one called so in the folder `protocols`."""
+    path = _find(name)
+    values = read_yaml(path)
+    try:
+        return from_mapping(Protocol, {**values, "name": path.stem})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _find(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    known = {path.stem: path for folder in reversed(FOLDERS) for path in sorted(folder.glob("*.yaml"))}
+    if name not in known:
+        raise ConfigError(unknown_name("protocol", name, known) + " Or give the path of a .yaml file.")
+    return known[name]
+
+
+def check_protocol(protocol: Protocol) -> None:
+    """Refuse what no method, encoder or calibration knows, and settings that are left to a default."""
+    from pisa_capc.calibration import UCAPC
+    from pisa_capc.encoders import encoder_names
+    from pisa_capc.geometry import square
+    from pisa_capc.methods import Setup, build_method
+    from pisa_capc.training import TrainingConfig
+
+    for encoder in protocol.encoders:
+        if encoder not in encoder_names():
+            raise ConfigError(f"{protocol.name}: encoders: " + unknown_name("encoder", encoder, encoder_names()))
+    training = from_mapping(TrainingConfig, protocol.training, f"{protocol.name}: training")
+    _check_complete(protocol.training, asdict(training), f"{protocol.name}: training")
+    for row in protocol.methods:
+        for variant, changes in row.variants.items():
+            setup = Setup(2, protocol.encoders[0], square())
+            built = build_method(row.method, setup, variant, merged(row.settings, changes))
+            _check_complete(row.settings, built.describe(), f"{protocol.name}: {row.method}")
+    for stage, settings in protocol.calibration.items():
+        where = f"{protocol.name}: calibration.{stage}"
+        known = asdict(from_mapping(UCAPC, settings, where))
+        del known["workspace_mib"]  # bounds memory and changes no result
+        _check_complete(settings, known, where)
+
+
+def _check_complete(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    for key, value in known.items():
+        if key not in given:
+            raise ConfigError(f"{where}.{key}: missing. A protocol writes every setting out; the default is {value!r}.")
+        if isinstance(value, Mapping):
+            _check_complete(given[key], value, f"{where}.{key}")
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the settings of `over` laid over it, level by level."""
+    result = dict(base)
+    for key, value in over.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result

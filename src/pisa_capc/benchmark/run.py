@@ -1,0 +1,189 @@
+"""Run a protocol: what is recorded is skipped, what fails is reported, everything else becomes records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pisa_capc.benchmark.data import check_environments, dataset_folder, dataset_name, is_whole, prepare
+from pisa_capc.benchmark.lock import only_runner
+from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
+from pisa_capc.benchmark.protocols import Protocol, check_protocol
+from pisa_capc.benchmark.records import Record, read_records, record_name, sort_out
+from pisa_capc.engines import available_cores, check_engine, run_jobs
+from pisa_capc.progress import console, progress
+from pisa_capc.store.files import remove_stale
+from pisa_capc.store.native import fingerprint
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how.
+
+    data: folder in place of the protocol's dataset. workers: jobs at a time. only: KEY=VALUE choices of runs.
+    gpus: share of a GPU that a job takes of a Ray cluster; its nodes must all see the folders.
+    """
+
+    data: Path | None = None
+    results: Path = Path("results")
+    work: Path = Path("work")
+    engine: str = "local"
+    device: str = "auto"
+    workers: int = 1
+    gpus: float = 0.0
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The chosen runs, those of them that are missing, and under which conditions they will be computed.
+
+    conditions: None where nothing is left to compute, or where the dataset is yet to be made.
+    """
+
+    chosen: list[PlannedRun]
+    missing: list[PlannedRun]
+    conditions: Conditions | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of the chosen runs. failed: jobs by name, with the reason."""
+
+    planned: int
+    skipped: int
+    recorded: int
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+def run_protocol(protocol: Protocol, options: Options) -> Summary:
+    """Make the records that are missing. Stopped at any moment, it goes on from there the next time."""
+    check_engine(options.engine, options.workers)
+    folder = options.results / protocol.name
+    with ExitStack() as held:
+        for place in {folder.resolve(), (options.work / protocol.name).resolve()}:
+            held.enter_context(only_runner(place))
+        remove_stale(folder)
+        if not is_whole(dataset_folder(protocol.dataset, options.data, options.work)):
+            survey(protocol, options, None)  # what is wrong is said before time goes into a dataset
+        data = prepare(protocol.dataset, options.data, options.work)
+        found = survey(protocol, options, data)
+        if found.conditions is None:
+            return Summary(len(found.chosen), len(found.chosen), 0)
+        return _run_missing(protocol, found, found.conditions, data, options)
+
+
+def dry_run(protocol: Protocol, options: Options) -> Survey:
+    """What `run_protocol` would compute, without making anything: not even the dataset."""
+    data = dataset_folder(protocol.dataset, options.data, options.work)
+    return survey(protocol, options, data if is_whole(data) else None)
+
+
+def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
+    """Hold the records against the plan. data: the whole dataset, or None where it is yet to be made."""
+    runs = plan(protocol)
+    chosen = select(runs, options.only)
+    records, _ = sort_out(read_records(options.results / protocol.name), runs)
+    if data is None:
+        check_protocol(protocol)
+        return Survey(chosen, chosen)
+    check_environments(data, chosen)
+    dataset = fingerprint(data)
+    if finished(chosen, records, dataset, protocol.precision, options.device):
+        return Survey(chosen, [])
+    check_protocol(protocol)
+    from pisa_capc.training.runs import choose_precision
+
+    place = _place(options)
+    conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
+    names = {record.name for record in records}
+    return Survey(chosen, [run for run in chosen if record_name(run.to_json(), conditions) not in names], conditions)
+
+
+def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str, precision: str, device: str) -> bool:
+    """Whether all runs are recorded under one set of conditions that was asked for. 'auto' asks for none.
+
+    It is answered without torch, so that starting a finished protocol again takes no time.
+    """
+    names = {record.name for record in records}
+    return any(
+        conditions.dataset == dataset
+        and device.split(":")[0] in ("auto", conditions.device)
+        and precision in ("auto", conditions.precision)
+        and all(record_name(run.to_json(), conditions) in names for run in runs)
+        for conditions in {record.conditions for record in records}
+    )
+
+
+def _place(options: Options) -> torch.device:
+    """The device of the jobs. What this machine has says nothing about a cluster; there `gpus` decides."""
+    import torch
+
+    from pisa_capc.training.runs import choose_device
+
+    if options.engine == "ray" and options.device == "auto":
+        return torch.device("cuda" if options.gpus else "cpu")
+    return torch.device(options.device) if options.engine == "ray" else choose_device(options.device)
+
+
+def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data: Path, options: Options) -> Summary:
+    from pisa_capc.benchmark.job import Job, run_job
+
+    # A job is taken whole where a part of it is missing: its trained models are kept, and a stack stays what it was.
+    stacked = conditions.device == "cuda"
+    groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
+    threads = max(1, available_cores() // options.workers) if options.workers > 1 else None
+    label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
+    data, work = data.resolve(), (options.work / protocol.name).resolve()
+    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads),) for group in groups]
+    folder = options.results / protocol.name
+    skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
+    total = sum(len(group) for group in groups)
+    failed: list[tuple[str, str]] = []
+    started = time.perf_counter()
+    if skipped:
+        console.print(f"{skipped} of {len(found.chosen)} runs are recorded and skipped.", highlight=False)
+    with progress(protocol.name, total) as bar:
+        for outcome in run_jobs(run_job, jobs, options.engine, options.workers, options.gpus):
+            for record in outcome.records:
+                if not record.path(folder).exists():
+                    record.write(folder)
+                    recorded += 1
+            name = _job_name(outcome.job.runs)
+            if outcome.failure:
+                failed.append((name, outcome.failure))
+            done += len(outcome.job.runs)
+            left = (time.perf_counter() - started) / done * (total - done)
+            result = f"failed: {outcome.failure}" if outcome.failure else _scores(outcome.records)
+            console.print(
+                f"{done}/{total} {name}: {result}; {outcome.seconds:.1f} s, about {_duration(left)} left",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+            bar.advance(len(outcome.job.runs))
+    return Summary(len(found.chosen), skipped, recorded, tuple(failed))
+
+
+def _job_name(runs: Sequence[PlannedRun]) -> str:
+    which = f"split {runs[0].split_seed} seed {runs[0].seed}" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{runs[0].label}, {which}"
+
+
+def _scores(records: Sequence[Record]) -> str:
+    """Mean Macro-F1 of the stages, in a line."""
+    means = {
+        stage: sum(record.stages[stage]["macro_f1"] for record in records) / len(records) for stage in records[0].stages
+    }
+    return "Macro-F1 " + ", ".join(f"{stage} {mean:.4f}" for stage, mean in means.items())
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

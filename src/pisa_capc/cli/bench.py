@@ -1,0 +1,168 @@
+"""Commands of the benchmarks: bench run, bench status, bench tables, bench figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.output import print_table
+from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.benchmark.plan import PlannedRun
+    from pisa_capc.benchmark.records import Record
+
+bench = typer.Typer(no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures.")
+app.add_typer(bench, name="bench")
+
+Name = typer.Argument(
+    metavar="PROTOCOL", help="A protocol in the folder `protocols`, as wifi-sim, or a .yaml file.", show_default=False
+)
+ResultsFolder = typer.Option(Path("results"), "--results", help="Folder of records; each protocol has its own in it.")
+
+
+@bench.command()
+def run(
+    protocol: str = Name,
+    data: Path | None = typer.Option(
+        None, help="Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's.", show_default=False
+    ),
+    results: Path = ResultsFolder,
+    work: Path = typer.Option(Path("work"), help="Folder for datasets, checkpoints and models."),
+    engine: str = typer.Option("local", help="Where jobs run: local or ray."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one."),
+    workers: int = typer.Option(1, min=1, help="Jobs at a time."),
+    gpus: float = typer.Option(0.0, min=0.0, help="Share of a GPU that a job takes of a Ray cluster."),
+    only: list[str] = typer.Option(
+        [],
+        help="Only runs with this target, method, variant, encoder, split_seed or seed, as encoder=cnn,tcn.",
+        show_default=False,
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be computed, and compute nothing."),
+) -> None:
+    """Compute the runs of a protocol that are not recorded yet.
+
+    Each finished run is a file in the folder of records. A run that was stopped goes on from its last epoch; a job that
+    fails is reported, and the others go on. On a GPU all seeds of a model are trained together.
+    """
+    from pisa_capc.benchmark import run as runner
+    from pisa_capc.benchmark.protocols import read_protocol
+
+    chosen = read_protocol(protocol)
+    options = runner.Options(data, results, work, engine, device, workers, gpus, tuple(only))
+    if dry_run:
+        survey = runner.dry_run(chosen, options)
+        if survey.missing:
+            _print_cells(f"{chosen.name}: runs to compute", survey.missing)
+        print(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
+        return
+    found = runner.run_protocol(chosen, options)
+    if found.skipped == found.planned:
+        print(f"{chosen.name}: all {found.planned} runs are recorded in {results / chosen.name}; nothing to do.")
+        return
+    failures = f", {len(found.failed)} jobs failed" if found.failed else ""
+    print(f"{chosen.name}: {found.recorded} runs recorded, {found.skipped} were there{failures}.")
+    for name, reason in found.failed:
+        notes.print(f"failed: {name}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@bench.command()
+def status(protocol: str = Name, results: Path = ResultsFolder) -> None:
+    """Say which runs of a protocol are recorded, and which records are of other settings or code."""
+    from pisa_capc.benchmark.plan import plan
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.records import read_records, sort_out
+
+    chosen = read_protocol(protocol)
+    runs = plan(chosen)
+    records, others = sort_out(read_records(results / chosen.name), runs)
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    per_cell = len(runs) // len(cells)
+    for conditions in sorted({record.conditions for record in records}, key=str):
+        own = [record for record in records if record.conditions == conditions]
+        name = f"{own[0].dataset} {conditions.dataset}, {conditions.device}, {conditions.precision}"
+        counts = dict.fromkeys(cells, 0)
+        for record in own:
+            counts[record.cell] += 1
+        rows = [[*cell, f"{count}/{per_cell}"] for cell, count in counts.items()]
+        headings = ["direction", "method", "variant", "encoder", "runs"]
+        print_table(f"{chosen.name}: {name}", headings, rows, left=headings[:4])
+        print(f"{len(own)} of {len(runs)} runs are recorded.")
+    if not records:
+        print(f"{chosen.name}: none of {len(runs)} runs is recorded in {results / chosen.name}.")
+    _list_others(others, chosen.name, results)
+
+
+@bench.command()
+def tables(
+    protocol: str = Name,
+    results: Path = ResultsFolder,
+    format: str = typer.Option("markdown", help="markdown, latex, or csv: one row per stage for programs."),
+    out: Path | None = typer.Option(None, help="File to write; standard output unless told.", show_default=False),
+) -> None:
+    """Make the tables of a protocol from its records alone."""
+    from pisa_capc.benchmark import render
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.results import load_results
+    from pisa_capc.benchmark.tables import flat_rows, make_tables
+    from pisa_capc.store.files import write_text_atomic
+
+    if format not in (*render.FORMATS, "csv"):
+        raise ConfigError(unknown_name("format", format, (*render.FORMATS, "csv")))
+    chosen = read_protocol(protocol)
+    found = load_results(chosen, results / chosen.name)
+    text = render.as_csv(flat_rows(found)) if format == "csv" else render.FORMATS[format](make_tables(chosen, found))
+    if out is None:
+        print(text, end="")
+    else:
+        write_text_atomic(out, text)
+        notes.print(f"tables: {out}", highlight=False, soft_wrap=True)
+    _list_others(found.others, chosen.name, results)
+
+
+@bench.command()
+def figures(
+    protocol: str = Name,
+    results: Path = ResultsFolder,
+    format: str = typer.Option("pdf", help="pdf, svg or png."),
+    out: Path = typer.Option(Path("figures"), help="Folder to write into."),
+) -> None:
+    """Draw the three-stage bars of a protocol from its records alone."""
+    from pisa_capc.benchmark.figures import make_figures
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.results import load_results
+
+    chosen = read_protocol(protocol)
+    found = load_results(chosen, results / chosen.name)
+    for path in make_figures(chosen, found, out, format):
+        print(path)
+    _list_others(found.others, chosen.name, results)
+
+
+def _print_cells(title: str, runs: list[PlannedRun]) -> None:
+    counts: dict[tuple[str, ...], int] = {}
+    for run in runs:
+        counts[run.cell] = counts.get(run.cell, 0) + 1
+    headings = ["direction", "method", "variant", "encoder", "runs"]
+    print_table(title, headings, [[*cell, str(count)] for cell, count in counts.items()], left=headings[:4])
+
+
+def _list_others(others: list[tuple[Record, str]], protocol: str, results: Path) -> None:
+    """Records that belong to other settings or code: never counted, and never silently left out."""
+    for record, difference in others:
+        notes.print(
+            f"left out: {record.path(results / protocol)}: {difference}", markup=False, highlight=False, soft_wrap=True
+        )
+    if others:
+        notes.print(
+            f"{len(others)} records are of other settings or code and were left out. `pisa bench run {protocol}` "
+            "computes these runs as they are now; remove the files that are not needed any more.",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,92 @@
+"""The protocols of the paper say everything, and say what the code does by default."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pisa_capc.benchmark.plan import plan
+from pisa_capc.benchmark.protocols import check_protocol, read_protocol
+from pisa_capc.calibration import PRESETS
+from pisa_capc.encoders import encoder_names
+from pisa_capc.errors import ConfigError
+from pisa_capc.geometry import square
+from pisa_capc.methods import Setup, build_method
+from pisa_capc.methods.pisa import PisaMethod
+from pisa_capc.protocol import FEW_SHOT, VALIDATION
+from pisa_capc.simulate.generate import DEFAULT_SEED
+from pisa_capc.training import TrainingConfig
+from tests.benchmark.tools import PROTOCOLS, QUICK, quick, write_protocol
+
+NAMES = sorted(path.stem for path in PROTOCOLS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
+    protocol = read_protocol(name)
+    check_protocol(protocol)
+    assert protocol.training == asdict(TrainingConfig())
+    assert asdict(protocol.split) == {"validation": VALIDATION, "few_shot": FEW_SHOT}
+    assert protocol.dataset.simulate is None or protocol.dataset.simulate.seed == DEFAULT_SEED
+    for row in protocol.methods:
+        built = build_method(row.method, Setup(10, "cnn", square()))
+        assert row.settings == built.describe()
+        assert all(row.variants[variant] == built.variants[variant] for variant in row.variants)
+    for stage, settings in protocol.calibration.items():
+        assert settings == {k: v for k, v in asdict(PRESETS[stage]).items() if k != "workspace_mib"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_has_the_nine_runs_of_the_paper(name: str) -> None:
+    runs = plan(read_protocol(name))
+    seeds = {(s, t) for s in (2026, 2027, 2028) for t in (2026, 2027, 2028)}
+    for cell in {run.cell for run in runs}:
+        assert {(run.split_seed, run.seed) for run in runs if run.cell == cell} == seeds
+
+
+def test_the_paper_is_covered() -> None:
+    assert len(plan(read_protocol("wifi-sim"))) == 7 * 9 * 2
+    assert sorted(read_protocol("wifi-sim").encoders) == sorted(encoder_names())
+    assert [d.name for d in read_protocol("measured-complementary").directions] == ["E1,E2 → E3", "E1,E3 → E2"]
+    assert [d.name for d in read_protocol("measured-wifi").directions] == ["E2,E3 → E1"]
+    [ablation] = read_protocol("component-ablation").methods
+    assert ablation.variants == PisaMethod.variants
+    [calibrated] = read_protocol("calibration-ablation").methods
+    assert calibrated.calibration == ("paper", "without-grouping", "without-prior")
+
+
+def refused(folder: Path, message: str, **changes: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_protocol(quick(folder, changes={**QUICK, **changes}))
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    row = {"method": "pysa", "settings": {}, "variants": {"full": {}}, "calibration": []}
+    refused(tmp_path, "quick.yaml: encodrs: unknown setting 'encodrs'. Did you mean 'encoders'?", encodrs=["cnn"])
+    refused(tmp_path, "unknown method 'pysa'. Did you mean 'pisa'?", methods=[row])
+    refused(tmp_path, "unknown encoder 'resnett'. Did you mean 'resnet'?", encoders=["resnett"])
+    refused(tmp_path, "unknown setting 'epoch'. Did you mean 'epochs'?", training={"epoch": 3})
+    refused(tmp_path, "unknown setting 'tops'. Did you mean 'top'?", calibration={"paper": {"tops": 3}})
+    misnamed = {**row, "method": "single", "settings": {"embedding": 64}, "calibration": ["papper"]}
+    refused(tmp_path, "unknown calibration 'papper'. Did you mean 'paper'?", methods=[misnamed])
+    with pytest.raises(ConfigError, match=r"unknown protocol 'wifi-sin'\. Did you mean 'wifi-sim'"):
+        read_protocol("wifi-sin")
+
+
+def test_a_setting_left_to_its_default_is_refused(tmp_path: Path) -> None:
+    row = {"method": "single", "settings": {}, "variants": {"full": {}}, "calibration": []}
+    refused(tmp_path, "quick: single.embedding: missing. A protocol writes every setting out", methods=[row])
+    path = write_protocol(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace("  batch: 16\n", ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"quick: training\.batch: missing"):
+        check_protocol(read_protocol(str(path)))
+
+
+def test_senseless_lists_are_refused(tmp_path: Path) -> None:
+    refused(tmp_path, "seeds: expected at least one", seeds=[])
+    refused(tmp_path, "seeds: holds something twice", seeds=[1, 1])
+    refused(tmp_path, "seeds[0]: expected int, found 'one'", seeds=["one"])

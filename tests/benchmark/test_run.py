@@ -1,0 +1,186 @@
+"""Running a protocol: records, skipping, failing, being killed, and the commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pisa_capc.benchmark import job as jobs
+from pisa_capc.benchmark.plan import Conditions
+from pisa_capc.benchmark.records import read_records
+from pisa_capc.benchmark.run import Options, Summary, dry_run, run_protocol
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.store import load
+from pisa_capc.store.formats import export_dataset
+from pisa_capc.training import job as training_job
+from tests.benchmark.tools import QUICK, quick, write_protocol
+from tests.problems import write_small
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small(tmp_path_factory.mktemp("data") / "small")
+
+
+def options(folder: Path, data: Path, **others: Any) -> Options:
+    return Options(data=data, results=folder / "results", work=folder / "work", device="cpu", **others)
+
+
+def scores(folder: Path) -> dict[str, tuple[float, dict[str, Any]]]:
+    """What the records in a folder say, without times."""
+    return {r.name: (r.validation_f1, r.stages) for r in read_records(folder / "results" / "quick")}
+
+
+def test_a_protocol_becomes_records_and_a_second_start_does_nothing(data: Path, tmp_path: Path) -> None:
+    protocol, chosen = quick(tmp_path), options(tmp_path, data)
+    assert len(dry_run(protocol, chosen).missing) == 4
+    assert run_protocol(protocol, chosen) == Summary(4, 0, 4)
+    records = read_records(tmp_path / "results" / "quick")
+    assert {(r.run["method"], r.run["seed"], *r.stages) for r in records} == {
+        ("single", 1, "direct"),
+        ("single", 2, "direct"),
+        ("pisa", 1, "direct", "paper"),
+        ("pisa", 2, "direct", "paper"),
+    }
+    assert {r.conditions for r in records} == {Conditions(records[0].conditions.dataset, "cpu", "float32")}
+    assert all(0 <= r.stages["direct"]["macro_f1"] <= 1 and r.seconds["training"] > 0 for r in records)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.json")}
+    assert run_protocol(protocol, chosen) == Summary(4, 4, 0)
+    assert dry_run(protocol, chosen).missing == []
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.json")}
+
+
+def test_a_finished_protocol_is_known_without_torch(data: Path, tmp_path: Path) -> None:
+    path = write_protocol(tmp_path)
+    run_protocol(quick(tmp_path), options(tmp_path, data, only=("method=single",)))
+    places = ["--data", str(data), "--results", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
+    arguments = ["pisa", "bench", "run", str(path), *places, "--only", "method=single"]
+    script = (
+        f"import sys, atexit; sys.argv = {arguments}; from pisa_capc.cli import main; "
+        "atexit.register(lambda: print('with torch' if 'torch' in sys.modules else 'without torch')); main()"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "all 2 runs are recorded" in found.stdout
+    assert "without torch" in found.stdout
+
+
+def test_a_new_calibration_does_not_train_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = options(tmp_path, data, only=("method=pisa", "seed=1"))
+    run_protocol(quick(tmp_path), chosen)
+    monkeypatch.setattr(training_job.Job, "train", lambda *_: pytest.fail("trained again"))
+    changed = quick(tmp_path, changes={**QUICK, "calibration": {"paper": {"passes": 1}}})
+    assert run_protocol(changed, chosen).recorded == 1
+
+
+def test_a_failed_job_is_reported_and_the_others_go_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = jobs.train_and_score
+
+    def fails_for_single(job: jobs.Job) -> Any:
+        if job.runs[0].method == "single" and job.runs[0].seed == 1:
+            raise RuntimeError("out of everything")
+        return whole(job)
+
+    monkeypatch.setattr(jobs, "train_and_score", fails_for_single)
+    chosen = options(tmp_path, data)
+    found = run_protocol(quick(tmp_path), chosen)
+    assert (found.recorded, len(found.failed)) == (3, 1)
+    name, reason = found.failed[0]
+    assert name == "single cnn, E2,E3 → E1, split 1 seed 1"
+    assert "RuntimeError: out of everything" in reason
+    assert len(list((tmp_path / "work").rglob("failure.txt"))) == 1
+    monkeypatch.undo()
+    assert run_protocol(quick(tmp_path), chosen) == Summary(4, 3, 1)
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_records(data: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    path = write_protocol(tmp_path)
+    run_protocol(quick(tmp_path), options(whole, data))
+    places = ["--data", str(data), "--results", str(killed / "results"), "--work", str(killed / "work")]
+    command = [sys.executable, "-m", "pisa_capc", "bench", "run", str(path), *places, "--device", "cpu"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list((killed / "results").rglob("*.json")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    there = len(scores(killed))
+    assert there >= 1
+    assert run_protocol(quick(tmp_path), options(killed, data)) == Summary(4, there, 4 - there)
+    assert scores(killed) == scores(whole)
+
+
+def test_a_stack_is_recorded_whole(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pisa_capc.benchmark.run.jobs_of", lambda runs, stacked: [list(runs)])
+    chosen = options(tmp_path, data, only=("method=single",))
+    assert run_protocol(quick(tmp_path), chosen).recorded == 2
+    lost = read_records(tmp_path / "results" / "quick")[0]
+    before = scores(tmp_path)
+    lost.path(tmp_path / "results" / "quick").unlink()
+    assert run_protocol(quick(tmp_path), chosen) == Summary(2, 1, 1)
+    assert scores(tmp_path) == before
+
+
+def test_mat_files_in_the_measured_layout_give_the_same_records(tmp_path: Path) -> None:
+    data = write_small(tmp_path / "data", antennas=4)
+    export_dataset("mat", load(data), tmp_path / "mat")
+    chosen = {"only": ("method=single", "seed=1")}
+    run_protocol(quick(tmp_path), options(tmp_path / "native", data, **chosen))
+    run_protocol(quick(tmp_path), options(tmp_path / "foreign", tmp_path / "mat", **chosen))
+    [native], [foreign] = scores(tmp_path / "native").values(), scores(tmp_path / "foreign").values()
+    assert native == foreign
+    again = run_protocol(quick(tmp_path), options(tmp_path / "foreign", tmp_path / "mat", **chosen))
+    assert again == Summary(1, 1, 0)
+
+
+def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Point at them with --data"):
+        run_protocol(quick(tmp_path), Options(results=tmp_path / "results", work=tmp_path / "work"))
+    other = quick(tmp_path, changes={**QUICK, "directions": [{"source": ["E2"], "target": ["E4"]}]})
+    with pytest.raises(ConfigError, match="unknown environment 'E4'"):
+        run_protocol(other, options(tmp_path, data))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"neither dataset\.json nor MAT files"):
+        run_protocol(quick(tmp_path), options(tmp_path, tmp_path / "empty"))
+
+
+@pytest.fixture
+def pisa(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    from pisa_capc.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pisa", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return int(stop.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
+def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path) -> None:
+    path, results = write_protocol(tmp_path), ("--results", tmp_path / "results")
+    run = ("bench", "run", path, *results, "--data", data, "--work", tmp_path / "work", "--only", "method=single")
+    assert "2 of 2 runs are to be computed" in pisa(*run, "--dry-run")[1]
+    assert "none of 4 runs is recorded" in pisa("bench", "status", path, *results)[1]
+    assert "2 runs recorded, 0 were there" in pisa(*run)[1]
+    assert "all 2 runs are recorded" in pisa(*run)[1]
+    assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
+    code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")
+    assert (code, len(text.splitlines())) == (0, 2)
+    assert pisa("bench", "tables", path, *results, "--out", tmp_path / "tables.md")[0] == 0
+    assert "three stages" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+    code, _, error = pisa("bench", "tables", path, *results, "--format", "word")
+    assert (code, "unknown format 'word'" in error) == (2, True)
+    write_protocol(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 2}})
+    _, _, notes = pisa("bench", "status", path, *results)
+    assert "training.epochs is 1, now 2" in notes
+    assert "2 records are of other settings or code" in notes

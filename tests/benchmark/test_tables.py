@@ -1,0 +1,127 @@
+"""Tables against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+from pisa_capc.benchmark.figures import make_figures
+from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.render import as_csv, latex, markdown
+from pisa_capc.benchmark.results import Difference, Mean, load_results, paired_difference
+from pisa_capc.benchmark.tables import COLUMNS, flat_rows, make_tables
+from pisa_capc.errors import DataError
+from tests.benchmark.tools import CPU, QUICK, all_runs, made_up, quick
+
+THREE = {**QUICK, "seeds": [1, 2, 3]}
+SINGLE, PISA, PAPER = (0.10, 0.30, 0.20), (0.40, 0.50, 0.60), (0.45, 0.60, 0.66)
+# t(0.975, 2 degrees of freedom) = 4.302653; differences PISA − Single 0.3, 0.2, 0.4 have s = 0.1
+T, REACH = 4.302653, 4.302653 * 0.1 / 3**0.5
+
+
+@pytest.fixture
+def protocol(tmp_path: Path) -> Protocol:
+    protocol = quick(tmp_path, changes=THREE)
+    for run, value in zip(all_runs(protocol, method="single"), SINGLE, strict=True):
+        made_up(run, {"direct": value}, 0.8).write(tmp_path / "records")
+    for run, direct, paper in zip(all_runs(protocol, method="pisa"), PISA, PAPER, strict=True):
+        made_up(run, {"direct": direct, "paper": paper}, direct + 0.3).write(tmp_path / "records")
+    return protocol
+
+
+def test_a_paired_difference_has_the_interval_of_its_formula() -> None:
+    values, reference = dict(zip([(1, 1), (1, 2), (1, 3)], PISA, strict=True)), {(1, 1): 0.1, (1, 2): 0.3, (1, 3): 0.2}
+    found = paired_difference(values, reference)
+    assert found == pytest.approx((0.3, 0.3 - REACH, 0.3 + REACH), abs=1e-6)
+    assert paired_difference(values, {(1, 1): 0.1, (9, 9): 0.5}) is None
+
+
+def test_three_stages(protocol: Protocol, tmp_path: Path) -> None:
+    [table] = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    [row] = table.rows
+    by_name = dict(zip(table.headings, row, strict=True))
+    assert (by_name["Encoder"], by_name["runs"]) == ("CNN", 3)
+    for name, values in (("Single", SINGLE), ("PISA", PISA), ("PISA-CAPC", PAPER)):
+        assert by_name[f"{name} F1"] == pytest.approx(Mean(mean(values), stdev(values)))
+        assert by_name[f"{name} AUROC"] == pytest.approx(Mean((1 + mean(values)) / 2, stdev(values) / 2))
+    assert by_name["ΔSingle"] == pytest.approx(Difference(0.3, 0.3 - REACH, 0.3 + REACH), abs=1e-6)
+    gains = [b - a for a, b in zip(PISA, PAPER, strict=True)]
+    reach = T * stdev(gains) / 3**0.5
+    assert by_name["ΔPISA"] == pytest.approx((mean(gains), mean(gains) - reach, mean(gains) + reach), abs=1e-6)
+
+
+def test_csv_has_a_row_for_each_stage(protocol: Protocol, tmp_path: Path) -> None:
+    text = as_csv(flat_rows(load_results(protocol, tmp_path / "records")))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(r["method"], r["stage"]) for r in rows] == [("single", "direct"), ("pisa", "direct"), ("pisa", "paper")]
+    last = rows[-1]
+    assert (last["dataset"], last["direction"], last["encoder"], last["runs"]) == ("small", "E2,E3 → E1", "cnn", "3")
+    assert float(last["macro_f1_mean"]) == pytest.approx(mean(PAPER))
+    assert float(last["macro_f1_std"]) == pytest.approx(stdev(PAPER))
+    assert float(last["auroc_mean"]) == pytest.approx((1 + mean(PAPER)) / 2)
+    assert float(last["source_f1_mean"]) == pytest.approx(mean(PISA) + 0.3)
+
+
+def test_markdown_and_latex(protocol: Protocol, tmp_path: Path) -> None:
+    tables = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    assert "| CNN | 3 | 0.2000 ± 0.1000 | 0.6000 ± 0.0500 | 0.5000 ± 0.1000 |" in markdown(tables)
+    assert "+0.3000 [+0.0516, +0.5484]" in markdown(tables)
+    assert r"CNN & 3 & $0.2000\pm0.1000$" in latex(tables)
+    assert r"E2,E3 $\rightarrow$ E1" in latex(tables)
+
+
+def test_components_with_their_drops(tmp_path: Path) -> None:
+    protocol = quick(tmp_path, "component-ablation", THREE)
+    for variant, loss in (("full", 0.0), ("topology-only", 0.1)):
+        for run, value in zip(all_runs(protocol, variant=variant), PISA, strict=True):
+            made_up(run, {"direct": value - loss}).write(tmp_path / "records")
+    [table] = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    rows = {row[0]: row for row in table.rows}
+    assert rows["full"][-2:] == [pytest.approx(Mean(0.5, 0.1)), None]
+    assert rows["topology-only"][-1] == pytest.approx(Difference(0.1, 0.1, 0.1))
+    assert rows["no-token-refinement"][1:] == [0, None, None, None]
+    assert "| no-token-refinement | 0 | – | – | – |" in markdown([table])
+
+
+def test_calibrations_against_the_published_one(tmp_path: Path) -> None:
+    protocol = quick(tmp_path, "calibration-ablation", THREE)
+    for run, value in zip(all_runs(protocol), PAPER, strict=True):
+        stages = {"direct": value - 0.05, "paper": value, "without-grouping": value - 0.02, "without-prior": value}
+        made_up(run, stages).write(tmp_path / "records")
+    [table] = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    deltas = {row[0]: row[-1] for row in table.rows}
+    assert deltas["direct"] == pytest.approx(Difference(-0.05, -0.05, -0.05))
+    assert deltas["paper"] is None
+    assert deltas["without-grouping"] == pytest.approx(Difference(-0.02, -0.02, -0.02))
+
+
+def test_datasets_and_devices_are_not_mixed(protocol: Protocol, tmp_path: Path) -> None:
+    run = all_runs(protocol, method="single")[0]
+    made_up(run, {"direct": 0.9}, where=replace(CPU, dataset="fedcba9876543210")).write(tmp_path / "records")
+    made_up(run, {"direct": 0.7}, where=replace(CPU, device="cuda")).write(tmp_path / "records")
+    rows = [row for row in flat_rows(load_results(protocol, tmp_path / "records")) if row["method"] == "single"]
+    found = {row["dataset"]: (row["macro_f1_mean"], row["runs"]) for row in rows}
+    assert found == {
+        "small 012345 (cpu, float32)": (pytest.approx(0.2), 3),
+        "small 012345 (cuda, float32)": (0.7, 1),
+        "small fedcba (cpu, float32)": (0.9, 1),
+    }
+
+
+def test_no_records_say_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no records of quick\. Make them: pisa bench run quick"):
+        load_results(quick(tmp_path), tmp_path / "records")
+
+
+def test_bars_carry_their_values(protocol: Protocol, tmp_path: Path) -> None:
+    [path] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "figures", "svg")
+    text = path.read_text(encoding="utf-8")
+    assert all(f">{value:.3f}</text>" in text for value in (mean(SINGLE), mean(PISA), mean(PAPER)))
+    with pytest.raises(DataError, match="the figure cannot be written"):
+        make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "figures", "word")
