@@ -179,3 +179,8 @@ def test_selected_rows_of_a_source_are_numbered_from_zero() -> None:
     (trace,) = source.cfo_traces(np.array([0, 1]))
     np.testing.assert_array_equal(trace.position, [5, 2])
     np.testing.assert_array_equal(trace.cfo_hz, CFO)
+
+
+def test_one_environment_can_be_named_without_a_list() -> None:
+    frames = Frames.from_arrays(np.ones((4, 2, 8)), device=list("aabb"), environment=["E1", "E2", "E1", "E2"])
+    assert len(frames.where(environment="E1")) == len(frames.where(environment=["E1"])) == 2

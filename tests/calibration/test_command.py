@@ -134,3 +134,9 @@ def test_files_that_are_no_scores_are_explained(tmp_path: Path):
         write(path)
         assert message in str(run(path, "--out", tmp_path / "out.npz").exception)
     assert "does not exist" in str(run(tmp_path / "none.npz", "--out", tmp_path / "out.npz").exception)
+
+
+def test_a_picture_that_cannot_be_written_is_explained(scores: Path):
+    out = scores.with_name("calibrated.npz")
+    ran = run(scores, "--out", out, "--plot", scores.with_name("no") / "such" / "folder.png")
+    assert "the picture cannot be written" in str(ran.exception)

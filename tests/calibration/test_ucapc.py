@@ -210,3 +210,9 @@ def test_the_summary_counts_what_happened(example: Example):
         assert summary.changed == (result.prediction[rows] != direct[rows]).sum()
         np.testing.assert_allclose(summary.mass_before, softmax(example.logits[rows], axis=1).sum(0))
         np.testing.assert_allclose(summary.mass_after, result.probability[rows].sum(0))
+
+
+def test_captures_of_one_frame_keep_the_decision_of_their_scores(example: Example):
+    # Balancing one frame makes every class equally likely; what then decides must not be rounding.
+    result = UCAPC().calibrate(example.embedding, example.logits, np.arange(len(example.logits)))
+    np.testing.assert_array_equal(result.prediction, result.score.argmax(axis=1))

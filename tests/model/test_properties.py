@@ -92,8 +92,28 @@ def test_graph_loss_is_a_divergence() -> None:
 def test_graph_loss_ignores_absent_nodes() -> None:
     iq, descriptor, mask = inputs()
     output, _ = run(random_pisa(), iq, descriptor, mask)
-    assert torch.isfinite(output.graph_loss).all()
     assert (output.graph_loss >= 0).all()
+    # Attention and prior may be anything at absent nodes.
+    nodes = torch.tensor([True, True, False, True])
+    attention, prior = (torch.rand(1, 1, 4, 4).softmax(-1) for _ in range(2))
+    expected = graph_loss(
+        attention[..., nodes, :][..., nodes], prior[..., nodes, :][..., nodes].log(), nodes[nodes][None, None]
+    )
+    torch.testing.assert_close(graph_loss(attention, prior.log(), nodes[None, None]), expected)
+
+
+def test_a_frame_without_any_antenna_is_refused() -> None:
+    mask = torch.tensor([[True] * 4, [False] * 4])
+    with pytest.raises(DataError, match="no antenna left"):
+        random_pisa().eval()(torch.randn(2, 4, 64, 2), None, mask)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"heads": 5}, {"tokens": 0}, {"graph_dropout": 1.0}, {"alpha_min": 0.9}, {"tau_s": 0.0}], ids=str
+)
+def test_settings_that_make_no_model_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        PisaConfig(**settings)
 
 
 def test_without_prior_strength_the_geometry_does_not_matter() -> None:

@@ -232,3 +232,16 @@ def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> No
     (tmp_path / "a.mat").write_bytes(content)
     with pytest.raises(DataError, match=r"a.mat: not a MAT file of version 5 or 7.3"):
         reading(tmp_path / "a.mat")
+
+
+def test_a_pattern_that_would_put_two_captures_into_one_file_is_refused(tmp_path: Path) -> None:
+    write_random(tmp_path / "set")
+    with pytest.raises(ConfigError, match=r"the same file D01\.mat"):
+        export_dataset("mat", load(tmp_path / "set"), tmp_path / "out", ExportOptions("{device}.mat", "5", None))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_where_a_folder_is_expected_is_said_to_be_one(tmp_path: Path) -> None:
+    path = file_with(tmp_path, iq=np.ones((3, 320, 4), complex))
+    with pytest.raises(DataError, match="is not a folder"):
+        import_dataset("mat", path, tmp_path / "out", ImportOptions())

@@ -214,3 +214,13 @@ class TestLoraRffi:
 def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown format 'sigmd'. Did you mean 'sigmf'"):
         import_dataset("sigmd", tmp_path, tmp_path / "out")
+
+
+def test_two_hdf5_files_with_the_same_capture_are_refused(tmp_path: Path) -> None:
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["data"], file["label"] = np.ones((4, 16)), np.array([[1, 1, 2, 2]])
+    options = ImportOptions(pattern="{device}.h5")
+    with pytest.raises(DataError, match=r"b\.h5: a second file with E1/D01/L1"):
+        import_dataset("hdf5", tmp_path, tmp_path / "out", options)
+    assert not (tmp_path / "out").exists()
