@@ -172,6 +172,8 @@ def main() -> None:
         "matmul_tflops": rate / 1e12,
         "embed_frames_per_s": embed_rates(splits[0], gpu),
     }
+    for place, frames_per_s in facts["embed_frames_per_s"].items():
+        print(f"embed with a Transformer on {place}: {frames_per_s:,.0f} frames/s")
     title = f"train: ms per step of one run, batch 128, {runs} stacked, {device}"
     show(title, rows, facts)
 
