@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from pisa_capc.methods.adversarial import reverse_gradient
+from pisa_capc.methods.domains import membership
+from pisa_capc.methods.gad import divergence
 from pisa_capc.methods.mixing import mix, mixed_cross_entropy
 from pisa_capc.stacked.noise import permutation
 from pisa_capc.training.objective import cross_entropy
@@ -54,23 +56,39 @@ def test_reversal_changes_the_sign_of_the_gradient_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", ["dann", "gad"])
-def test_encoder_and_critic_pull_in_opposite_directions(name: str) -> None:
+def test_the_weight_scales_the_pull_on_the_encoder_and_leaves_the_critic(name: str) -> None:
     data = of_run(batch(), 0)
     without, one, two = (gradients(method(name, weight=weight), data) for weight in (0.0, 1.0, 2.0))
     for parameter in without:
-        if parameter.startswith("critic."):
-            torch.testing.assert_close(two[parameter], without[parameter])
-        else:
-            pull = one[parameter] - without[parameter]
-            torch.testing.assert_close(two[parameter] - without[parameter], 2 * pull, rtol=1e-6, atol=1e-10)
-    ahead = method(name)
-    model: Any = seeded(ahead, data.key)
-    term = ahead.loss(model, data)[ahead.terms[1]].sum()
-    embedding = "project.second.bias"
-    pull = one[embedding] - without[embedding]
+        pull = one[parameter] - without[parameter]
+        torch.testing.assert_close(two[parameter] - without[parameter], 2 * pull, rtol=1e-6, atol=1e-10)
+        assert not parameter.startswith("critic.") or (pull == 0).all()
+
+
+def test_dann_moves_embeddings_to_where_the_critic_is_worse() -> None:
+    data, built = of_run(batch(), 0), method("dann")
+    pull = gradients(built, data)["project.second.weight"] - gradients(method("erm"), data)["project.second.weight"]
+    model: Any = seeded(built, data.key)
+    before = built.loss(model, data)["critic"].item()
     with torch.no_grad():
-        model.project.second.bias -= 1e-4 * pull  # what the optimiser would do with this pull
-    assert ahead.loss(model, data)[ahead.terms[1]].sum() > term
+        model.project.second.weight -= 1e-3 * pull
+    assert built.loss(model, data)["critic"].item() > before
+
+
+def test_gad_takes_an_estimate_below_zero_for_none() -> None:
+    """A divergence is never negative: the encoder gains nothing by misleading the estimator."""
+    data, built = of_run(batch(), 0), method("gad")
+    model: Any = seeded(built, data.key)
+    signs = set()
+    for scale in (1.0, -1.0):
+        with torch.no_grad():
+            model.critic.second.weight *= 5 * scale
+        terms = built.loss(model, data)
+        estimates = divergence(model.critic(model(data.iq).embedding), membership(data.environment, (1, 3)))[0]
+        signs |= set(estimates.sign().tolist())
+        assert terms["divergence"].item() == pytest.approx(estimates.clamp_min(0).mean().item())
+        assert terms["estimator"].item() == pytest.approx(-estimates.mean().item())
+    assert signs == {-1.0, 1.0}
 
 
 def test_mixing_with_share_one_is_the_identity() -> None:

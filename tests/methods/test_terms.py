@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from pisa_capc.methods.adversarial import Critic, frozen
 from pisa_capc.methods.domains import coral_distance, domain_label, environment_mean, membership
 from pisa_capc.methods.gad import divergence
 from pisa_capc.methods.irm import invariance_penalty
 from pisa_capc.methods.mixing import SITES, mixed_cross_entropy, partner_of_same_device
 from pisa_capc.methods.mmd import squared_mmd
-from pisa_capc.methods.riei import frozen, prediction_entropy
+from pisa_capc.methods.riei import prediction_entropy
 from pisa_capc.stacked import Linear
 from pisa_capc.stacked.noise import permutation
 from tests.methods.tools import batch, gradients, method, of_run, seeded
@@ -124,6 +125,10 @@ def test_a_frozen_layer_passes_gradients_to_its_input_alone() -> None:
     assert x.grad is not None
     assert layer.weight.grad is None
     assert layer.bias.grad is None
+    critic = Critic(4, 6, 3, runs=2)
+    torch.testing.assert_close(critic.frozen(x), critic(x))
+    critic.frozen(x).sum().backward()
+    assert all(p.grad is None for p in critic.parameters())
 
 
 def test_rffcc_recombines_identity_with_the_environment_of_the_partner() -> None:

@@ -43,14 +43,13 @@ def invariance(logits: Array, label: Array, environment: Array) -> float:
     return float(np.mean(np.square(slopes)))
 
 
-def divergence(score: Array, environment: Array) -> float:
+def divergence(score: Array, environment: Array) -> list[float]:
     """Donsker–Varadhan; score (B, E) for environments 0 … E − 1."""
     found = []
     for e in range(score.shape[1]):
         own, others = score[environment == e, e], score[environment != e, e]
-        if len(own) and len(others):
-            found.append(own.mean() - np.log(np.mean(np.exp(others))))
-    return float(np.mean(found)) if found else 0.0
+        found.append(own.mean() - np.log(np.mean(np.exp(others))) if len(own) and len(others) else 0.0)
+    return found
 
 
 def entropy(logits: Array) -> float:

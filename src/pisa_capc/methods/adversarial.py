@@ -1,13 +1,14 @@
-"""Opponents inside one step: a gradient that changes sign, and the small network behind it.
+"""Opponents inside one step of one optimiser, in the place of two that alternate.
 
-Minimising L(critic(reverse(z))) trains the critic to lower L and whatever made z to raise it: the alternation of two
-players as one step of one optimiser (Ganin et al., JMLR 2016).
+Minimising L(critic(reverse(z))) trains the critic to lower L and whatever made z to raise it (Ganin et al., JMLR 2016).
+Where the two want different things, each gets its own term: one with z detached, one with a frozen critic.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
@@ -33,6 +34,11 @@ def reverse_gradient(x: Tensor, strength: float = 1.0) -> Tensor:
     return y
 
 
+def frozen(layer: Linear, x: Tensor) -> Tensor:
+    """The layer's output with a gradient for x alone."""
+    return torch.einsum("rbd,rcd->rbc", x, layer.weight.detach()) + layer.bias.detach()[:, None]
+
+
 class Critic(nn.Module):
     """D → hidden → outputs with ReLU: (R, B, D) → (R, B, outputs)."""
 
@@ -44,6 +50,10 @@ class Critic(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         y: Tensor = self.second(F.relu(self.first(z)))
         return y
+
+    def frozen(self, z: Tensor) -> Tensor:
+        """The same with a gradient for z alone."""
+        return frozen(self.second, F.relu(frozen(self.first, z)))
 
 
 class WithCritic(Single):

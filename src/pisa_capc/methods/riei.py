@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.methods.across import AcrossEnvironments
+from pisa_capc.methods.adversarial import frozen
 from pisa_capc.methods.domains import domain_label
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleSettings
 from pisa_capc.methods.twoparts import TwoParts
-from pisa_capc.stacked import Linear, at_least_float32
+from pisa_capc.stacked import at_least_float32
 from pisa_capc.training.objective import cross_entropy
 
 
@@ -24,11 +25,6 @@ class RieiSettings(SingleSettings):
 
     independence: float = 1.2
     entropy: float = 1.2
-
-
-def frozen(layer: Linear, x: Tensor) -> Tensor:
-    """The layer's output with a gradient for x alone."""
-    return torch.einsum("rbd,rcd->rbc", x, layer.weight.detach()) + layer.bias.detach()[:, None]
 
 
 def prediction_entropy(logits: Tensor) -> Tensor:
