@@ -48,11 +48,8 @@ def methods(as_json: bool = AsJson) -> None:
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    rows = [
-        [m["name"], m["summary"], m["citation"], "; ".join([f"{m['source_environments']} source", *m["needs"]])]
-        for m in found
-    ]
-    headings = ["method", "what it is", "from", "needs"]
+    rows = [[m["name"], m["summary"], m["citation"], str(m["source_environments"]), *m["needs"]] for m in found]
+    headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
 
 

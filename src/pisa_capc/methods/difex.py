@@ -59,8 +59,8 @@ class DifexMethod(AcrossEnvironments):
 
     Published: the objective, a teacher that is trained first, weights of one by default (and swept), several choices of
     dist. Our reading: the teacher, of the student's make, is trained beside the student in the same steps; its input is
-    the phase as cosine and sine, the antennas as channels; dist is the squared distance of the L2-normalised halves,
-    which is bounded, so that no weight can make the loss run away.
+    the phase as cosine and sine, the antennas as channels; of the published choices dist is the mean squared difference
+    of the L2-normalised halves, which is bounded, so that no weight can make the loss run away.
     """
 
     Settings = DifexSettings
@@ -76,7 +76,7 @@ class DifexMethod(AcrossEnvironments):
         output, lesson = network(batch.iq), network.teacher(spectral_phase(batch.iq))
         internal, mutual = at_least_float32(output.embedding).chunk(2, dim=-1)
         followed = (internal - at_least_float32(lesson.embedding).detach()).square().mean((1, 2))
-        apart = (F.normalize(internal, dim=-1) - F.normalize(mutual, dim=-1)).square().sum(-1).mean(1)
+        apart = (F.normalize(internal, dim=-1) - F.normalize(mutual, dim=-1)).square().mean((1, 2))
         return {
             "cls": cross_entropy(output.logits, batch.label),
             "teacher": cross_entropy(lesson.logits, batch.label),

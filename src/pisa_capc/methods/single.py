@@ -34,8 +34,8 @@ class SingleMethod(Method):
     encoder is the same thing, so `erm` and `single` are two names of one method.
 
     Comparison methods extend it: the same network and optimiser, and their own terms beside cross-entropy. Where
-    a publication has no value for a weight that carries over to this network, the default is one; no default was chosen
-    by a score on a target environment.
+    a publication has no value for a weight that carries over to this network, the default is one. No default was chosen
+    by a score: a grid over weights, judged on a source environment that is left out, is a protocol's to run.
     """
 
     Settings = SingleSettings
