@@ -1,6 +1,7 @@
 """Training speed: milliseconds per step of one run, each encoder, plain eager against the stacked trainer.
 
     make bench-train
+    python -m benchmarks.train --methods single,sigmix,difex --encoders transformer   # each against the first
 
 The frames are random numbers: speed does not depend on what they say.
 """
@@ -11,6 +12,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.report import show
 from pisa_capc import Frames
 from pisa_capc.encoders import encoder_names
-from pisa_capc.methods import Setup, build_method
+from pisa_capc.methods import Setup, build_method, method_names
 from pisa_capc.protocol import Split, split
 from pisa_capc.stacked.layers import plain_layers
 from pisa_capc.training import TrainedModel, embed
@@ -45,7 +47,9 @@ def random_frames(per_group: int, seed: int = 0) -> Frames:
 
 
 def make_stack(splits: Sequence[Split], method: str, encoder: str, bank: Bank, **options: Any) -> Stack:
-    setup = Setup(10, encoder, splits[0].train.geometry)
+    train = splits[0].train
+    environments = tuple(np.unique(train.environment).tolist())
+    setup = Setup(10, encoder, train.geometry, environments, train.samples, train.sample_rate_hz)
     return Stack(
         build_method(method, setup),
         bank,
@@ -124,7 +128,7 @@ def matmul_rate(device: torch.device) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", default=",".join(encoder_names()))
-    parser.add_argument("--method", default="pisa")
+    parser.add_argument("--methods", default="pisa", help="names, or 'all'; each is compared with the first")
     parser.add_argument("--runs", type=int, default=None, help="stacked runs; 9 on a GPU, 1 on a CPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=1.0, help="time per measurement")
@@ -138,11 +142,13 @@ def main() -> None:
     splits = [split(frames, ["E2", "E3"], "E1", seed) for seed in range(runs)]
     bank = Bank(union([splits[0].train, splits[0].validation]), device)
     rate = matmul_rate(device)
-    rows = []
-    for encoder in options.encoders.split(","):
-        row: dict[str, Any] = {"encoder": encoder}
+    rows: list[dict[str, Any]] = []
+    names = ["single", *method_names()] if options.methods == "all" else options.methods.split(",")
+    methods = list(dict.fromkeys(names))
+    for encoder, method in product(options.encoders.split(","), methods):
+        row: dict[str, Any] = {"encoder": encoder, "method": method}
         with plain_layers():
-            eager = make_stack(splits[:1], options.method, encoder, bank, fused=False)
+            eager = make_stack(splits[:1], method, encoder, bank, fused=False)
             flop = step_flop(eager)
             if not options.no_eager:
                 row["eager ms"] = time_steps(eager, options.seconds)[0]
@@ -152,21 +158,23 @@ def main() -> None:
         else:
             keep_freed_memory()
         started = time.perf_counter()
-        ours = make_stack(splits, options.method, encoder, bank, precision="bfloat16" if gpu else "float32")
+        ours = make_stack(splits, method, encoder, bank, precision="bfloat16" if gpu else "float32")
         row["prepare s"] = time.perf_counter() - started
         median, spread = time_steps(ours, options.seconds)
         row |= {"ours ms": median / runs, "± ms": spread / runs}
         if "eager ms" in row:
             row["speed-up"] = row["eager ms"] / row["ours ms"]
+        if len(methods) > 1:
+            first = next((r for r in rows if r["encoder"] == encoder), row)
+            row[f"× {methods[0]}"] = row["ours ms"] / first["ours ms"]
         row["GFLOP"] = flop / 1e9
         row["share of floor %"] = 100 * (flop / rate * 1e3) / row["ours ms"]
         row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
         rows.append(row)
         if options.profile:
-            print_profile(ours, encoder)
+            print_profile(ours, f"{method} {encoder}")
         del ours, eager
     facts: dict[str, Any] = {
-        "method": options.method,
         "device": str(device),
         "stacked_runs": runs,
         "matmul_tflops": rate / 1e12,

@@ -1,4 +1,4 @@
-"""pisa encoders, train, embed and evaluate, as they are called."""
+"""pisa encoders, methods, train, embed and evaluate, as they are called."""
 
 from __future__ import annotations
 
@@ -95,6 +95,18 @@ def test_encoders_prints_the_ten_class_sizes(pisa: Command) -> None:
     assert "86,527" in table
 
 
+def test_methods_lists_name_citation_and_needs(pisa: Command) -> None:
+    found = pisa("methods", "--json")
+    assert found.code == 0
+    methods = {entry["name"]: entry for entry in json.loads(found.out)}
+    assert "TMLR 2022" in methods["difex"]["citation"]
+    assert methods["difex"]["source_environments"] == 2
+    assert "preamble" in methods["eada"]["needs"][0]
+    assert methods["mixup"]["settings"]["alpha"] == 0.2
+    table = pisa("methods").out
+    assert all(name in table for name in methods)
+
+
 def test_train_writes_one_run_into_the_folder_itself(trained: Path) -> None:
     assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors"}
 
@@ -159,6 +171,15 @@ def test_train_single_and_variants(pisa: Command, data: Path, tmp_path: Path) ->
     assert pisa(*train(data, tmp_path / "b", "--variant", "topology-only")).code == 0
     about = json.loads((tmp_path / "b" / "model.json").read_text())
     assert about["settings"]["model"]["pathway"] == "topology"
+
+
+def test_a_comparison_method_goes_through_every_command(pisa: Command, data: Path, tmp_path: Path) -> None:
+    run, scores = tmp_path / "run", tmp_path / "scores.npz"
+    assert pisa(*train(data, run, "--method", "dann", "--set", "weight=0.5")).code == 0
+    assert json.loads((run / "model.json").read_text())["settings"]["weight"] == 0.5
+    assert pisa("evaluate", run, data, "--target", "E1").code == 0
+    assert pisa("embed", run, data, "--environment", "E1", "--out", scores).code == 0
+    assert pisa("calibrate", scores, "--out", tmp_path / "calibrated.npz").code == 0
 
 
 def test_embed_rows_of_the_target_are_those_that_evaluate_scores(
@@ -228,6 +249,7 @@ def test_bad_choices_are_refused_with_the_nearest_name(pisa: Command, data: Path
     out = tmp_path / "run"
     refused(pisa(*train(data, out, "--encoder", "transfomer")), "unknown encoder 'transfomer'", "'transformer'?")
     refused(pisa(*train(data, out, "--method", "pissa")), "Did you mean 'pisa'?")
+    refused(pisa(*train(data, out, "--method", "coral", "--source", "E2")), "coral", "needs 2 or more, found 1")
     refused(pisa(*train(data, out, "--variant", "no-topology")), "Did you mean 'no-topology-prior'?")
     refused(pisa(*train(data, out, "--set", "model.betta=1")), "pisa.model.betta", "Did you mean 'beta'?")
     refused(pisa(*train(data, out, "--set", "training.epoch=1")), "Did you mean 'epochs'?")
@@ -293,6 +315,6 @@ def test_runs_of_different_experiments_are_not_averaged(
     refused(pisa("evaluate", several, data, "--target", "E1"), "runs of different experiments", "training")
 
 
-@pytest.mark.parametrize("command", ["encoders", "train", "embed", "evaluate"])
+@pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])
 def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0

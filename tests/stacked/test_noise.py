@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, bind_noise
-from pisa_capc.stacked.noise import keep_mask, step_key
+from pisa_capc.stacked.noise import keep_mask, permutation, step_key, symmetric_beta, uniform
 
 SHAPE = (64, 256)
 
@@ -56,3 +57,40 @@ def test_every_dropout_of_a_model_draws_for_itself() -> None:
     first, second = model[0](ones), model[1](ones)
     assert not torch.equal(first, second)
     assert torch.equal(first, model[0](ones))
+
+
+def test_uniform_numbers_are_uniform_and_never_zero_or_one() -> None:
+    drawn = torch.cat([uniform(keys([2026], step), 3, (1, 4000)) for step in range(10)], dim=1).flatten()
+    assert drawn.min() > 0
+    assert drawn.max() < 1
+    assert stats.kstest(drawn.numpy(), "uniform").pvalue > 0.01
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 1.0, 4.0])
+def test_symmetric_beta_has_its_distribution(alpha: float) -> None:
+    drawn = torch.cat([symmetric_beta(keys([2026], step), 5, (1, 2000), alpha) for step in range(10)], dim=1).flatten()
+    assert drawn.isfinite().all()
+    values = drawn.double().numpy()
+    # Where α is small many draws are 0 or 1 to float32; compare what lies between with what should.
+    for at in (1e-3, 0.1, 0.5, 0.7, 0.999):
+        expected = stats.beta(alpha, alpha).cdf(at)
+        assert np.mean(values <= at) == pytest.approx(expected, abs=4 * np.sqrt(0.25 / len(values)))
+
+
+def test_permutations_are_permutations_of_their_own_for_each_run_and_step() -> None:
+    first, second = (permutation(keys([1, 2], step), 0, (2, 50)) for step in range(2))
+    for order in (*first, *second):
+        assert torch.equal(order.sort().values, torch.arange(50))
+    assert len({tuple(order.tolist()) for order in (*first, *second)}) == 4
+    where = torch.stack([permutation(keys([1], step), 0, (1, 5))[0] for step in range(2000)])
+    share = torch.nn.functional.one_hot(where).double().mean(0)
+    torch.testing.assert_close(share, torch.full((5, 5), 0.2, dtype=torch.float64), rtol=0, atol=0.04)
+
+
+def test_other_draws_do_not_depend_on_the_stack_either() -> None:
+    together, alone = keys([11, 2026, 5], 7), keys([2026], 7)
+    for draw in (
+        lambda key: symmetric_beta(key, 1, (len(key), 20), 0.2),
+        lambda key: permutation(key, 1, (len(key), 20)),
+    ):
+        assert torch.equal(draw(together)[1], draw(alone)[0])

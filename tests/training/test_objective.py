@@ -64,6 +64,7 @@ def batch(antennas: int = 4, samples: int = 32) -> Batch:
         torch.zeros(1, BATCH, dtype=torch.int64),
         keep,
         torch.rand(1, BATCH, 8, generator=g) > 0.3,
+        torch.zeros(1, dtype=torch.int32),
     )
 
 

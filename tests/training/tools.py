@@ -34,11 +34,15 @@ def assert_identical(a: TrainedModel, b: TrainedModel) -> None:
     assert {k: v for k, v in a.about.items() if k not in times} == {k: v for k, v in b.about.items() if k not in times}
 
 
-def make_stack(frames: Frames, these: list[Run], encoder: str = "cnn", resident: bool = True) -> Stack:
+def make_stack(
+    frames: Frames, these: list[Run], encoder: str = "cnn", resident: bool = True, method: str = "pisa"
+) -> Stack:
     parts = [part for run in these for part in (run.split.train, run.split.validation)]
     bank = Bank(union(parts), torch.device("cpu"), resident)
+    environments = tuple(np.unique(bank.frames.environment).tolist())
+    setup = Setup(len(frames.devices), encoder, frames.geometry, environments, frames.samples)
     return Stack(
-        build_method("pisa", Setup(len(frames.devices), encoder, frames.geometry)),
+        build_method(method, setup),
         bank,
         [bank.position(run.split.train) for run in these],
         [bank.position(run.split.validation) for run in these],

@@ -21,7 +21,7 @@ app = typer.Typer(
         "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
         "\n\n"
         "**Frames in:** simulate · import · inspect · split · export\n\n"
-        "**Model:** encoders · train · embed · evaluate\n\n"
+        "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate\n\n"
         "**Benchmarks:** bench run · bench status · bench tables · bench figures\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "

@@ -1,4 +1,4 @@
-"""Commands of the model: encoders, train, embed, evaluate."""
+"""Commands of the model: encoders, methods, train, embed, evaluate."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ def encoders(as_json: bool = AsJson) -> None:
 
 
 @app.command()
+def methods(as_json: bool = AsJson) -> None:
+    """List the training methods: what each is, where it is from and what it needs."""
+    from pisa_capc.methods import method_list
+
+    found = method_list()
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    rows = [[m["name"], m["summary"], m["citation"], str(m["source_environments"]), *m["needs"]] for m in found]
+    headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
+    print_table("Methods", headings, rows, left=headings)
+
+
+@app.command()
 def train(
     dataset: Path = Data,
     source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
@@ -48,7 +62,7 @@ def train(
     out: Path = typer.Option(
         help="Folder of the model; several runs go into subfolders splitS-seedT.", show_default=False
     ),
-    method: str = typer.Option("pisa", help="pisa, or single: one plain encoder."),
+    method: str = typer.Option("pisa", help="Training method; see `pisa methods`."),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
     encoder: str = typer.Option("transformer", help="Temporal encoder; see `pisa encoders`."),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),

@@ -4,7 +4,23 @@ A method builds a model and gives the loss of a batch; the trainer does the rest
 under `@register("name")`, and its import below.
 """
 
-from pisa_capc.methods.registry import Batch, Method, Setup, build_method, method_names, register  # isort: skip
-from pisa_capc.methods import pisa, single  # noqa: F401  (each registers itself)
+from pisa_capc.methods.registry import Batch, Method, Setup, build_method, method_list, method_names, register  # isort: skip
+from pisa_capc.methods import (  # noqa: F401  (each registers itself)
+    control,
+    coral,
+    dann,
+    difex,
+    eada,
+    gad,
+    groupdro,
+    irm,
+    mixup,
+    mmd,
+    pisa,
+    rffcc,
+    riei,
+    sigmix,
+    single,
+)
 
-__all__ = ["Batch", "Method", "Setup", "build_method", "method_names", "register"]
+__all__ = ["Batch", "Method", "Setup", "build_method", "method_list", "method_names", "register"]

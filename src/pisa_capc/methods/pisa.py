@@ -45,13 +45,16 @@ class PisaSettings:
 
 @register("pisa")
 class PisaMethod(Method):
-    """L = L_cls + λ_g L_graph + λ_aug L_cls(x̃) + λ_kl KL(p(x) ‖ p(x̃)) + λ_sup L_supcon.
+    """PISA: two pathways anchored in the receive array's topology, Eq. (overall_loss).
+
+    L = L_cls + λ_g L_graph + λ_aug L_cls(x̃) + λ_kl KL(p(x) ‖ p(x̃)) + λ_sup L_supcon.
 
     Clean and perturbed frames go through the model in one pass of 2B frames, so batch norm has one statistic.
     L_graph is that of the clean frames. Without any weight on the perturbed view only the clean frames are computed.
     """
 
     Settings = PisaSettings
+    citation = "this software's paper, Sections III-B to III-F"
     variants: ClassVar = {
         "full": {},
         "topology-only": {"model": {"pathway": "topology"}},

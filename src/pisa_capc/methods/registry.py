@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from inspect import getdoc
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.frames import MODEL_SAMPLES
 from pisa_capc.geometry import ArrayGeometry
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a model needs to know of the data."""
+    """What a model needs to know of the data.
+
+    source_environments: indices of the environments the training frames are from; a model that only infers needs no
+    more than their number.
+    samples: length of the frames.
+    """
 
     classes: int
     encoder: str
     geometry: ArrayGeometry
+    source_environments: tuple[int, ...] = (0,)
+    samples: int = MODEL_SAMPLES
+    sample_rate_hz: float = 20e6
 
 
 class Batch(NamedTuple):
@@ -31,15 +41,20 @@ class Batch(NamedTuple):
     environment: Tensor  # (R, B), index into the dataset's environments
     antenna_keep: Tensor  # (R, B, A), the perturbed view's antennas
     span_keep: Tensor  # (R, B, SPANS), the perturbed view's spans
+    key: Tensor  # (R,), from which a method draws what it needs; see `stacked.noise`
 
 
 class Method:
     """Base of the methods. `Settings` is a frozen dataclass with every hyperparameter and its default.
 
     Variants are named sets of settings: the rows of an ablation are configurations, not forks of the code.
+    The first line of a method's docstring is how lists of methods describe it.
     """
 
     Settings: ClassVar[type]
+    citation: ClassVar[str]
+    least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
+    needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
 
     terms: tuple[str, ...] = ("cls",)  # names of the objective's terms
@@ -82,6 +97,21 @@ def method_names() -> list[str]:
     return list(_registry)
 
 
+def method_list() -> list[dict[str, Any]]:
+    """Every method: name, what it is in a line, where it is from, what it needs, its settings with their defaults."""
+    return [
+        {
+            "name": name,
+            "summary": (getdoc(cls) or "").partition("\n")[0],
+            "citation": cls.citation,
+            "source_environments": cls.least_environments,
+            "needs": list(cls.needs),
+            "settings": asdict(cls.Settings()),
+        }
+        for name, cls in _registry.items()
+    ]
+
+
 def build_method(name: str, setup: Setup, variant: str = "full", settings: Mapping[str, Any] | None = None) -> Method:
     """The method `name` with the settings of a variant, over which `settings` goes."""
     if name not in _registry:
@@ -89,6 +119,11 @@ def build_method(name: str, setup: Setup, variant: str = "full", settings: Mappi
     cls = _registry[name]
     if variant not in cls.variants:
         raise ConfigError(unknown_name(f"variant of {name}", variant, cls.variants))
+    if (given := len(setup.source_environments)) < cls.least_environments:
+        raise ConfigError(
+            f"{name}: works across source environments and needs {cls.least_environments} or more, found {given}. "
+            "Name more of them as source, or train another method."
+        )
     chosen = _merged(cls.variants[variant], settings or {})
     return cls(setup, from_mapping(cls.Settings, chosen, name))
 

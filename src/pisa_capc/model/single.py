@@ -41,11 +41,16 @@ class Single(nn.Module):
             raise DataError(
                 f"iq: expected (frames, {self.antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}."
             )
+        output = self.head(self.feature(iq, mask))
+        return output if stacked else Output(output.embedding[0], output.logits[0], output.graph_loss[0])
+
+    def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The pooled output of the encoder: (R, N, A, T, 2) → (R, N, WIDTH)."""
         if mask is not None:
             iq = iq.masked_fill(~mask[..., None, None], 0)
         channels = iq.permute(0, 1, 3, 4, 2).flatten(-2)  # (R, N, T, [I of all antennas, Q of all antennas])
-        output = self.head(self.encoder(channels, 1).squeeze(2))
-        return output if stacked else Output(output.embedding[0], output.logits[0], output.graph_loss[0])
+        y: Tensor = self.encoder(channels, 1).squeeze(2)
+        return y
 
     def head(self, feature: Tensor) -> Output:
         embedding = self.project(feature)

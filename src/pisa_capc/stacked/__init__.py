@@ -20,7 +20,7 @@ from pisa_capc.stacked.layers import (
     bind_noise,
     conv_norm,
 )
-from pisa_capc.stacked.precision import at_least_float32
+from pisa_capc.stacked.precision import at_least_float32, full_precision
 
 __all__ = [
     "GRU",
@@ -37,6 +37,7 @@ __all__ = [
     "bind_noise",
     "conv_norm",
     "copy_run",
+    "full_precision",
     "stack",
     "unstack",
 ]

@@ -1,8 +1,8 @@
-"""Counter-based random masks for training.
+"""Counter-based random numbers for training.
 
-A mask is a hash of (run seed, step, place in the model, element): it does not depend on what else is trained beside
+A draw is a hash of (run seed, step, place in the model, element): it does not depend on what else is trained beside
 the run, on the device, or on what was drawn before. A killed training therefore has no generator state to restore,
-and a run gives the same masks alone and in a stack.
+and a run gets the same draws alone and in a stack.
 """
 
 from __future__ import annotations
@@ -40,6 +40,31 @@ def drop_threshold(drop: float) -> int:
 
 def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tensor:
     """Boolean mask of `shape` = (R, …): true with probability 1 − drop, independently for every element."""
+    return _bits(key, site, shape) >= drop_threshold(drop)
+
+
+def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
+    """int32 hashes of `shape` = (R, …)."""
     element = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=key.device)
-    bits = _mix(element ^ site_key(key, site)[:, None])
-    return (bits >= drop_threshold(drop)).view(tuple(shape))
+    return _mix(element ^ site_key(key, site)[:, None]).view(tuple(shape))
+
+
+def uniform(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
+    """float32 numbers of `shape` = (R, …), uniform between 0 and 1 and never either."""
+    return ((_bits(key, site, shape) >> 9).float() + 0.5) * 2.0**-23 + 0.5
+
+
+def symmetric_beta(key: Tensor, site: int, shape: Sequence[int], alpha: float) -> Tensor:
+    """float32 numbers of `shape` = (R, …) from Beta(α, α); draws at `site` and `site + 1`.
+
+    ½ (1 + T/√(2α + T²)) with T of Student's distribution with 2α degrees of freedom, T = √(2α (U^(−1/α) − 1)) cos 2πV
+    (Bailey, Mathematics of Computation 62, 1994): nothing is rejected, so the amount of work does not depend on luck.
+    """
+    w = uniform(key, site, shape) ** (1 / alpha)
+    cosine = torch.cos(2 * math.pi * uniform(key, site + 1, shape))
+    return 0.5 * (1 + cosine / torch.sqrt(w / (1 - w) + cosine**2))
+
+
+def permutation(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
+    """A random order of the last axis for each of (R, …, B): int64 indices."""
+    return torch.argsort(_bits(key, site, shape), dim=-1, stable=True)

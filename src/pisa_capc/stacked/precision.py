@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def full_precision(x: Tensor) -> torch.autocast:
+    """A context in which products of `x` are not taken in half precision: for moments, distances and transforms."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """`x` itself in float32 or float64, else in float32: for softmaxes, logarithms and losses."""
     return x if x.dtype == torch.float64 else x.float()

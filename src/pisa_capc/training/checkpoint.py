@@ -77,7 +77,14 @@ class TrainedModel:
 
 def method_of(about: Mapping[str, Any]) -> Method:
     """The method a `model.json` describes."""
-    setup = Setup(len(about["devices"]), about["encoder"], ArrayGeometry.from_json(about["geometry"]))
+    setup = Setup(
+        len(about["devices"]),
+        about["encoder"],
+        ArrayGeometry.from_json(about["geometry"]),
+        tuple(range(len(about["source"]))),
+        about["samples"],
+        about["sample_rate_hz"],
+    )
     return build_method(about["method"], setup, "full", about["settings"])
 
 

@@ -71,7 +71,9 @@ def fit(
     if place.type == "cpu":
         keep_freed_memory()
     first = runs[0].split
-    setup = Setup(len(first.devices), encoder, first.train.geometry)
+    samples = min(training.samples, first.train.source.samples)
+    environments = tuple(np.unique(first.train.environment).tolist())
+    setup = Setup(len(first.devices), encoder, first.train.geometry, environments, samples, first.train.sample_rate_hz)
     built = build_method(method, setup, variant, settings)
     abouts = [_about(run, built, method, variant, training, precision, dataset) for run in runs]
     folders = [None if out is None else Path(out) / (run.name if len(runs) > 1 else "") for run in runs]
@@ -85,7 +87,6 @@ def fit(
     bank = None
     for group in groups:
         if bank is None:
-            samples = min(training.samples, first.train.source.samples)
             parts = [part for run in runs for part in (run.split.train, run.split.validation)]
             bank = Bank(union(parts).segment(samples), place)
         keep = Path(out) if out is not None and len(group) == len(runs) else folders[group[0]]
@@ -113,7 +114,7 @@ def _about(
         "encoder": built.setup.encoder,
         "devices": run.split.devices,
         "geometry": train.geometry.to_json(),
-        "samples": min(training.samples, train.source.samples),
+        "samples": built.setup.samples,
         "sample_rate_hz": train.sample_rate_hz,
         "carrier_hz": train.carrier_hz,
         "source": [train.environments[i] for i in np.unique(train.environment)],

@@ -9,9 +9,14 @@ from torch import Tensor
 from pisa_capc.stacked import at_least_float32
 
 
+def frame_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+    """−log softmax(h(z_i))_{y_i} of each frame: logits (R, B, C), label (R, B) → (R, B)."""
+    return F.cross_entropy(at_least_float32(logits).transpose(1, 2), label, reduction="none")
+
+
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Eq. (ce_loss): −1/B Σ_i log softmax(h(z_i))_{y_i}. logits: (R, B, C); label: (R, B)."""
-    return F.cross_entropy(at_least_float32(logits).transpose(1, 2), label, reduction="none").mean(1)
+    return frame_cross_entropy(logits, label).mean(1)
 
 
 def prediction_consistency(clean: Tensor, perturbed: Tensor) -> Tensor:

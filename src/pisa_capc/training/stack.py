@@ -94,6 +94,7 @@ class Stack:
             environment=bank.environment[rows],
             antenna_keep=self._antenna_keep.index_select(0, self._position)[0],
             span_keep=self._span_keep.index_select(0, self._position)[0],
+            key=self._key,
         )
 
     def _one_step(self) -> None:

@@ -1,0 +1,81 @@
+"""Equalisation of each antenna with the preamble that every device sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import toeplitz
+from torch import Tensor, nn
+
+from pisa_capc.errors import ConfigError
+from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
+from pisa_capc.stacked import at_least_float32, full_precision
+
+LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
+SILENCE = 1e-12
+
+
+class Preamble(NamedTuple):
+    """A known beginning of a frame; its first `periodic` samples tell the frequency offset whatever the channel."""
+
+    waveform: Callable[[], NDArray[np.complex128]]
+    sample_rate_hz: float
+    periodic: int | None
+
+
+PREAMBLES = {
+    "wifi": Preamble(wifi_preamble, 20e6, 160),
+    "lora": Preamble(lora_upchirps, 1e6, None),  # a chirp stays a tone under any short channel once dechirped
+}
+
+
+class Equaliser(nn.Module):
+    """x̂ = IFFT( Y H* / (|H|² + σ² mean|H|²) ), unit mean power, on every antenna: (…, A, T, 2) → the same.
+
+    H is the response of h = (PᴴP + δI)⁻¹ Pᴴ y, the regularised least-squares channel of `taps` samples from the known
+    preamble (P: its convolution matrix). Before that the frequency offset, common to the antennas, is taken off, and
+    put back afterwards: f̂ = ∠Σ d*[n] d[n+16] / (2π·16) per sample, d = y·p*. The convolution is taken as circular.
+    """
+
+    reference: Tensor
+    solve: Tensor
+
+    def __init__(self, waveform: str, samples: int, taps: int, ridge: float, noise: float) -> None:
+        super().__init__()
+        preamble = PREAMBLES[waveform]
+        reference = preamble.waveform()[:samples]
+        known = len(reference)
+        if known < max(2 * LAG, taps):
+            raise ConfigError(f"eada: expected frames of {max(2 * LAG, taps)} samples or more, found {samples}.")
+        convolution = toeplitz(reference, np.zeros(taps))
+        gram = convolution.conj().T @ convolution
+        solve = np.linalg.solve(gram + ridge * known * np.eye(taps), convolution.conj().T)
+        self.periodic = min(preamble.periodic or known, known)
+        self.noise = noise
+        self.register_buffer("reference", torch.from_numpy(reference.astype(np.complex64)), persistent=False)
+        self.register_buffer("solve", torch.from_numpy(solve.astype(np.complex64)), persistent=False)
+
+    def forward(self, iq: Tensor) -> Tensor:
+        with full_precision(iq):
+            received = torch.view_as_complex(at_least_float32(iq).contiguous())  # (…, A, T)
+            turn = self._turn(received)
+            still = received * turn.conj()
+            known, samples = len(self.reference), received.shape[-1]
+            channel = still[..., :known] @ self.solve.mT.to(still.dtype)  # (…, A, taps)
+            response = torch.fft.fft(channel, n=samples)
+            power = response.abs().square()
+            floor = self.noise * power.mean(-1, keepdim=True) + SILENCE
+            sent = turn * torch.fft.ifft(torch.fft.fft(still) * response.conj() / (power + floor))
+            scale = sent.abs().square().mean((-1, -2), keepdim=True) + SILENCE
+            return torch.view_as_real(sent * torch.rsqrt(scale))
+
+    def _turn(self, received: Tensor) -> Tensor:
+        """exp(j2πf̂n): (…, 1, T)."""
+        tone = received[..., : self.periodic] * self.reference[: self.periodic].conj()
+        step = (tone[..., :-LAG].conj() * tone[..., LAG:]).sum((-1, -2)).angle() / LAG  # radians per sample
+        phase = step[..., None, None] * torch.arange(received.shape[-1], device=received.device)
+        return torch.polar(torch.ones_like(phase), phase)

@@ -1,0 +1,71 @@
+"""The equaliser undoes channels and keeps what is the device's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pisa_capc.errors import ConfigError
+from pisa_capc.geometry import square
+from pisa_capc.methods import Setup, build_method
+from pisa_capc.methods.equaliser import PREAMBLES, Equaliser
+
+SAMPLES = 320
+
+
+def received(waveform: str, cfo: float = 0.0, taps: int = 3, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
+    """Four antennas behind a random channel each, and what was sent; cfo in cycles per sample."""
+    random = np.random.default_rng(seed)
+    sent = PREAMBLES[waveform].waveform()[:SAMPLES] * np.exp(2j * np.pi * cfo * np.arange(SAMPLES))
+    channel = random.normal(size=(4, taps, 2)) @ [1, 1j] * 10.0 ** -np.arange(taps)
+    iq = np.stack([np.convolve(sent, h)[:SAMPLES] for h in channel])
+    return torch.view_as_real(torch.from_numpy(iq)), sent
+
+
+def similarity(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(np.vdot(a, b)) / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+@pytest.mark.parametrize("cfo", [0.0, 0.004, -0.01])
+@pytest.mark.parametrize("waveform", ["wifi", "lora"])
+def test_the_channel_is_removed_and_the_frequency_offset_is_kept(waveform: str, cfo: float) -> None:
+    iq, sent = received(waveform, cfo)
+    found = torch.view_as_complex(Equaliser(waveform, SAMPLES, 8, 1e-3, 1e-3)(iq)).numpy()
+    before = torch.view_as_complex(iq).numpy()
+    for antenna in range(4):
+        assert similarity(found[antenna], sent) > 0.99
+        assert similarity(found[antenna], sent) >= similarity(before[antenna], sent) - 5e-3
+    assert np.mean(np.abs(found) ** 2) == pytest.approx(1, abs=1e-3)
+    phases = np.angle([np.vdot(sent, row) for row in found])
+    assert np.ptp(phases) < 0.1  # the antennas agree: their channels are gone
+
+
+def test_silence_stays_silence() -> None:
+    iq, _ = received("wifi")
+    iq[2] = 0
+    found = Equaliser("wifi", SAMPLES, 8, 0.01, 0.01)(iq)
+    assert found.isfinite().all()
+    assert (found[2] == 0).all()
+    assert (Equaliser("wifi", SAMPLES, 8, 0.01, 0.01)(0 * iq) == 0).all()
+
+
+def test_frames_may_be_longer_than_the_preamble() -> None:
+    iq, _ = received("wifi")
+    longer = torch.cat([iq, iq], dim=1)
+    assert Equaliser("wifi", 2 * SAMPLES, 8, 0.01, 0.01)(longer).shape == longer.shape
+
+
+def test_the_waveform_follows_from_the_sample_rate_or_is_named() -> None:
+    def build(rate: float, samples: int = SAMPLES, **settings: str) -> None:
+        build_method("eada", Setup(3, "cnn", square(), (0, 1), samples, rate), settings=settings).build()
+
+    build(20e6)
+    build(1e6)
+    with pytest.raises(ConfigError, match=r"eada: no preamble is known at 5e\+06 samples/s"):
+        build(5e6)
+    build(5e6, waveform="lora")
+    with pytest.raises(ConfigError, match="expected one of auto, wifi, lora, found 'zigbee'"):
+        build(20e6, waveform="zigbee")
+    with pytest.raises(ConfigError, match="expected frames of 32 samples or more, found 16"):
+        build(20e6, samples=16)

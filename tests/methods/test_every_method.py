@@ -1,0 +1,117 @@
+"""What holds for every method, with encoders of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pisa_capc.errors import ConfigError
+from pisa_capc.methods import build_method, method_list, method_names
+from pisa_capc.stacked import bind_noise, stack
+from pisa_capc.training import TrainingConfig, embed, fit, load_model
+from pisa_capc.training.stack import build_seeded
+from tests.methods.tools import CLASSES, RUNS, batch, method, of_run, seeded, setup
+from tests.problems import runs, small_frames
+from tests.training.tools import assert_identical, make_stack
+
+ENCODERS = ("cnn", "transformer", "cldnn")
+ACROSS = ("irm", "coral", "mmd", "dann", "groupdro", "rffcc", "gad", "riei", "eada", "difex")
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("name", method_names())
+def test_a_stack_computes_what_each_run_would_alone_and_again(name: str, encoder: str) -> None:
+    built, data = method(name, encoder), batch()
+    model = stack([build_seeded(built, seed) for seed in range(RUNS)], built.build(RUNS)).double().train()
+    bind_noise(model, data.key)
+    terms = built.loss(model, data)
+    assert tuple(terms) == built.terms
+    assert all(term.shape == (RUNS,) for term in terms.values())
+    torch.stack(list(terms.values())).sum().backward()
+    together = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert "classifier.weight" in together
+    for run in range(RUNS):
+        own = of_run(data, run)
+        alone = seeded(built, own.key, run)
+        found = built.loss(alone, own)
+        torch.stack(list(found.values())).sum().backward()
+        for term in built.terms:
+            torch.testing.assert_close(found[term][0], terms[term][run], rtol=1e-6, atol=1e-9)
+        for n, p in alone.named_parameters():
+            assert (p.grad is None) == (n not in together), n
+            if p.grad is not None:
+                torch.testing.assert_close(p.grad[0], together[n][run], rtol=1e-5, atol=1e-8)
+        again = built.loss(seeded(built, own.key, run), own)
+        assert all(torch.equal(again[term], found[term]) for term in built.terms)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("name", method_names())
+def test_logits_are_the_classifiers_of_the_embedding(name: str, encoder: str) -> None:
+    data, model = batch(1), method(name, encoder).build().eval()
+    output = model(data.iq[0].float(), data.descriptor[0].float(), data.antenna_keep[0])
+    weight, bias = model.classifier.weight, model.classifier.bias
+    assert weight.shape == (1, CLASSES, output.embedding.shape[1])
+    torch.testing.assert_close(output.logits, output.embedding @ weight[0].T + bias[0])
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("name", method_names())
+def test_a_trained_model_is_the_same_from_disk(name: str, encoder: str, tmp_path: Path) -> None:
+    [run] = runs(small_frames(frames=20))
+    how = TrainingConfig(epochs=1, batch=32)
+    [trained] = fit([run], method=name, encoder=encoder, training=how, device="cpu", out=tmp_path, show=False)
+    found = load_model(tmp_path)
+    assert_identical(trained, found)
+    a, b = (embed(model, run.split.target) for model in (trained, found))
+    assert np.array_equal(a.embedding, b.embedding)
+    assert np.array_equal(a.logits, b.logits)
+    assert found.source["weight"].shape == (3, a.embedding.shape[1])
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_steps_do_not_depend_on_the_neighbours_in_a_stack(name: str) -> None:
+    """State of a method, as GroupDRO's weights, belongs to its run."""
+    frames = small_frames(frames=20)
+    these = runs(frames, (1, 1), (2, 2))
+    losses = make_stack(frames, these, method=name).train_epoch(0)
+    assert np.isfinite(losses).all()
+    for i, run in enumerate(these):
+        alone = make_stack(frames, [run], method=name).train_epoch(0)
+        np.testing.assert_allclose(losses[:, i], alone[:, 0], rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_learns_a_small_problem(name: str) -> None:
+    [run] = runs(small_frames(frames=40))
+    how = TrainingConfig(epochs=12, batch=32, learning_rate=3e-3)
+    [trained] = fit([run], method=name, encoder="cnn", training=how, device="cpu", show=False)
+    assert trained.about["metrics"]["validation_f1"] > 0.8  # chance is 0.33
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_a_method_across_environments_refuses_a_single_one(name: str) -> None:
+    [run] = runs(small_frames(environments=2))
+    with pytest.raises(ConfigError, match=rf"{name}: .* needs 2 or more, found 1"):
+        fit([run], method=name, encoder="cnn", device="cpu", show=False)
+
+
+def test_the_list_of_methods_is_complete() -> None:
+    wanted = {"pisa", "single", "erm", "sigmix", "rffcc", "gad", "riei", "eada", "difex", "irm", "coral", "mmd", "dann"}
+    wanted |= {"groupdro", "mixup", "pisa-objective"}
+    found = {entry["name"]: entry for entry in method_list()}
+    assert set(found) == wanted
+    assert {name for name, entry in found.items() if entry["source_environments"] == 2} == set(ACROSS)
+    assert all(entry["summary"] and entry["citation"] for entry in found.values())
+
+
+def test_unknown_methods_and_settings_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'sigmix'"):
+        build_method("sigmx", setup())
+    with pytest.raises(ConfigError, match="Did you mean 'weight'"):
+        method("coral", wieght=1.0)
+    with pytest.raises(ConfigError, match="weight: expected at least 0, found -1"):
+        method("coral", weight=-1.0)
