@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import pisa_capc
-from pisa_capc.errors import ConfigError, ModelError
+from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
@@ -78,6 +78,11 @@ def fit(
     abouts = [_about(run, built, method, variant, training, precision, dataset) for run in runs]
     folders = [None if out is None else Path(out) / (run.name if len(runs) > 1 else "") for run in runs]
 
+    if out is not None:
+        try:
+            Path(out).mkdir(parents=True, exist_ok=True)  # an hour of training should not end at a bad path
+        except OSError as error:
+            raise DataError(f"{out}: no folder can be made there ({error.strerror}). Choose another --out.") from error
     models = [_finished(folder, about) for folder, about in zip(folders, abouts, strict=True)]
     left = [i for i, model in enumerate(models) if model is None]
     together = place.type == "cuda" if stacked is None else stacked
