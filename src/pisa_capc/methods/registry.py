@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from torch import Tensor, nn
 
 from pisa_capc.config import from_mapping
+from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES
 from pisa_capc.geometry import ArrayGeometry
@@ -116,6 +117,8 @@ def build_method(name: str, setup: Setup, variant: str = "full", settings: Mappi
     """The method `name` with the settings of a variant, over which `settings` goes."""
     if name not in _registry:
         raise ConfigError(unknown_name("method", name, _registry))
+    if setup.encoder not in encoder_names():
+        raise ConfigError(unknown_name("encoder", setup.encoder, encoder_names()))
     cls = _registry[name]
     if variant not in cls.variants:
         raise ConfigError(unknown_name(f"variant of {name}", variant, cls.variants))
