@@ -7,8 +7,16 @@ every walk. The mathematics above it is written once and does not know which.
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pisa_capc.errors import DataError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -39,3 +47,32 @@ class Blocks(Generic[T]):
     def map(self, function: Callable[..., U], *others: Blocks[Any], keep: bool) -> Blocks[U]:
         """Blocks of `function(block, *blocks of others)`."""
         return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep)
+
+
+def spilled(blocks: Blocks[Tensor]) -> Blocks[Tensor]:
+    """The same blocks, made once and read back from a temporary file on later walks; walk them in order.
+
+    For blocks of float64 that do not fit in memory and cost more to make than to read.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
+    places: list[tuple[int, torch.Size, torch.device]] = []
+
+    def make(number: int) -> Tensor:
+        if number < len(places):
+            offset, shape, device = places[number]
+            file.seek(offset)
+            return torch.from_numpy(np.fromfile(file, dtype=np.float64, count=math.prod(shape))).view(shape).to(device)
+        block = blocks[number]
+        try:
+            offset = file.seek(0, 2)
+            block.cpu().contiguous().numpy().tofile(file)
+            file.flush()
+        except OSError as error:
+            raise DataError(
+                f"{tempfile.gettempdir()}: no room for the {block.numel() * 8 * len(blocks) / 1e9:.1f} GB that this "
+                f"calibration lays aside ({error}). Point TMPDIR to a larger disk, or calibrate smaller groups."
+            ) from error
+        places.append((offset, block.shape, block.device))
+        return block
+
+    return Blocks(make, len(blocks), keep=False)

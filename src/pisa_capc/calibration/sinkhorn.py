@@ -27,7 +27,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.blocks import Blocks
+from pisa_capc.calibration.blocks import Blocks, spilled
 from pisa_capc.errors import ConfigError
 
 # See `class_potential`: kernel times scaling then stays within exp(±600), which float64 holds.
@@ -49,11 +49,11 @@ def class_potential(
     runs on a kernel exp(S/ε) and a scaling v = exp(g), two matrix-vector products each, and cannot leave float64: two
     potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a
     step raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs
-    on logarithms. `keep` says whether the kernel of all blocks may stay in memory.
+    on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to a file.
     """
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
-        return _potential_by_scaling(kernel, frames, iterations)
+        return _potential_by_scaling(kernel if keep else spilled(kernel), frames, iterations)
     return _potential_by_logarithms(scores, frames, iterations, epsilon)
 
 
