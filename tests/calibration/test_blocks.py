@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from pisa_capc.calibration.batches import batches, row_blocks
-from pisa_capc.calibration.blocks import Blocks
+from pisa_capc.calibration.blocks import Blocks, spilled
 from pisa_capc.calibration.inputs import check_inputs
 from pisa_capc.calibration.sinkhorn import class_potential
 from pisa_capc.calibration.ucapc import capture_prototypes
+from pisa_capc.errors import DataError
 
 
 class Counted:
@@ -64,3 +65,28 @@ def test_batches_cover_every_group_once_with_little_padding():
         seen = torch.cat([block.index[block.present.squeeze(1) == 1] for block in rows])
         assert sorted(capture[seen].unique().tolist()) == sorted(batch)
         assert len(seen.unique()) == len(seen) == sum(sizes[group] for group in batch)
+
+
+def test_spilled_blocks_are_made_once_and_read_back_the_same():
+    made: list[int] = []
+
+    def make(number: int) -> torch.Tensor:
+        made.append(number)
+        return torch.full((2, 3, number + 1), float(number), dtype=torch.float64)
+
+    blocks = spilled(Blocks(make, 4, keep=False))
+    for _ in range(3):
+        for number, block in enumerate(blocks):
+            assert torch.equal(block, torch.full((2, 3, number + 1), float(number), dtype=torch.float64))
+    assert made == [0, 1, 2, 3]
+
+
+def test_a_disk_too_small_for_spilled_blocks_is_a_clear_error(monkeypatch: pytest.MonkeyPatch):
+    class Full:
+        def seek(self, *_: int) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", Full)
+    blocks = spilled(Blocks(lambda _: torch.ones(1, 2, 3, dtype=torch.float64), 2, keep=False))
+    with pytest.raises(DataError, match="TMPDIR"):
+        blocks[0]

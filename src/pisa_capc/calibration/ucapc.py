@@ -124,7 +124,8 @@ class UCAPC:
     >>> result.prediction, result.changed                                   # doctest: +SKIP
 
     Memory beyond input and output is bounded by 16 bytes a frame for the grouping, one workspace and a few blocks of
-    16 MiB (256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result.
+    16 MiB (256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result, through a
+    temporary file of eight bytes a score.
     """
 
     threshold: float = 0.0  # confidence a frame needs to enter a prototype
