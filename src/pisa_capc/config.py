@@ -99,6 +99,15 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     return value
 
 
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the settings of `over` laid over it, level by level."""
+    values = dict(base)
+    for key, value in over.items():
+        inner = values.get(key)
+        values[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return values
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, with errors that name the file."""
     try:

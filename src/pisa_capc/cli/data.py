@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.cli import app
+from pisa_capc.cli.output import listed
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
@@ -140,7 +141,7 @@ def split_(
     from pisa_capc.store.native import load
 
     frames = load(folder)
-    parts = split(frames, _listed(source), _listed(target), seed)
+    parts = split(frames, listed(source), listed(target), seed)
     # Counting devices of the target is for people; the split itself keeps them to its evaluator.
     labelled: dict[str, Frames] = {
         "train": parts.train,
@@ -155,7 +156,7 @@ def split_(
     keys = sorted({str(key) for part in labelled.values() for key in set(part.capture_key.tolist())})
     per_capture = {key: {name: int((part.capture_key == key).sum()) for name, part in labelled.items()} for key in keys}
     if as_json:
-        chosen = {"source": _listed(source), "target_environments": _listed(target), "seed": seed}
+        chosen = {"source": listed(source), "target_environments": listed(target), "seed": seed}
         print(json.dumps({**totals, **chosen, "per_device": per_device, "per_capture": per_capture}, indent=1))
         return
     table = _table(f"{source} → {target}, seed {seed}", ["", *totals], left=("",))
@@ -177,10 +178,6 @@ def _verify(folder: Path) -> None:
         for spec in there:
             StoreSource(folder, dataset).verify(spec)
             bar.advance(note=spec.name)
-
-
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _geometry(array: str, antennas: int, spacing: float) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
-from pisa_capc.config import from_mapping
+from pisa_capc.config import from_mapping, merged
 from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES
@@ -127,13 +127,5 @@ def build_method(name: str, setup: Setup, variant: str = "full", settings: Mappi
             f"{name}: works across source environments and needs {cls.least_environments} or more, found {given}. "
             "Name more of them as source, or train another method."
         )
-    chosen = _merged(cls.variants[variant], settings or {})
+    chosen = merged(cls.variants[variant], settings or {})
     return cls(setup, from_mapping(cls.Settings, chosen, name))
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        inner = merged.get(key)
-        merged[key] = _merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return merged

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.simulate import waveforms
@@ -155,18 +153,10 @@ def load_scene(name: str, override: Path | None = None, samples: int | None = No
         raise ConfigError(unknown_name("waveform", name, LONGEST_SAMPLES))
     values = read_yaml(SCENES / f"{name}.yaml")
     if override is not None:
-        values = _merged(values, read_yaml(override))
+        values = merged(values, read_yaml(override))
     if samples is not None:
-        values = _merged(values, {"waveform": {"samples": samples}})
+        values = merged(values, {"waveform": {"samples": samples}})
     return from_mapping(Scene, values, where="")
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    out = dict(base)
-    for key, value in over.items():
-        nested = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-        out[key] = _merged(out[key], value) if nested else value
-    return out
 
 
 def _scaled(frames: int, scale: float) -> int:
