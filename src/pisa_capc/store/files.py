@@ -72,6 +72,8 @@ def reading(path: Path | str, expected: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())
+        if "pickle" in reason:  # NumPy's message recommends unpickling, which is never done here
+            reason = "not plain arrays"
         raise DataError(f"{path}: cannot be read ({type(error).__name__}: {reason}). Expected {expected}.") from error
 
 
