@@ -80,7 +80,8 @@ Full size ({counts}), three splits × three seeds, {settings["epochs"]} epochs, 
 U-CAPC gained in {sum(g > 0 for g in gains)} of {len(gains)} runs; in the paper it gains for every encoder.
 The paper's PISA rows span {min(theirs_direct):.2f} to {max(theirs_direct):.2f}; ours span {means[low]:.2f} ({low})
 to {means[high]:.2f} ({high}). The numbers themselves cannot be compared, because the paper's generator
-is not public and our scene was set from the literature before any model was trained on it. Not run yet: {", ".join(left)}; Single; LoRa; the ablations.
+is not public and our scene was set from the literature before any model was trained on it.
+Not run yet: {", ".join(left)}; Single; LoRa; the ablations.
 
 Command: `python -m benchmarks.grid --data wifi --out results/wifi-pisa.json --encoders {",".join(record["encoders"])}`
 """
