@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pisa_capc.benchmark.plan import plan
+from pisa_capc.benchmark.plan import plain, plan
 from pisa_capc.benchmark.protocols import check_protocol, read_protocol
 from pisa_capc.calibration import PRESETS
 from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError
 from pisa_capc.geometry import square
-from pisa_capc.methods import Setup, build_method
+from pisa_capc.methods import Setup, build_method, method_names
 from pisa_capc.methods.pisa import PisaMethod
 from pisa_capc.protocol import FEW_SHOT, VALIDATION
 from pisa_capc.simulate.generate import DEFAULT_SEED
@@ -32,9 +32,12 @@ def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
     assert protocol.training == asdict(TrainingConfig())
     assert asdict(protocol.split) == {"validation": VALIDATION, "few_shot": FEW_SHOT}
     assert protocol.dataset.simulate is None or protocol.dataset.simulate.seed == DEFAULT_SEED
+    grid = protocol.search.grid if protocol.search else {}
     for row in protocol.methods:
-        built = build_method(row.method, Setup(10, "cnn", square()))
-        assert row.settings == built.describe()
+        built = build_method(row.method, Setup(10, "cnn", square(), source_environments=(0, 1)))
+        chosen = {key: row.settings[key] for key in grid.get(row.method, {})}
+        assert row.settings == plain({**built.describe(), **chosen})
+        assert all(value in grid[row.method][key] for key, value in chosen.items())
         assert all(row.variants[variant] == built.variants[variant] for variant in row.variants)
     for stage, settings in protocol.calibration.items():
         assert settings == {k: v for k, v in asdict(PRESETS[stage]).items() if k != "workspace_mib"}
@@ -57,6 +60,9 @@ def test_the_paper_is_covered() -> None:
     assert ablation.variants == PisaMethod.variants
     [calibrated] = read_protocol("calibration-ablation").methods
     assert calibrated.calibration == ("paper", "without-grouping", "without-prior")
+    compared = read_protocol("external-baselines")
+    assert sorted(row.method for row in compared.methods) == sorted(set(method_names()) - {"erm"})  # single is erm
+    assert all("paper" in row.calibration for row in compared.methods)
 
 
 def refused(folder: Path, message: str, **changes: Any) -> None:
@@ -84,6 +90,12 @@ def test_a_setting_left_to_its_default_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("  batch: 16\n", ""), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"quick: training\.batch: missing"):
         check_protocol(read_protocol(str(path)))
+
+
+def test_methods_across_environments_need_two_of_them(tmp_path: Path) -> None:
+    one = {**QUICK, "directions": [{"source": ["E2"], "target": ["E1"]}]}
+    with pytest.raises(ConfigError, match="works across source environments and needs 2 or more, found 1"):
+        check_protocol(quick(tmp_path, "external-baselines", one))
 
 
 def test_senseless_lists_are_refused(tmp_path: Path) -> None:

@@ -153,19 +153,6 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
         run_protocol(quick(tmp_path), options(tmp_path, tmp_path / "empty"))
 
 
-@pytest.fixture
-def pisa(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
-    from pisa_capc.cli import main
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["pisa", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return call
-
-
 def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path) -> None:
     path, results = write_protocol(tmp_path), ("--results", tmp_path / "results")
     run = ("bench", "run", path, *results, "--data", data, "--work", tmp_path / "work", "--only", "method=single")

@@ -101,6 +101,29 @@ def test_calibrations_against_the_published_one(tmp_path: Path) -> None:
     assert deltas["without-grouping"] == pytest.approx(Difference(-0.02, -0.02, -0.02))
 
 
+def test_groups_of_external_baselines(tmp_path: Path) -> None:
+    protocol = quick(tmp_path, "external-baselines", THREE)
+    stages = {"pisa": ("direct", "paper", "without-prior"), "sigmix": ("direct", "paper"), "irm": ("direct",)}
+    for method, lower in (("pisa", 0.0), ("sigmix", 0.1), ("irm", 0.2)):
+        for run, direct, paper in zip(all_runs(protocol, method=method), PISA, PAPER, strict=True):
+            scores = {"direct": direct - lower, "paper": paper - 2 * lower, "without-prior": paper - 0.01}
+            made_up(run, {stage: scores[stage] for stage in stages[method]}).write(tmp_path / "records")
+    group_a, group_b = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    assert [row[0] for row in group_a.rows] == ["PISA", "SigMix", "IRM"]
+    assert [row[-1] for row in group_a.rows[:2]] == [None, pytest.approx(Difference(-0.1, -0.1, -0.1))]
+    assert group_a.rows[2][3] == pytest.approx(Mean(mean(PISA) - 0.2, stdev(PISA)))
+    assert [row[0] for row in group_b.rows] == ["PISA-CAPC", "PISA-CAPC (without-prior)", "SigMix + U-CAPC"]
+    assert group_b.rows[1][-1] == pytest.approx(Difference(-0.01, -0.01, -0.01))
+    assert group_b.rows[2][-1] == pytest.approx(Difference(-0.2, -0.2, -0.2))
+    change = [b - a - 0.1 for a, b in zip(PISA, PAPER, strict=True)]
+    reach = T * stdev(change) / 3**0.5
+    assert group_b.rows[2][-2] == pytest.approx((mean(change), mean(change) - reach, mean(change) + reach), abs=1e-6)
+    assert "Group A, direct inference" in markdown([group_a])
+    assert "SigMix + U-CAPC & 3" in latex([group_b])
+    rows = flat_rows(load_results(protocol, tmp_path / "records"))
+    assert [(row["method"], row["stage"]) for row in rows] == [(m, s) for m in stages for s in stages[m]]
+
+
 def test_datasets_and_devices_are_not_mixed(protocol: Protocol, tmp_path: Path) -> None:
     run = all_runs(protocol, method="single")[0]
     made_up(run, {"direct": 0.9}, where=replace(CPU, dataset="fedcba9876543210")).write(tmp_path / "records")

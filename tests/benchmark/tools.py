@@ -12,7 +12,8 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, plan
 from pisa_capc.benchmark.protocols import Protocol, merged, read_protocol
 from pisa_capc.benchmark.records import Record
 
-PROTOCOLS = Path(__file__).parents[2] / "protocols"
+ROOT = Path(__file__).parents[2]
+PROTOCOLS = ROOT / "protocols"
 CPU = Conditions("0123456789abcdef", "cpu", "float32")
 QUICK: dict[str, Any] = {
     "dataset": {"name": "small", "simulate": None},

@@ -7,6 +7,7 @@ records    a finished run as a JSON file named by the hash of all that determine
 job        train and score the runs of one job
 lock       one runner at a time in a folder
 run        jobs one after the other, skipping what is recorded
+search     hyperparameters chosen without the target, through the same runner
 results    records by what they are of; paired differences
 tables     the paper's tables; render: as Markdown, LaTeX and CSV
 figures    the three-stage bars

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,8 +61,34 @@ class MethodPlan:
 
 
 @dataclass(frozen=True)
+class Search:
+    """How hyperparameters are chosen: training of a point, and by method the values of the settings that are tried.
+
+    A method's points are all combinations of its values. Every method in the grid has the same number of them: a method
+    that were tried more often would have more chances.
+    """
+
+    epochs: int
+    split_seed: int
+    seed: int
+    grid: dict[str, dict[str, tuple[Any, ...]]]
+
+    def __post_init__(self) -> None:
+        counts = {method: len(self.points(method)) for method in self.grid}
+        if not counts or min(counts.values()) < 1:
+            raise ConfigError("search.grid: expected methods, each with one or more values of its settings.")
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{method} {count}" for method, count in counts.items())
+            raise ConfigError(f"search.grid: every method gets the same number of points; found {found}.")
+
+    def points(self, method: str) -> list[dict[str, Any]]:
+        values = self.grid[method]
+        return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+
+
+@dataclass(frozen=True)
 class Protocol:
-    """One experiment. calibration: settings of U-CAPC by the name of the stage."""
+    """One experiment. calibration: settings of U-CAPC by the name of the stage. search: see `benchmark.search`."""
 
     title: str
     dataset: DataSource
@@ -74,6 +101,7 @@ class Protocol:
     training: dict[str, Any]
     methods: tuple[MethodPlan, ...]
     calibration: dict[str, dict[str, Any]]
+    search: Search | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -91,6 +119,13 @@ class Protocol:
                     raise ConfigError(f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration))
         if DIRECT in self.calibration:
             raise ConfigError(f"calibration: {DIRECT} is the stage without calibration; give it another name.")
+        settings = {row.method: row.settings for row in self.methods}
+        for method, values in self.search.grid.items() if self.search else ():
+            if method not in settings:
+                raise ConfigError("search.grid: " + unknown_name("method", method, settings))
+            for key in values:
+                if key not in settings[method]:
+                    raise ConfigError(f"search.grid.{method}: " + unknown_name("setting", key, settings[method]))
 
 
 def read_protocol(name: str) -> Protocol:
@@ -125,9 +160,10 @@ def check_protocol(protocol: Protocol) -> None:
             raise ConfigError(f"{protocol.name}: encoders: " + unknown_name("encoder", encoder, encoder_names()))
     training = from_mapping(TrainingConfig, protocol.training, f"{protocol.name}: training")
     _check_complete(protocol.training, asdict(training), f"{protocol.name}: training")
+    environments = tuple(range(min(len(direction.source) for direction in protocol.directions)))
     for row in protocol.methods:
         for variant, changes in row.variants.items():
-            setup = Setup(2, protocol.encoders[0], square())
+            setup = Setup(2, protocol.encoders[0], square(), environments)
             built = build_method(row.method, setup, variant, merged(row.settings, changes))
             _check_complete(row.settings, built.describe(), f"{protocol.name}: {row.method}")
     for stage, settings in protocol.calibration.items():

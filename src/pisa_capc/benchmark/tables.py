@@ -19,6 +19,23 @@ NAMES = {
     "cldnn": "CLDNN",
     "transformer": "Transformer",
 }
+METHODS = {
+    "pisa": "PISA",
+    "single": "Single",
+    "sigmix": "SigMix",
+    "rffcc": "RFFCC",
+    "gad": "GAD",
+    "riei": "RIEI",
+    "eada": "EADA",
+    "difex": "DIFEX",
+    "irm": "IRM",
+    "coral": "CORAL",
+    "mmd": "MMD",
+    "dann": "DANN",
+    "groupdro": "GroupDRO",
+    "mixup": "Mixup",
+    "pisa-objective": "PISA's objective alone",
+}
 PAIRED = (
     "Mean ± sample standard deviation over the runs. Differences are those of runs with the same seeds, with their "
     "95 % confidence interval (t distribution over runs; runs that share a split are taken as independent)."
@@ -53,6 +70,9 @@ def make_tables(protocol: Protocol, results: Results) -> list[Table]:
     """The tables that the protocol's comparisons call for; a plain list of scores where it has none."""
     tables = []
     for place in results.places():
+        if is_comparison(protocol):
+            tables += [t for encoder in protocol.encoders for t in _groups(protocol, encoder, results, *place)]
+            continue
         if {"single", "pisa"} <= {row.method for row in protocol.methods}:
             tables.append(_three_stages(protocol, results, *place))
         for row in protocol.methods:
@@ -61,6 +81,21 @@ def make_tables(protocol: Protocol, results: Results) -> list[Table]:
             if PAPER in row.calibration and len(row.calibration) > 1:
                 tables += [_calibrations(row, encoder, results, *place) for encoder in protocol.encoders]
     return tables or [_scores(protocol, results)]
+
+
+def is_comparison(protocol: Protocol) -> bool:
+    """Whether PISA is compared with more than Single: the table of external baselines."""
+    methods = {row.method for row in protocol.methods}
+    return "pisa" in methods and not methods <= {"single", "pisa"}
+
+
+def stage_name(method: str, stage: str) -> str:
+    """What a method's stage is called in the paper: PISA-CAPC, or 'SigMix + U-CAPC'; other settings are named."""
+    name = METHODS.get(method, method)
+    if stage == DIRECT:
+        return name
+    calibrated = "PISA-CAPC" if method == "pisa" else f"{name} + U-CAPC"
+    return calibrated if stage == PAPER else f"{calibrated} ({stage})"
 
 
 def flat_rows(results: Results) -> list[dict[str, Any]]:
@@ -95,6 +130,36 @@ def _three_stages(protocol: Protocol, results: Results, dataset: str, direction:
             before = f1
         rows.append(row)
     return Table(f"{dataset}, {direction}: three stages", tuple(headings), rows)
+
+
+def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, direction: str) -> list[Table]:
+    """The paper's Group A, direct inference, against PISA; and Group B, after calibration, against PISA-CAPC."""
+    keys = {row.method: Key(dataset, direction, row.method, FULL, encoder) for row in protocol.methods}
+    recorded = {method: key for method, key in keys.items() if key in results.runs}
+    if not recorded:
+        return []
+    pisa, capc = (results.f1(keys["pisa"], stage) for stage in (DIRECT, PAPER))
+    group_a: list[list[Cell]] = []
+    group_b: list[list[Cell]] = []
+    for method, key in recorded.items():
+        direct = results.f1(key, DIRECT)
+        scores = (mean(direct), mean(results.auroc(key, DIRECT)))
+        delta = None if method == "pisa" else paired_difference(direct, pisa)
+        source = mean(results.source_f1(key))
+        group_a.append([stage_name(method, DIRECT), len(direct), source, *scores, delta])
+        for stage in next(iter(results.runs[key].values())).stages:
+            if stage == DIRECT:
+                continue
+            f1 = results.f1(key, stage)
+            scores = (mean(f1), mean(results.auroc(key, stage)))
+            delta = None if (method, stage) == ("pisa", PAPER) else paired_difference(f1, capc)
+            group_b.append([stage_name(method, stage), len(f1), source, *scores, paired_difference(f1, direct), delta])
+    title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: Group"
+    headings = ("Method", "runs", "Source val F1", "Target F1", "Target AUROC")
+    tables = [Table(f"{title} A, direct inference", (*headings, "ΔPISA"), group_a)]
+    if group_b:
+        tables.append(Table(f"{title} B, after U-CAPC", (*headings, "Δdirect", "ΔPISA-CAPC"), group_b))
+    return tables
 
 
 def _components(row: MethodPlan, encoder: str, results: Results, dataset: str, direction: str) -> Table:

@@ -1,9 +1,10 @@
-"""Commands of the benchmarks: bench run, bench status, bench tables, bench figures."""
+"""Commands of the benchmarks: bench run, bench select, bench status, bench tables, bench figures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,20 +24,26 @@ Name = typer.Argument(
     metavar="PROTOCOL", help="A protocol in the folder `protocols`, as wifi-sim, or a .yaml file.", show_default=False
 )
 ResultsFolder = typer.Option(Path("results"), "--results", help="Folder of records; each protocol has its own in it.")
+Data = typer.Option(
+    None, help="Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's.", show_default=False
+)
+Work = typer.Option(Path("work"), help="Folder for datasets, checkpoints and models.")
+Engine = typer.Option("local", help="Where jobs run: local or ray.")
+Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
+Workers = typer.Option(1, min=1, help="Jobs at a time.")
+Gpus = typer.Option(0.0, min=0.0, help="Share of a GPU that a job takes of a Ray cluster.")
 
 
 @bench.command()
 def run(
     protocol: str = Name,
-    data: Path | None = typer.Option(
-        None, help="Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's.", show_default=False
-    ),
+    data: Path | None = Data,
     results: Path = ResultsFolder,
-    work: Path = typer.Option(Path("work"), help="Folder for datasets, checkpoints and models."),
-    engine: str = typer.Option("local", help="Where jobs run: local or ray."),
-    device: str = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one."),
-    workers: int = typer.Option(1, min=1, help="Jobs at a time."),
-    gpus: float = typer.Option(0.0, min=0.0, help="Share of a GPU that a job takes of a Ray cluster."),
+    work: Path = Work,
+    engine: str = Engine,
+    device: str = Device,
+    workers: int = Workers,
+    gpus: float = Gpus,
     only: list[str] = typer.Option(
         [],
         help="Only runs with this target, method, variant, encoder, split_seed or seed, as encoder=cnn,tcn.",
@@ -70,6 +77,52 @@ def run(
         notes.print(f"failed: {name}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
     if found.failed:
         raise typer.Exit(1)
+
+
+@bench.command()
+def select(
+    protocol: str = Name,
+    data: Path | None = Data,
+    results: Path = ResultsFolder,
+    work: Path = Work,
+    engine: str = Engine,
+    device: str = Device,
+    workers: int = Workers,
+    gpus: float = Gpus,
+) -> None:
+    """Choose the hyperparameters in a protocol's section `search` without its target environment.
+
+    Every point of the grid is trained without one of the source environments and scored on it; the best mean is chosen.
+    Finished trainings are skipped, as by `bench run`. Nothing is changed in the protocol: write the chosen values
+    into it.
+    """
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.run import Options
+    from pisa_capc.benchmark.search import search_protocol
+
+    chosen = read_protocol(protocol)
+    found = search_protocol(chosen, Options(data, results, work, engine, device, workers, gpus))
+    sources = chosen.directions[0].source
+    rows = []
+    for method, points in found.points.items():
+        best = found.chosen(method)
+        for point in points:
+            scores = [f"{point.macro_f1[source]:.4f}" for source in sources]
+            mark = "chosen" if point is best else ""
+            rows.append([method, _settings(point.settings), *scores, f"{point.mean:.4f}", mark])
+    headings = ["method", "settings", *(f"without {source}" for source in sources), "mean", ""]
+    print_table(f"{chosen.name}: Macro-F1 on the source environment left out", headings, rows, left=headings[:2])
+    written = {row.method: row.settings for row in chosen.methods}
+    for method in found.points:
+        best = found.chosen(method)
+        now = {key: written[method][key] for key in best.settings}
+        verdict = "as the protocol has it" if now == best.settings else f"the protocol has {_settings(now)}"
+        print(f"{method}: {_settings(best.settings)} ({verdict})")
+    notes.print(f"record: {results / f'{chosen.name}-search.json'}", highlight=False, soft_wrap=True)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 @bench.command()
