@@ -95,6 +95,17 @@ def test_three_sources_stay_environments(tmp_path: Path) -> None:
     assert [d.name for d in points[0].directions] == ["E3,E4 → E2", "E2,E4 → E3", "E2,E3 → E4"]
 
 
+def test_what_was_found_on_another_dataset_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "quick-search.json"
+    path.parent.mkdir()
+    chosen = options(tmp_path, write_small(tmp_path / "small"))
+    for text, message in (('{"conditions": {"dataset": "0123"}}', "is of other frames"), ("{}", "not the record of")):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=message):
+            search_protocol(small_protocol(tmp_path), chosen)
+        assert path.read_text(encoding="utf-8") == text
+
+
 def test_a_failed_training_leaves_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(job: jobs.Job) -> Any:
         raise DataError("no more disk.")

@@ -86,6 +86,8 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
     """
     _, sources = _checked(protocol)
     data = source_dataset(prepare(protocol.dataset, options.data, options.work), sources, options.work)
+    dataset, path = fingerprint(data), options.results / f"{protocol.name}-search.json"
+    _check_free(path, dataset)
     points = point_protocols(protocol, data)
     failed: list[tuple[str, str]] = []
     for i, point in enumerate(points, 1):
@@ -94,10 +96,23 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
     if failed:
         name, reason = failed[0]
         raise DataError(f"{len(failed)} jobs of the search failed, first {name}: {reason} Run it again when it can go.")
-    found = collect(protocol, points, fingerprint(data), options)
-    path = options.results / f"{protocol.name}-search.json"
+    found = collect(protocol, points, dataset, options)
     write_text_atomic(path, json.dumps(found.to_json(), indent=1) + "\n")
     return found
+
+
+def _check_free(path: Path, dataset: str) -> None:
+    """Refuse, before any training, to write what was found on one dataset over what was found on another."""
+    if not path.exists():
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: not the record of a search ({error}). Remove it, or choose other --results."
+        ) from error
+    if found != dataset:
+        raise DataError(f"{path}: is of other frames ({found}; these are {dataset}). Choose other --results.")
 
 
 def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
