@@ -7,7 +7,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks import results_page
+from benchmarks.against_paper import section
+from benchmarks.sides import Row, published
+
+from pisa_capc.benchmark.plan import plan
+from pisa_capc.benchmark.protocols import read_protocol
+from tests.benchmark.tools import all_runs, made_up
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,3 +44,111 @@ def test_the_results_page_is_made_from_the_records(monkeypatch, tmp_path: Path) 
     monkeypatch.setattr(results_page, "PAGE", tmp_path / "results.md")
     results_page.main()
     assert (tmp_path / "results.md").read_text() == (ROOT / "docs/results.md").read_text()
+
+
+def test_the_papers_tables_are_whole_and_as_printed() -> None:
+    tables = published()
+    counts = {name: len(table.numbers) for name, table in tables.items()}
+    assert counts == {
+        "wifi-sim": 21,
+        "lora-sim": 21,
+        "measured-wifi": 6,
+        "measured-complementary": 42,
+        "external-baselines": 10,
+        "component-ablation": 7,
+        "calibration-ablation": 4,
+    }
+    main = "E2,E3 → E1"
+    printed = {
+        ("wifi-sim", Row(main, "pisa", "full", "transformer", "direct")): "0.4234 ± 0.1186",
+        ("lora-sim", Row(main, "pisa", "full", "cldnn", "paper")): "0.7805 ± 0.0696",
+        ("measured-wifi", Row(main, "single", "full", "mscnn", "direct")): "0.7038",
+        ("measured-complementary", Row("E1,E3 → E2", "pisa", "full", "mscnn", "paper")): "0.7976 ± 0.0116",
+        ("external-baselines", Row(main, "sigmix", "full", "transformer", "direct")): "0.8691 ± 0.0077",
+        ("component-ablation", Row(main, "pisa", "no-cfo-dynamics", "transformer", "direct")): "0.8092 ± 0.0257",
+        ("calibration-ablation", Row(main, "pisa", "full", "transformer", "without-grouping")): "0.8993 ± 0.0119",
+    }
+    assert {where: tables[where[0]].numbers[where[1]]["f1"] for where in printed} == printed
+
+
+@pytest.mark.parametrize("name", list(published()))
+def test_a_protocol_repeats_every_row_of_its_table(name: str) -> None:
+    planned = {Row(*run.cell, stage) for run in plan(read_protocol(name)) for stage in ("direct", *run.calibration)}
+    elsewhere = {row for row in published()[name].numbers if name == "external-baselines" and row.encoder == "mscnn"}
+    assert set(published()[name].numbers) - planned == elsewhere  # that one is in the tables of all encoders
+
+
+def write(folder: Path, name: str, scores: dict[tuple[str, str], dict[str, float]], encoder: str) -> str:
+    """The page's section for records of these scores by method and variant, each run a little apart from the next."""
+    protocol = read_protocol(name)
+    for (method, variant), stages in scores.items():
+        for i, run in enumerate(all_runs(protocol, method=method, variant=variant, encoder=encoder)):
+            made_up(run, {stage: f1 + 0.001 * i for stage, f1 in stages.items()}).write(folder / name)
+    return section(name, folder)
+
+
+def test_stages_in_the_papers_order_and_in_another(tmp_path: Path) -> None:
+    single, pisa = ("single", "full"), ("pisa", "full")
+    write(tmp_path, "wifi-sim", {single: {"direct": 0.2}, pisa: {"direct": 0.4, "paper": 0.5}}, "cnn")
+    text = write(tmp_path, "wifi-sim", {single: {"direct": 0.3}, pisa: {"direct": 0.2, "paper": 0.1}}, "tcn")
+    assert (
+        "| CNN: PISA-CAPC | 9 | 0.9000 ± 0.0000 | 0.5040 ± 0.0027 | 0.7520 ± 0.0014 | +0.1000 [+0.1000, +0.1000]"
+        in text
+    )
+    assert "| 0.4362 ± 0.0211 | 0.8941 ± 0.0091 | +0.0706 |" in text
+    assert "- CNN: Single < PISA < PISA-CAPC, as in the paper." in text
+    assert "- TCN: PISA-CAPC < PISA < Single, where the paper has Single < PISA < PISA-CAPC." in text
+    assert "the paper's sign in 2 of 4 rows; the opposite one for TCN: PISA, TCN: PISA-CAPC." in text
+    assert "U-CAPC as published is ahead of direct inference in 9 of 18 runs" in text
+    assert "its mean is not ahead for TCN: PISA-CAPC" in text
+    assert "**Incomplete:** 90 of 126 runs" in text
+    assert "safe" not in text
+
+
+def test_a_change_within_its_interval_is_not_called_a_sign(tmp_path: Path) -> None:
+    protocol = read_protocol("calibration-ablation")
+    for i, run in enumerate(all_runs(protocol)):
+        made_up(run, {"direct": 0.5, "paper": 0.6, "without-prior": 0.5 + (-1) ** i * 0.01}).write(
+            tmp_path / protocol.name
+        )
+    text = section(protocol.name, tmp_path)
+    assert "sign in 1 of 2 rows; the interval holds zero for Transformer: PISA-CAPC (without-prior)." in text
+    assert "Stages, best first: PISA-CAPC, PISA-CAPC (without-prior), PISA. The paper's order is the same" in text
+
+
+def test_the_most_costly_component_comes_first(tmp_path: Path) -> None:
+    costs = {"full": 0.0, "contextual-only": 0.3, "topology-only": 0.1, "no-cfo-dynamics": -0.05}
+    scores = {("pisa", variant): {"direct": 0.6 - cost} for variant, cost in costs.items()}
+    text = write(tmp_path, "component-ablation", scores, "transformer")
+    assert (
+        "Most costly removal first: contextual-only, topology-only, no-cfo-dynamics. The paper's order is the same"
+        in text
+    )
+    assert "sign in 2 of 3 rows; the opposite one for Transformer: PISA no-cfo-dynamics." in text
+
+
+def test_external_baselines_by_group_and_whatever_stages_there_are(tmp_path: Path) -> None:
+    scores = {
+        ("pisa", "full"): {"direct": 0.5, "paper": 0.6, "safe": 0.55},
+        ("sigmix", "full"): {"direct": 0.6, "paper": 0.55, "safe": 0.6},
+        ("gad", "full"): {"direct": 0.4, "paper": 0.45},
+    }
+    text = write(tmp_path, "external-baselines", scores, "transformer")
+    assert "best first: SigMix, PISA, GAD. The paper's order is another: PISA, SigMix, GAD." in text
+    assert "Against PISA by direct inference (decided where the interval leaves out zero): behind GAD" in text
+    assert (
+        "Against PISA-CAPC, all after U-CAPC (decided where the interval leaves out zero): behind SigMix, GAD" in text
+    )
+    assert "SigMix + U-CAPC (safe) | 9" in text
+    assert "GAD + U-CAPC (safe)" not in text
+    assert "no search is recorded" in text
+    point = {"settings": {"weight": 0.1}, "macro_f1": {"E2": 0.25, "E3": 0.35}, "mean": 0.3}
+    found = {"epochs": 10, "domains": "captures", "methods": {"gad": {"chosen": point["settings"], "points": [point]}}}
+    (tmp_path / "external-baselines-search.json").write_text(json.dumps(found))
+    assert "| GAD | 1 | weight 0.1 | E2 0.2500, E3 0.3500 |" in section("external-baselines", tmp_path)
+
+
+def test_what_was_not_run_is_said(tmp_path: Path) -> None:
+    assert "**Not run yet:** no records. `pisa bench run measured-wifi --data FOLDER`" in section(
+        "measured-wifi", tmp_path
+    )

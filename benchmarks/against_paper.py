@@ -1,0 +1,150 @@
+"""A protocol's records beside the paper's numbers, as a section of the results page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sides import Ours, Published, Row, published, reference
+from benchmarks.verdicts import sentences
+from pisa_capc.benchmark.plan import plan
+from pisa_capc.benchmark.protocols import DIRECT, Protocol, read_protocol
+from pisa_capc.benchmark.records import read_records, sort_out
+from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
+from pisa_capc.benchmark.tables import is_comparison, stage_name
+
+NOTHING = "–"
+LIMITS = """## What cannot be compared
+
+The paper's simulation generator is not public: our scene follows its description and was fixed from the literature
+before any model was trained on it. Its measured recordings are not here either; tables of measured data are repeated on
+our simulated set until somebody runs them with `--data`. So the numbers of the two sides are of different data, and
+nothing follows from one being higher. What can be compared is the order: which stage, component or method is ahead, and
+in which direction a change goes. Encoders of the external baselines, their hyperparameters and the equations of
+some are not in the paper; `pisa methods` says what of each is published and what is our reading.
+"""
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def section(name: str, folder: Path) -> str:
+    """A protocol's part of the page. folder: of all records."""
+    protocol, paper = read_protocol(name), published()[name]
+    heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
+    command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
+    records, others = sort_out(read_records(folder / name), plan(protocol))
+    left_out = f"{len(others)} records are of other settings or code and are left out.\n" if others else ""
+    if not records:
+        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
+    results = load_results(protocol, folder / name)
+    places = [_place(protocol, results, paper, place) for place in results.places()]
+    parts = [heading, f"{_made(results)}\n{left_out}", *places]
+    if protocol.search:
+        parts.append(_chosen(folder / f"{name}-search.json"))
+    return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
+
+
+def _made(results: Results) -> str:
+    records = [record for runs in results.runs.values() for record in runs.values()]
+    machines = sorted({record.machine.get("gpu") or record.machine.get("system", "unknown") for record in records})
+    epochs = "/".join(map(str, sorted({record.run["training"]["epochs"] for record in records})))
+    return f"{len(records)} runs of {epochs} epochs on {', '.join(machines)}. Mean ± sample standard deviation."
+
+
+def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[str, str]) -> str:
+    dataset, direction = place
+    ours = Ours(results, dataset)
+    own = [row for row in paper.numbers if row.direction == direction]
+    rows = sorted({*ours.rows(direction), *own}, key=_order(protocol))
+    lines = []
+    for row in rows:
+        f1, printed = ours.f1(row), paper.numbers.get(row, {})
+        before = reference(protocol, row)
+        lines.append(
+            {
+                "": row.label,
+                "runs": str(len(f1)),
+                "source val F1": _spread(mean(ours.source(row))),
+                "F1": _spread(mean(f1)),
+                "AUROC": _spread(mean(ours.auroc(row))),
+                "change": _difference(before and paired_difference(f1, ours.f1(before))),
+                "paper: source val F1": printed.get("source", NOTHING),
+                "paper: F1": printed.get("f1", NOTHING),
+                "paper: AUROC": printed.get("auroc", NOTHING),
+                "paper: change": _signed(None if before is None else paper.change(row, before)),
+            }
+        )
+    headings = [heading for heading in lines[0] if any(line[heading] != NOTHING for line in lines)]
+    cells = [[line[heading] for heading in headings] for line in lines]
+    words = "\n".join(f"- {sentence}" for sentence in sentences(protocol, ours, paper, rows))
+    about = f"""Change: {_meaning(protocol)}. Ours is of paired runs, with its 95 % confidence interval; the paper's is
+of its printed means."""
+    planned = sum(run.direction == direction for run in plan(protocol))
+    recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
+    if recorded < planned:
+        words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
+    return f"### {dataset}, {direction}\n\n{markdown_table(headings, cells)}\n\n{about}\n\n{words}\n"
+
+
+def _meaning(protocol: Protocol) -> str:
+    if any(len(row.variants) > 1 for row in protocol.methods):
+        return "against the full model"
+    other = "PISA" if is_comparison(protocol) else "Single" if len(protocol.methods) > 1 else ""
+    calibrated = "a calibrated row against the same model's direct inference"
+    return f"{calibrated}, a direct row against {other}" if other else calibrated
+
+
+def _order(protocol: Protocol) -> Callable[[Row], tuple[int, ...]]:
+    """The order of a page's rows, each part in the order of the protocol. A comparison has its Group A first."""
+    groups = is_comparison(protocol)
+    known: dict[str, Sequence[str]] = {
+        "encoder": protocol.encoders,
+        "method": [row.method for row in protocol.methods] if groups else ["single", "pisa"],
+        "variant": list(dict.fromkeys(variant for row in protocol.methods for variant in row.variants)),
+        "stage": [DIRECT, *protocol.calibration],
+    }
+    parts = ("encoder", "stage", "method") if groups else ("encoder", "method", "variant", "stage")
+
+    def position(row: Row) -> tuple[int, ...]:
+        values = [(known[part], getattr(row, part)) for part in parts]
+        return tuple(names.index(value) if value in names else len(names) for names, value in values)
+
+    return position
+
+
+def _chosen(path: Path) -> str:
+    """Which hyperparameters were searched, and what was chosen."""
+    if not path.is_file():
+        return "Hyperparameters: no search is recorded; those without a published value are the code's defaults.\n"
+    record: Any = json.loads(path.read_text(encoding="utf-8"))
+    rows = []
+    for method, found in record["methods"].items():
+        best = max(found["points"], key=lambda point: point["mean"])
+        by_environment = ", ".join(f"{name} {value:.4f}" for name, value in best["macro_f1"].items())
+        settings = ", ".join(f"{key} {value}" for key, value in found["chosen"].items())
+        rows.append([stage_name(method, DIRECT), str(len(found["points"])), settings, by_environment])
+    table = markdown_table(["method", "points", "chosen", "F1 on the source environment left out"], rows)
+    return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
+{record["epochs"]} epochs each, with {record["domains"]} as domains (record `results/{path.name}`):
+
+{table}
+"""
+
+
+def _spread(value: tuple[float, float | None] | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value[0]:.4f}" if value[1] is None else f"{value[0]:.4f} ± {value[1]:.4f}"
+
+
+def _difference(value: Difference | None) -> str:
+    return f"{value.mean:+.4f} [{value.low:+.4f}, {value.high:+.4f}]" if value else NOTHING
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:+.4f}"
