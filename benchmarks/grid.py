@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import machine, show
+from benchmarks.report import show
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.encoders import encoder_names
 from pisa_capc.protocol import split
+from pisa_capc.provenance import machine
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, embed_many, fit

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from pisa_capc.provenance import machine
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:
@@ -21,17 +22,6 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
         table.add_row(*(_text(row.get(name)) for name in columns))
     Console(width=160).print(table)
     print(json.dumps({"benchmark": title, "machine": machine(), **(facts or {}), "rows": list(rows)}))
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    import torch
-
-    found: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
-    found["threads"] = torch.get_num_threads()
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
 
 
 def _text(value: Any) -> str:

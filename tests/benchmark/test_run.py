@@ -130,6 +130,21 @@ def test_a_stack_is_recorded_whole(data: Path, tmp_path: Path, monkeypatch: pyte
     assert scores(tmp_path) == before
 
 
+def test_a_training_is_shared_and_can_be_scored_elsewhere(data: Path, tmp_path: Path) -> None:
+    run_protocol(quick(tmp_path), options(tmp_path, data))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("model.json")}
+    changed = {**QUICK, "calibration": {"paper": {"passes": 1}}}
+    again = options(tmp_path, data, trained_on="cpu")
+    assert run_protocol(quick(tmp_path, changes=changed), again) == Summary(4, 2, 2)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("model.json")}
+    nowhere = Options(data=data, results=tmp_path / "new", work=tmp_path / "empty", trained_on="cuda")
+    found = run_protocol(quick(tmp_path), nowhere)
+    assert found.recorded == 0
+    assert all("Copy the work folder of the machine that trained" in reason for _, reason in found.failed)
+    with pytest.raises(ConfigError, match="expected cpu or cuda"):
+        Options(trained_on="gpu")
+
+
 def test_mat_files_in_the_measured_layout_give_the_same_records(tmp_path: Path) -> None:
     data = write_small(tmp_path / "data", antennas=4)
     export_dataset("mat", load(data), tmp_path / "mat")

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 import traceback
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import pisa_capc
+from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.records import Record
 from pisa_capc.calibration import UCAPC
 from pisa_capc.config import from_mapping
-from pisa_capc.errors import PisaError
+from pisa_capc.errors import ModelError, PisaError
 from pisa_capc.evaluation import inference_stages
 from pisa_capc.protocol import split
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import load
-from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed_many, fit
+from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed_many, fit, load_model
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "triton")
 BATCH = 2048  # frames embedded at a time
 
 
 @dataclass(frozen=True)
 class Job:
-    """Runs of one cell on one dataset. dataset: its folder, and its name for people. device: as torch names it."""
+    """Runs of one cell on one dataset.
+
+    dataset: its folder, and its name for people. device: as torch names it. work: where trainings are kept.
+    train: or only score what was trained elsewhere, under the conditions.
+    """
 
     runs: tuple[PlannedRun, ...]
     conditions: Conditions
@@ -40,10 +40,11 @@ class Job:
     device: str
     work: Path
     threads: int | None = None
+    train: bool = True
 
     @property
     def folder(self) -> Path:
-        """Where the training is kept, named by all that determines it."""
+        """Where the training is kept, named by all that determines it; protocols that share a training find it."""
         return self.work / digest([self.conditions.__dict__, *(run.training_json() for run in self.runs)])
 
 
@@ -82,19 +83,8 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
         seed: split(frames, first.source, first.target, seed, **first.split)
         for seed in dict.fromkeys(run.split_seed for run in job.runs)
     }
-    models = fit(
-        [Run(splits[run.split_seed], run.split_seed, run.seed) for run in job.runs],
-        method=first.method,
-        encoder=first.encoder,
-        variant=first.variant,
-        settings=first.settings,
-        training=from_mapping(TrainingConfig, first.training, "training"),
-        device=job.device,
-        precision=job.conditions.precision,
-        out=job.folder,
-        dataset=job.conditions.dataset,
-        show=False,
-    )
+    runs = [Run(splits[run.split_seed], run.split_seed, run.seed) for run in job.runs]
+    models = _train(job, runs) if job.train else _trained(job, runs)
     calibrations = {name: from_mapping(UCAPC, values, name) for name, values in first.calibration.items()}
     records: dict[int, Record] = {}
     for seed, part in splits.items():  # runs of one split are scored on the same frames, which are read once
@@ -110,6 +100,35 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
     return tuple(records[i] for i in range(len(job.runs)))
 
 
+def _train(job: Job, runs: list[Run]) -> list[TrainedModel]:
+    first = job.runs[0]
+    with only_runner(job.folder, wait=True):  # another protocol may be at the same training: then it is waited for
+        return fit(
+            runs,
+            method=first.method,
+            encoder=first.encoder,
+            variant=first.variant,
+            settings=first.settings,
+            training=from_mapping(TrainingConfig, first.training, "training"),
+            device=job.device,
+            precision=job.conditions.precision,
+            out=job.folder,
+            dataset=job.conditions.dataset,
+            show=False,
+        )
+
+
+def _trained(job: Job, runs: list[Run]) -> list[TrainedModel]:
+    """The models of a training that was made on another machine and copied here."""
+    folders = [job.folder / run.name if len(runs) > 1 else job.folder for run in runs]
+    if absent := [folder for folder in folders if not (folder / "model.json").is_file()]:
+        raise ModelError(
+            f"{absent[0]}: no model is there. Copy the work folder of the machine that trained, "
+            "or leave --trained-on out to train here."
+        )
+    return [load_model(folder) for folder in folders]
+
+
 def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float) -> Record:
     about = model.about
     return Record(
@@ -120,23 +139,5 @@ def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], secon
         validation_f1=about["metrics"]["validation_f1"],
         best_epoch=about["metrics"]["best_epoch"],
         seconds={"training": about["seconds"], "scoring": round(seconds, 3)},
-        machine=_machine(),
+        machine=about["machine"],
     )
-
-
-def _machine() -> dict[str, Any]:
-    """Versions and hardware, without anything that names the machine."""
-    found: dict[str, Any] = {
-        "pisa-capc": pisa_capc.__version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-    }
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found

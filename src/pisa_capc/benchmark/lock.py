@@ -12,10 +12,10 @@ from pisa_capc.errors import DataError
 
 
 @contextmanager
-def only_runner(folder: Path) -> Iterator[None]:
+def only_runner(folder: Path, wait: bool = False) -> Iterator[None]:
     """Hold the folder. The system lets go of it when the process ends, however it ends, so no lock outlives its runner.
 
-    The file `.lock` stays; it says who was last.
+    The file `.lock` stays; it says who was last. wait: for another runner to let go, instead of refusing.
     """
     import fcntl  # not on every system, and needed by runners alone
 
@@ -26,7 +26,7 @@ def only_runner(folder: Path) -> Iterator[None]:
         raise DataError(f"{folder}: cannot be written ({error.strerror}). Choose another folder.") from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             raise DataError(

@@ -15,6 +15,7 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, sele
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
 from pisa_capc.benchmark.records import Record, read_records, record_name, sort_out
 from pisa_capc.engines import available_cores, check_engine, run_jobs
+from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
 from pisa_capc.store.files import remove_stale
 from pisa_capc.store.native import fingerprint
@@ -29,6 +30,7 @@ class Options:
 
     data: folder in place of the protocol's dataset. workers: jobs at a time. only: KEY=VALUE choices of runs.
     gpus: share of a GPU that a job takes of a Ray cluster; its nodes must all see the folders.
+    trained_on: the kind of device that has trained the models in the work folder, cpu or cuda; they are only scored.
     """
 
     data: Path | None = None
@@ -39,6 +41,11 @@ class Options:
     workers: int = 1
     gpus: float = 0.0
     only: tuple[str, ...] = ()
+    trained_on: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.trained_on not in (None, "cpu", "cuda"):
+            raise ConfigError(f"--trained-on {self.trained_on!r}: expected cpu or cuda.")
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,7 @@ def run_protocol(protocol: Protocol, options: Options) -> Summary:
     check_engine(options.engine, options.workers)
     folder = options.results / protocol.name
     with ExitStack() as held:
-        for place in {folder.resolve(), (options.work / protocol.name).resolve()}:
-            held.enter_context(only_runner(place))
+        held.enter_context(only_runner(folder))
         remove_stale(folder)
         if not is_whole(dataset_folder(protocol.dataset, options.data, options.work)):
             survey(protocol, options, None)  # what is wrong is said before time goes into a dataset
@@ -96,12 +102,14 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
         return Survey(chosen, chosen)
     check_environments(data, chosen)
     dataset = fingerprint(data)
-    if finished(chosen, records, dataset, protocol.precision, options.device):
+    if finished(chosen, records, dataset, protocol.precision, options.trained_on or options.device):
         return Survey(chosen, [])
     check_protocol(protocol)
+    import torch
+
     from pisa_capc.training.runs import choose_precision
 
-    place = _place(options)
+    place = torch.device(options.trained_on) if options.trained_on else _place(options)
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
     names = {record.name for record in records}
     return Survey(chosen, [run for run in chosen if record_name(run.to_json(), conditions) not in names], conditions)
@@ -141,8 +149,9 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
     threads = max(1, available_cores() // options.workers) if options.workers > 1 else None
     label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
-    data, work = data.resolve(), (options.work / protocol.name).resolve()
-    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads),) for group in groups]
+    data, work = data.resolve(), (options.work / "trained").resolve()
+    train = options.trained_on is None
+    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads, train),) for group in groups]
     folder = options.results / protocol.name
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
     total = sum(len(group) for group in groups)

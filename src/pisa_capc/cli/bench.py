@@ -49,6 +49,11 @@ def run(
         help="Only runs with this target, method, variant, encoder, split_seed or seed, as encoder=cnn,tcn.",
         show_default=False,
     ),
+    trained_on: str | None = typer.Option(
+        None,
+        help="Train nothing: score the models in the work folder, which a machine with this device, cpu or cuda, made.",
+        show_default=False,
+    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be computed, and compute nothing."),
 ) -> None:
     """Compute the runs of a protocol that are not recorded yet.
@@ -60,7 +65,7 @@ def run(
     from pisa_capc.benchmark.protocols import read_protocol
 
     chosen = read_protocol(protocol)
-    options = runner.Options(data, results, work, engine, device, workers, gpus, tuple(only))
+    options = runner.Options(data, results, work, engine, device, workers, gpus, tuple(only), trained_on)
     if dry_run:
         survey = runner.dry_run(chosen, options)
         if survey.missing:

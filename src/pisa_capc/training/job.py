@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import MissingExtraError, ModelError
 from pisa_capc.methods.registry import Method
 from pisa_capc.progress import console, progress
+from pisa_capc.provenance import machine
 from pisa_capc.stacked import copy_run, unstack
 from pisa_capc.training.bank import Bank
 from pisa_capc.training.checkpoint import TrainedModel, load_checkpoint, save_checkpoint
@@ -140,7 +141,7 @@ class Job:
             scores = [entry["validation_f1"] for entry in own]
             metrics = {"validation_f1": float(self.best_f1[i]), "best_epoch": int(np.argmax(scores)) + 1}
             seconds = round(sum(entry["seconds"] for entry in self.history) / len(self.runs), 3)
-            extra = {"metrics": metrics, "history": own, "seconds": seconds}
+            extra = {"metrics": metrics, "history": own, "seconds": seconds, "machine": machine()}
             models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, source))
         return models
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pisa_capc.training.bank import Bank
 
-BATCH = 512
+BATCH = {"cpu": 512, "cuda": 8192}  # what fits a cache, and what keeps a GPU busy
 
 
 @torch.no_grad()
@@ -46,7 +46,8 @@ def source_statistics(
 def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     model.eval()
     embedding, logits = [], []
-    pieces = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+    batch = BATCH.get(bank.device.type, BATCH["cpu"])
+    pieces = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     for piece in pieces:
         index = torch.from_numpy(piece).to(bank.device)
         iq = bank.gather(index) if bank.resident else next(bank.stream(piece[None]))
