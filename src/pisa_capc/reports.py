@@ -29,9 +29,12 @@ HEADINGS = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macr
 
 
 def report_of_runs(
-    subjects: Sequence[Subject], dataset: Path, kinds: Sequence[str] = USUAL, points: int = POINTS
+    subjects: Sequence[Subject], dataset: Path, kinds: Sequence[str] = USUAL, points: int = POINTS, note: str = ""
 ) -> Report:
-    """A page about trained runs on the target: the first subject, and what stands beside it; see `figures.run`."""
+    """A page about trained runs on the target: the first subject, and what stands beside it; see `figures.run`.
+
+    note: a sentence to read before the numbers.
+    """
     main = subjects[0][0]
     about = main.trained.about
     target = ", ".join(np.unique(main.outputs.environment).tolist())
@@ -40,6 +43,8 @@ def report_of_runs(
         f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
         "Stages that end in -CAPC are calibrated without labels, capture by capture; the others decide directly."
     )
+    if note:
+        report.text(note)
     report.section("Scores")
     for encoder, found in stages(subjects).items():
         _score_tables(report, encoder, found)
@@ -113,13 +118,12 @@ def _score_tables(report: Report, title: str, found: Mapping[str, Sequence[Score
     """Of every stage, over its runs: all metrics, then by capture and by device."""
     first = next(iter(found.values()))[0]
 
-    def cells(runs: Sequence[Scores], values: Sequence[Callable[[Scores], float]]) -> list[str]:
-        return [cell_text(Mean(*mean_and_spread([value(run) for run in runs]))) for value in values]
-
     def table(caption: str, names: Sequence[str], value: Callable[[Scores, str], float]) -> None:
-        columns: list[Callable[[Scores], float]] = [lambda scores, n=n: value(scores, n) for n in names]  # type: ignore[misc]
-        rows = [[stage, *cells(runs, columns)] for stage, runs in found.items()]
-        report.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(n, n) for n in names)], rows)
+        def cell(runs: Sequence[Scores], name: str) -> str:
+            return cell_text(Mean(*mean_and_spread([value(run, name) for run in runs])))
+
+        rows = [[stage, *(cell(runs, name) for name in names)] for stage, runs in found.items()]
+        report.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(name, name) for name in names)], rows)
 
     table("target scores", METRICS, getattr)
     table("Macro-F1 by capture", list(first.per_capture), lambda scores, name: scores.per_capture[name].macro_f1)

@@ -112,7 +112,7 @@ def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
             axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=7)
             if i % columns == 0:
                 axes.set_ylabel("true device")
-        figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8, pad=0.01)
+        figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8 / rows, aspect=16, pad=0.01)
 
 
 def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str], captures: NDArray[np.str_]) -> Scores:

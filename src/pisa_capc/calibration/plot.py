@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pisa_capc.figures.style import COLOURS, GREY, MARKERS, PAGE_INCHES, canvas
+from pisa_capc.figures.style import COLOURS, GREY, LIGHT, MARKERS, PAGE_INCHES, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,8 @@ def plot_capture(result: Calibration, path: Path, number: int) -> None:
         x, y = points[before != after].T
         middle.scatter(x, y, s=14, facecolors="none", edgecolors="black", linewidths=0.4, label="changed")
         for k, (x, y) in enumerate(discs):
-            colour, ink = COLOURS[k % len(COLOURS)], "black" if k % len(COLOURS) in (4, 5, 7) else "white"
+            colour = COLOURS[k % len(COLOURS)]
+            ink = "black" if colour in LIGHT else "white"
             middle.scatter(x, y, s=60, color=colour, edgecolors="black", linewidths=0.8, zorder=4)
             middle.annotate(str(k), (x, y), ha="center", va="center", fontsize=6, color=ink, weight="bold", zorder=5)
         left.set_title("before: source classifier")

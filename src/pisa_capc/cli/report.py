@@ -85,15 +85,16 @@ def report(
     from pisa_capc.figures.run import check
     from pisa_capc.reports import report_of_protocol, report_of_runs
 
-    if Path(subject).is_dir():
+    run = Path(subject)
+    if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
         if data is None:
             raise ConfigError(f"{subject}: a report of a run needs the dataset it was trained on: give --data FOLDER.")
         kinds = listed(kind)
         check(kinds, "svg", points)
-        page = report_of_runs(_subjects([Path(subject), *beside], data, target, device), data, kinds, points)
+        page = report_of_runs(_subjects([run, *beside], data, target, device), data, kinds, points)
     else:
-        if data is not None or target is not None or beside:
-            raise ConfigError(f"{subject}: is no folder of a run; --data, --target and --with belong to one.")
+        if target is not None or beside:
+            raise ConfigError(f"{subject}: holds no run; --target and --with belong to one. Give --data with a run.")
         protocol = read_protocol(subject)
         page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
     page.save(out)

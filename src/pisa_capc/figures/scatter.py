@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pisa_capc.benchmark.protocols import DIRECT
 from pisa_capc.benchmark.results import Key, Results
@@ -32,31 +33,29 @@ def source_against_target(results: Results, place: tuple[str, str], path: Path) 
     def colour(i: int, encoder: str) -> str:
         return COLOURS[(encoders.index(encoder) if len(encoders) > 1 else i) % len(COLOURS)]
 
-    with canvas(path, COLUMN_INCHES, 2.9) as figure:
+    labels = [
+        Line2D([], [], color="#444444" if len(encoders) > 1 else colour(i, ""), label=name, **_mark(i))
+        for i, name in enumerate(series)
+    ]
+    if len(encoders) > 1:
+        labels += [Line2D([], [], color=colour(0, e), label=NAMES.get(e, e), **_mark(0)) for e in encoders]
+    columns = 4 if max(len(str(label.get_label())) for label in labels) < 16 else 2
+    with canvas(path, COLUMN_INCHES, 2.9 + 0.14 * -(-len(labels) // columns)) as figure:
         axes = figure.subplots()
         axes.axline((0, 0), slope=1, color=GREY, linewidth=0.7, linestyle="--", zorder=0)
-        axes.annotate(
-            "as well as at home", (0.02, 0.04), rotation=45, rotation_mode="anchor", fontsize=6, color="#666666"
-        )
+        axes.annotate("target = source", (0.02, 0.04), rotation=45, rotation_mode="anchor", fontsize=6, color="#666666")
         for i, rows in enumerate(series.values()):
             for encoder, x, y in rows:
-                axes.scatter(
-                    x, y, s=14, marker=MARKERS[i % len(MARKERS)], color=colour(i, encoder), alpha=0.8, linewidths=0
-                )
+                marker = MARKERS[i % len(MARKERS)]
+                axes.scatter(x, y, s=14, marker=marker, color=colour(i, encoder), alpha=0.8, linewidths=0)
         axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="source-validation F1", ylabel="target Macro-F1")
-        handles = [
-            Line2D([], [], linestyle="", markersize=4, marker=MARKERS[i % len(MARKERS)], label=name)
-            for i, name in enumerate(series)
-        ]
-        for i, handle in enumerate(handles):
-            handle.set_color("#444444" if len(encoders) > 1 else colour(i, encoders[0]))
-        if len(encoders) > 1:
-            handles += [
-                Line2D([], [], linestyle="", marker="o", markersize=4, color=colour(0, e), label=NAMES.get(e, e))
-                for e in encoders
-            ]
-        figure.legend(handles=handles, loc="outside right center", handletextpad=0.2)
+        figure.legend(handles=labels, loc="outside lower center", ncols=columns, handletextpad=0.1, columnspacing=1)
     return Picture(path, f"Source-validation against target Macro-F1, {place[0]}, {place[1]}; one point per run.")
+
+
+def _mark(i: int) -> dict[str, Any]:
+    """A marker without a line, for the legend."""
+    return {"linestyle": "", "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
 
 
 def stage_name(key: Key, stage: str) -> str:
