@@ -19,6 +19,7 @@ th:first-child, td:first-child { text-align: left; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 h2 { margin-top: 3rem; border-bottom: 2px solid #ddd; }
 .wide { overflow-x: auto; }
+summary { font-weight: 600; cursor: pointer; }
 figure { margin: 2rem 0; } figcaption { font-size: .9rem; color: #444; } img { max-width: 100%; }
 figure img { min-width: 50%; }
 """
@@ -46,13 +47,13 @@ class Report:
 
     def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-        table = f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+        table = f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{_body(rows)}</table>"
         self.parts.append(f'<div class="wide">{table}</div>')
 
     def values(self, caption: str, values: Mapping[str, Any]) -> None:
-        """Names and values, one below the other; what is nested is named by its path."""
-        self.table(caption, ["", ""], list(_flat(values)))
+        """Names and values, one below the other, behind a line to open; what is nested is named by its path."""
+        table = f"<table>{_body(_flat(values))}</table>"
+        self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{table}</details>')
 
     def picture(self, caption: str, path: Path) -> None:
         """The picture in `path`, as part of the page."""
@@ -70,6 +71,10 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         write_text_atomic(Path(path), self.html())
+
+
+def _body(rows: Sequence[Sequence[str]]) -> str:
+    return "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:

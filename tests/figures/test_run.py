@@ -32,7 +32,7 @@ def drawn(subjects: list[Subject], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_all_figures_are_drawn(drawn: dict[str, list[str]]) -> None:
     captures = ["calibration-E1-L1", "calibration-E1-L2"]
     assert [*drawn] == [
-        *("workflow", "topology", "confusion", "captures", "calibration", *captures, "tsne", "tsne-captures")
+        *("confusion", "captures", "calibration", *captures, "tsne", "tsne-captures", "topology", "workflow")
     ]
 
 
@@ -53,6 +53,14 @@ def test_devices_and_captures_are_named(drawn: dict[str, list[str]]) -> None:
 
 def test_single_alone_is_also_shown_calibrated(subjects: list[Subject]) -> None:
     assert [*stages(subjects[1:])["CNN"]] == ["Single", "Single-CAPC"]
+
+
+def test_seeds_of_one_experiment_are_scored_together(data: Path, trained: Path, tmp_path: Path) -> None:
+    seeds = infer([*load_runs(trained / "single"), *load_runs(trained / "other")], load(data), ["E1"], show=False)
+    found = stages([seeds])["CNN"]["Single"]
+    assert [scores.to_json() for scores in found] == [one.scores().stages["direct"].to_json() for one in seeds]
+    pictures = draw_run([seeds], tmp_path, "svg", ["captures", "confusion"])
+    assert all("2 runs" in picture.caption for picture in pictures)
 
 
 def test_the_scores_are_those_of_the_evaluator(subjects: list[Subject]) -> None:

@@ -24,8 +24,10 @@ Beside = typer.Option(
 )
 Target = typer.Option(None, help="Target environments, as E1; the run's own unless told.", show_default=False)
 Kind = typer.Option(
-    "workflow,topology,confusion,captures,calibration,tsne",
-    help="Which figures; umap as well where the package umap-learn is there.",
+    None,
+    help="Which of confusion, captures, calibration, tsne, topology, workflow and umap, as tsne,umap; all but umap, "
+    "which needs the package umap-learn, unless told.",
+    show_default=False,
 )
 Points = typer.Option(1000, help="Target frames that t-SNE and UMAP place.")
 Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
@@ -37,7 +39,7 @@ def figures(
     dataset: Path = typer.Argument(help="The dataset it was trained on.", show_default=False),
     target: str | None = Target,
     beside: list[Path] = Beside,
-    kind: str = Kind,
+    kind: str | None = Kind,
     out: Path = typer.Option(Path("figures"), help="Folder to write into."),
     format: str = typer.Option("pdf", help="pdf, svg or png."),
     points: int = Points,
@@ -49,10 +51,10 @@ def figures(
     Each run says itself which method and encoder it is of: with `--with` for Single, panels are the paper's three
     stages, and further encoders are further rows. Captions are in `captions.md`.
     """
-    from pisa_capc.figures.run import check, draw_run
+    from pisa_capc.figures.run import USUAL, check, draw_run
     from pisa_capc.figures.style import write_captions
 
-    kinds = listed(kind)
+    kinds = USUAL if kind is None else listed(kind)
     check(kinds, format, points)
     pictures = draw_run(_subjects([run, *beside], dataset, target, device), out, format, kinds, points, seed)
     for picture in pictures:
@@ -71,7 +73,7 @@ def report(
     data: Path | None = typer.Option(None, help="Of a run: the dataset it was trained on.", show_default=False),
     target: str | None = Target,
     beside: list[Path] = Beside,
-    kind: str = Kind,
+    kind: str | None = Kind,
     points: int = Points,
     device: str = Device,
     results: Path = ResultsFolder,
@@ -82,14 +84,14 @@ def report(
     """
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.results import load_results
-    from pisa_capc.figures.run import check
+    from pisa_capc.figures.run import USUAL, check
     from pisa_capc.reports import report_of_protocol, report_of_runs
 
     run = Path(subject)
     if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
         if data is None:
             raise ConfigError(f"{subject}: a report of a run needs the dataset it was trained on: give --data FOLDER.")
-        kinds = listed(kind)
+        kinds = USUAL if kind is None else listed(kind)
         check(kinds, "svg", points)
         page = report_of_runs(_subjects([run, *beside], data, target, device), data, kinds, points)
     else:

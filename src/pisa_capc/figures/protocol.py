@@ -9,9 +9,10 @@ from pisa_capc.benchmark.results import Results
 from pisa_capc.benchmark.tables import NAMES
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.captures import capture_scores
+from pisa_capc.figures.confusion import confusion_figure
 from pisa_capc.figures.scatter import source_against_target, stage_name
 from pisa_capc.figures.style import Picture, check_format
-from pisa_capc.scores import Scores, plot_confusions, pool
+from pisa_capc.scores import Scores
 
 
 def make_figures(protocol: Protocol, results: Results, folder: Path, format: str) -> list[Picture]:
@@ -29,15 +30,10 @@ def make_figures(protocol: Protocol, results: Results, folder: Path, format: str
             stages = stage_scores(results, place, encoder)
             if not stages:
                 continue
-            path = folder / f"confusion-{i}-{encoder}.{format}"
-            plot_confusions(path, {name: pool(runs) for name, runs in stages.items()})
             where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
-            runs = max(map(len, stages.values()))
-            pictures.append(
-                Picture(path, f"Confusion of {where}, in percent of a device's frames; {runs} runs together.")
-            )
-            shown = capture_scores(stages, folder / f"captures-{i}-{encoder}.{format}")
-            pictures.append(shown._replace(caption=f"{where}. {shown.caption}"))
+            for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
+                picture = figure(stages, folder / f"{name}-{i}-{encoder}.{format}")
+                pictures.append(picture._replace(caption=f"{where}. {picture.caption}"))
     return pictures
 
 

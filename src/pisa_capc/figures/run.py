@@ -9,13 +9,14 @@ from pisa_capc.benchmark.tables import NAMES
 from pisa_capc.errors import ConfigError, ModelError, unknown_name
 from pisa_capc.evaluation import Inference
 from pisa_capc.figures.captures import capture_scores
+from pisa_capc.figures.confusion import confusion_figure
 from pisa_capc.figures.projection import Panel, Sample, capture_panels, draw_sample, project, stage_panels
 from pisa_capc.figures.style import Picture, check_format
 from pisa_capc.figures.topology import topology_figure
 from pisa_capc.figures.workflow import workflow_figure
-from pisa_capc.scores import Scores, plot_confusions, pool
+from pisa_capc.scores import Scores
 
-KINDS = ("workflow", "topology", "confusion", "captures", "calibration", "tsne", "umap")
+KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
 USUAL = KINDS[:-1]  # UMAP needs a package that is not always there
 POINTS, SEED = 1000, 2026
 METHODS = {"single": "Single", "pisa": "PISA"}
@@ -120,13 +121,8 @@ def _scores(kind: str, subjects: Sequence[Subject], path: Path) -> list[Picture]
     by_encoder = stages(subjects)
     for encoder, found in by_encoder.items():
         own = path if len(by_encoder) == 1 else path.with_stem(f"{path.stem}-{encoder.lower()}")
-        if kind == "captures":
-            pictures.append(capture_scores(found, own))
-            continue
-        plot_confusions(own, {name: pool(runs) for name, runs in found.items()})
-        pictures.append(
-            Picture(own, f"Decisions with {encoder} on the target by stage, in percent of a device's frames.")
-        )
+        picture = (capture_scores if kind == "captures" else confusion_figure)(found, own)
+        pictures.append(picture._replace(caption=f"{encoder}. {picture.caption}"))
     return pictures
 
 
