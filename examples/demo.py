@@ -15,21 +15,23 @@ from pathlib import Path
 
 import torch
 
-from pisa_capc import UCAPC, simulate
+from pisa_capc import simulate
 from pisa_capc.cli.output import print_table
-from pisa_capc.picture import draw
+from pisa_capc.evaluation import infer
+from pisa_capc.figures.run import stages
 from pisa_capc.progress import console
 from pisa_capc.protocol import split
-from pisa_capc.report import Report
-from pisa_capc.scores import Scores, plot_confusions
+from pisa_capc.reports import report_of_runs
+from pisa_capc.scores import plot_confusions
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint
-from pisa_capc.training import Run, TrainingConfig, embed, fit
+from pisa_capc.training import Run, TrainingConfig, fit
 
 FOLDER = Path("demo")
 SCENE = Path(__file__).with_name("demo_scene.yaml")
 SEED = 2026
 TRAINING = TrainingConfig(epochs=5, batch=32)
+STAGES = {"Single": "single", "PISA": "pisa", "PISA-CAPC": "pisa"}  # the calibration leaves the model as it is
 
 
 def main() -> None:
@@ -37,17 +39,15 @@ def main() -> None:
     torch.set_num_threads(1)
     console.print("1. Simulate Wi-Fi preambles of five radios in three environments")
     frames = simulate("wifi", FOLDER / "wifi", seed=SEED, scale=0.125, workers=2, scene=SCENE)
-    draw(FOLDER / "wifi", FOLDER / "frames.png")
 
     console.print("2. Split: E2 and E3 with labels, E1 without")
     part = split(frames, source=["E2", "E3"], target="E1", seed=SEED)
     run = Run(part, split_seed=SEED, seed=SEED)
 
-    stages: dict[str, Scores] = {}
-    source_f1: dict[str, float] = {}
+    models = {}
     for method in ("single", "pisa"):
         console.print(f"3. Train {method}")
-        [model] = fit(
+        [models[method]] = fit(
             [run],
             method=method,
             encoder="cnn",
@@ -56,44 +56,29 @@ def main() -> None:
             out=FOLDER / method,
             dataset=fingerprint(FOLDER / "wifi"),
         )
-        scores = embed(model, part.target)
-        stage = {"single": "Single", "pisa": "PISA"}[method]
-        stages[stage] = part.evaluator.score(scores.logits)
-        source_f1[stage] = model.about["metrics"]["validation_f1"]
 
-    console.print("4. Calibrate PISA's decisions, capture by capture, without labels")
-    calibrated = UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
-    stages["PISA-CAPC"] = part.evaluator.score(calibrated.probability)
-    calibrated.plot(FOLDER / "calibration.png", "E1/M")
-    plot_confusions(FOLDER / "confusion.png", stages)
+    console.print("4. Identify the frames of E1, and calibrate PISA's decisions, capture by capture, without labels")
+    subjects = [infer([(FOLDER / method, models[method])], frames, ["E1"]) for method in ("pisa", "single")]
+    [by_stage] = stages(subjects).values()
+    scores = {name: own for name, [own] in by_stage.items()}
+    plot_confusions(FOLDER / "confusion.png", scores)
+    source_f1 = {name: models[method].about["metrics"]["validation_f1"] for name, method in STAGES.items()}
 
-    source_f1["PISA-CAPC"] = source_f1["PISA"]  # the calibration leaves the model as it is
     headings = ["stage", "source validation F1", "target Macro-F1", "accuracy", "Macro-AUROC"]
     rows = [
         [n, f"{source_f1[n]:.4f}", f"{s.macro_f1:.4f}", f"{s.accuracy:.4f}", f"{s.macro_auroc:.4f}"]
-        for n, s in stages.items()
+        for n, s in scores.items()
     ]
-    captures = list(stages["PISA"].per_capture)
-    by_capture = [[n, *(f"{s.per_capture[c].macro_f1:.4f}" for c in captures)] for n, s in stages.items()]
     record = {
         "command": "make demo",
         "seed": SEED,
         "source_validation_f1": source_f1,
-        "stages": {name: s.to_json() for name, s in stages.items()},
+        "stages": {name: s.to_json() for name, s in scores.items()},
     }
     write_text_atomic(FOLDER / "result.json", json.dumps(record, indent=1))
-    report = Report("PISA-CAPC demo: trained in E2 and E3, tested in E1")
-    report.text(
-        f"{len(part.train):,} training, {len(part.validation):,} validation and {len(part.target):,} target frames "
-        f"of {len(part.devices)} simulated radios; CNN encoder, {TRAINING.epochs} epochs of batch {TRAINING.batch}, "
-        f"seed {SEED}. One run of a small, easy set: it shows how the parts work together, not how well they do."
-    )
-    report.table("Target scores", headings, rows)
-    report.table("Macro-F1 by capture", ["stage", *captures], by_capture)
-    report.picture("Decisions in E1, by stage", FOLDER / "confusion.png")
-    report.picture("Calibration of the mobile capture", FOLDER / "calibration.png")
-    report.picture("The simulated frames", FOLDER / "frames.png")
-    report.save(FOLDER / "report.html")
+    console.print("5. Draw, and write the report")
+    note = "One run of a small, easy set: it shows how the parts work together, not how well they do."
+    report_of_runs(subjects, FOLDER / "wifi", points=500, note=note).save(FOLDER / "report.html")
     print_table("Trained in E2 and E3, tested in E1", headings, rows)
     print(f"{time.perf_counter() - started:.0f} s; report: {FOLDER / 'report.html'}")
 

@@ -6,10 +6,12 @@ import dataclasses
 import gc
 import pickle
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pisa_capc
 from pisa_capc import Frames, UnlabelledFrames
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.protocol import Evaluator, split
@@ -136,7 +138,8 @@ class TestHiddenLabels:
         for name in dir(evaluator):
             value = getattr(evaluator, name)
             assert not isinstance(value, np.ndarray | Frames | list), name
-        assert [name for name in dir(evaluator) if not name.startswith("_")] == ["devices", "score", "select"]
+        public = [name for name in dir(evaluator) if not name.startswith("_")]
+        assert public == ["devices", "labels_for_drawing", "score", "select"]
 
     def test_printing_shows_no_labels(self, parts) -> None:
         assert repr(parts.evaluator) == "Evaluator(120 frames of 10 devices; labels hidden)"
@@ -149,6 +152,17 @@ class TestHiddenLabels:
 
     def test_labels_are_not_among_what_the_evaluator_refers_to(self, parts) -> None:
         assert not [x for x in gc.get_referents(parts.evaluator) if isinstance(x, np.ndarray | Frames)]
+
+
+def test_only_pictures_use_the_labels() -> None:
+    evaluator = Evaluator(Frames.from_arrays(np.ones((4, 1, 1)), device=list("abab")))
+    labels = evaluator.labels_for_drawing()
+    np.testing.assert_array_equal(labels, [0, 1, 0, 1])
+    labels[:] = 0  # a copy: what a picture does with it changes no score
+    assert evaluator.score([[1, 0], [0, 1], [1, 0], [0, 1]]).accuracy == 1
+    source = Path(pisa_capc.__file__).parent
+    users = {p.relative_to(source).as_posix() for p in source.rglob("*.py") if "labels_for_drawing" in p.read_text()}
+    assert users == {"protocol.py", "figures/projection.py"}
 
 
 def test_an_evaluator_of_some_frames_scores_those() -> None:

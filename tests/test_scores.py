@@ -86,7 +86,7 @@ def test_the_confusion_matrix_can_be_drawn(guess, tmp_path) -> None:
     found.plot_confusion(tmp_path / "confusion.png")
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="cannot be written"):
-        found.plot_confusion(tmp_path / "no" / "such" / "folder.png")
+        found.plot_confusion(tmp_path / "confusion.png" / "below-a-file.png")
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC
+from pisa_capc.calibration import UCAPC, Calibration
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
-from pisa_capc.protocol import split
-from pisa_capc.scores import Scores, as_probability, mean_and_spread
+from pisa_capc.protocol import Evaluator, split
+from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
@@ -101,17 +101,58 @@ def evaluate(
     show: bool = True,
 ) -> list[RunScores]:
     """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    results = {
+        i: RunScores(
+            runs[i][1].name,
+            runs[i][0],
+            {name: evaluator.score(outputs) for name, outputs in inference_stages(scores)},
+        )
+        for i, scores, evaluator in embedded(runs, frames, target, device, show)
+    }
+    return [results[i] for i in range(len(runs))]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A run on the target part of its split, direct and after U-CAPC as published: what a picture is made from."""
+
+    folder: Path
+    trained: TrainedModel
+    outputs: Embedding
+    calibration: Calibration
+    evaluator: Evaluator = field(repr=False)
+
+    def scores(self) -> RunScores:
+        direct, paper = (self.evaluator.score(o) for o in (self.outputs.logits, self.calibration.probability))
+        return RunScores(self.trained.name, self.folder, {"direct": direct, "paper": paper})
+
+
+def infer(
+    runs: Sequence[tuple[Path, TrainedModel]],
+    frames: Frames,
+    target: Sequence[str],
+    device: str = "cpu",
+    show: bool = True,
+) -> list[Inference]:
+    """As `evaluate`, with everything that was computed on the way."""
+    found = {}
+    for i, scores, evaluator in embedded(runs, frames, target, device, show):
+        calibration = UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
+        found[i] = Inference(*runs[i], scores, calibration, evaluator)
+    return [found[i] for i in range(len(runs))]
+
+
+def embedded(
+    runs: Sequence[tuple[Path, TrainedModel]], frames: Frames, target: Sequence[str], device: str, show: bool
+) -> Iterator[tuple[int, Embedding, Evaluator]]:
+    """The number of each run, split by split, its outputs on the target part of its split, and who marks them."""
     seeds = [trained.about["split_seed"] for _, trained in runs]
     parts = {seed: split(frames, runs[0][1].about["source"], target, seed) for seed in seeds}
-    results: dict[int, RunScores] = {}
     with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
         for seed, part in parts.items():  # runs of one split are scored on the same frames, which are read once
             own = [i for i, other in enumerate(seeds) if other == seed]
-            embedded = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
-            for i, scores in zip(own, embedded, strict=True):
-                stages = {name: part.evaluator.score(outputs) for name, outputs in inference_stages(scores)}
-                results[i] = RunScores(runs[i][1].name, runs[i][0], stages)
-    return [results[i] for i in range(len(runs))]
+            outputs = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
+            yield from ((i, scores, part.evaluator) for i, scores in zip(own, outputs, strict=True))
 
 
 def summary(results: Sequence[RunScores]) -> dict[str, dict[str, dict[str, float | None]]]:
@@ -124,14 +165,8 @@ def summary(results: Sequence[RunScores]) -> dict[str, dict[str, dict[str, float
 
 
 def pooled(results: Sequence[RunScores], stage: str) -> Scores:
-    """The runs as one, for a picture: mean scores, and the confusions of all of them together."""
-    scores = [run.stages[stage] for run in results]
-    return replace(
-        scores[0],
-        macro_f1=float(np.mean([s.macro_f1 for s in scores])),
-        accuracy=float(np.mean([s.accuracy for s in scores])),
-        confusion=np.sum([s.confusion for s in scores], axis=0),
-    )
+    """The runs as one, for a picture; see `scores.pool`."""
+    return pool([run.stages[stage] for run in results])
 
 
 def _number(value: float | None) -> float | None:

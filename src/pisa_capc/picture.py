@@ -6,16 +6,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pisa_capc.errors import DataError
+from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
 from pisa_capc.frames import UnlabelledFrames, group_name, groups_of, normalise_power
 from pisa_capc.store.native import load
 
-# Okabe and Ito: told apart with every kind of colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MOST_DELAY = 16  # samples
 INTERPOLATION = 4  # points per sample of the delay axis
 FRAMES_PER_RECORDING = 8  # enough for a mean over a set of some hundred recordings
@@ -24,32 +20,25 @@ FRAMES_PER_RECORDING = 8  # enough for a mean over a set of some hundred recordi
 def draw(folder: str | Path, path: str | Path) -> None:
     """Draw a dataset; the suffix of `path` chooses the format."""
     frames = load(folder)
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 2)
-    for each in axes.flat:
-        each.spines[["top", "right"]].set_visible(False)
-    first = frames.select([0])
-    name = "/".join(group_name(frames, 0))
-    _draw_frame(axes[0, 0], first, name)
-    _draw_spectrum(axes[0, 1], first)
+    with canvas(path, PAGE_INCHES, 4.6) as figure:
+        axes = figure.subplots(2, 2)
+        first = frames.select([0])
+        name = "/".join(group_name(frames, 0))
+        _draw_frame(axes[0, 0], first, name)
+        _draw_spectrum(axes[0, 1], first)
 
-    recordings = groups_of(frames)
-    environment, _, longest = group_name(frames, int(max(recordings, key=len)[0]))
-    chosen = [g for g in recordings if group_name(frames, int(g[0]))[::2] == (environment, longest)]
-    _draw_cfo(
-        axes[1, 0],
-        {frames.devices[frames.device[g[0]]]: frames.select(g).cfo_hz for g in chosen},
-        f"{environment}/{longest}",
-    )
+        recordings = groups_of(frames)
+        environment, _, longest = group_name(frames, int(max(recordings, key=len)[0]))
+        chosen = [g for g in recordings if group_name(frames, int(g[0]))[::2] == (environment, longest)]
+        _draw_cfo(
+            axes[1, 0],
+            {frames.devices[frames.device[g[0]]]: frames.select(g).cfo_hz for g in chosen},
+            f"{environment}/{longest}",
+        )
 
-    some = frames.select(np.sort(np.concatenate([g[:FRAMES_PER_RECORDING] for g in recordings])))
-    delay_s, profile = delay_profiles(some)
-    _draw_profiles(axes[1, 1], delay_s, profile)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: the picture cannot be written ({error}).") from error
+        some = frames.select(np.sort(np.concatenate([g[:FRAMES_PER_RECORDING] for g in recordings])))
+        delay_s, profile = delay_profiles(some)
+        _draw_profiles(axes[1, 1], delay_s, profile)
 
 
 def delay_profiles(frames: UnlabelledFrames) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
@@ -82,8 +71,8 @@ def delay_profiles(frames: UnlabelledFrames) -> tuple[NDArray[np.float64], dict[
 def _draw_frame(axes: Axes, frame: UnlabelledFrames, name: str) -> None:
     iq = normalise_power(frame.iq)[0, 0]
     time_us = np.arange(len(iq)) / frame.sample_rate_hz * 1e6
-    axes.plot(time_us, iq.real, color=COLOURS[0], linewidth=0.9, label="I")
-    axes.plot(time_us, iq.imag, color=COLOURS[1], linewidth=0.9, label="Q")
+    axes.plot(time_us, iq.real, color=COLOURS[0], linewidth=0.7, label="I")
+    axes.plot(time_us, iq.imag, color=COLOURS[1], linewidth=0.7, label="Q")
     axes.set_title(f"First frame of {name}, antenna 0", loc="left")
     axes.set(xlabel="time (µs)", ylabel="amplitude (unit mean power)")
     axes.margins(x=0)
@@ -96,7 +85,7 @@ def _draw_spectrum(axes: Axes, frame: UnlabelledFrames) -> None:
     level = 10 * np.log10(np.maximum(spectrum / spectrum.max(), 1e-8))
     frequency_mhz = np.fft.fftshift(np.fft.fftfreq(iq.shape[-1], 1 / frame.sample_rate_hz)) / 1e6
     for a in range(min(len(iq), len(COLOURS))):
-        axes.plot(frequency_mhz, level[a], color=COLOURS[a], linewidth=0.8, label=str(a))
+        axes.plot(frequency_mhz, level[a], color=COLOURS[a], linewidth=0.6, label=str(a))
     axes.set_title("Its spectrum", loc="left")
     axes.set(xlabel="frequency from carrier (MHz)", ylabel="power (dB)", ylim=(-60, 3))
     axes.margins(x=0)
@@ -112,20 +101,20 @@ def _draw_cfo(axes: Axes, traces: dict[str, NDArray[np.float64] | None], name: s
             axes.text(0.5, 0.5, "no CFO was recorded", ha="center", va="center", transform=axes.transAxes)
             return
         colour, style = COLOURS[i % len(COLOURS)], styles[i // len(COLOURS) % len(styles)]
-        axes.plot(cfo_hz.mean(axis=1) / 1e3, style, color=colour, linewidth=1, label=device)
+        axes.plot(cfo_hz.mean(axis=1) / 1e3, style, color=colour, linewidth=0.7, label=device)
     axes.margins(x=0)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _draw_profiles(axes: Axes, delay_s: NDArray[np.float64], profiles: dict[str, NDArray[np.float64]]) -> None:
     for i, (name, level) in enumerate(profiles.items()):
-        axes.plot(delay_s * 1e9, level, color=COLOURS[i % len(COLOURS)], linewidth=1.4, label=name)
+        axes.plot(delay_s * 1e9, level, color=COLOURS[i % len(COLOURS)], linewidth=1, label=name)
     axes.set_title("Power delay by capture", loc="left")
     axes.set(xlabel="delay between paths (ns)", ylabel="channel autocorrelation (dB)")
     axes.margins(x=0)
-    axes.legend(loc="upper right", frameon=False)
+    axes.legend(loc="upper right")
 
 
 def _legend_above(axes: Axes) -> None:
     """A legend in one line, right of the title, where it covers no curve."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=len(COLOURS), frameon=False, handlelength=1.2)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=len(COLOURS), handlelength=1.2)

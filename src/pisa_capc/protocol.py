@@ -4,7 +4,8 @@ For every environment–device–capture group of n frames, a source gives round
 rest to training; a target leaves out 16 random frames, the few-shot subset of the released benchmark, which nothing
 here uses. Each group's draw depends on the split seed and the group's names alone.
 
-Target labels are hidden by type: the target frames have no device column, and the `Evaluator` only returns scores.
+Target labels are hidden by type: the target frames have no device column, and the `Evaluator` only returns scores. Its
+one exception says what it is for by its name: `Evaluator.labels_for_drawing`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FEW_SHOT = 16  # frames of each target group
 
 
 class Evaluator:
-    """Holds the labels of the target and gives only scores.
+    """Holds the labels of the target and gives only scores, and colours for pictures of finished results.
 
     The labels live in a closure: no attribute, listing or printout leads to them.
 
@@ -37,7 +38,7 @@ class Evaluator:
     0.75
     """
 
-    __slots__ = ("_score", "_select", "_size", "devices")
+    __slots__ = ("_labels", "_score", "_select", "_size", "devices")
 
     devices: tuple[str, ...]
 
@@ -52,6 +53,7 @@ class Evaluator:
 
         self._score: Callable[[ArrayLike], Scores] = mark
         self._select: Callable[[ArrayLike], Evaluator] = select
+        self._labels: Callable[[], NDArray[np.int64]] = lambda: labels.copy()
         self._size = len(frames)
         self.devices = frames.devices
 
@@ -64,6 +66,13 @@ class Evaluator:
     def score(self, outputs: ArrayLike) -> Scores:
         """Scores of class outputs (N, C), probabilities or logits, one row per target frame in order."""
         return self._score(outputs)
+
+    def labels_for_drawing(self) -> NDArray[np.int64]:
+        """(N,) device of each target frame, to colour the points of a picture with, and for nothing else.
+
+        Whatever trains, calibrates or chooses must not call this: a result that saw target labels is worthless.
+        """
+        return self._labels()
 
     def select(self, which: ArrayLike) -> Evaluator:
         """The evaluator of some of the frames, chosen as by `UnlabelledFrames.select`."""

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from pisa_capc.errors import DataError
 from pisa_capc.store.files import write_text_atomic
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; }
-caption, figcaption { text-align: left; font-weight: 600; padding: .3rem 0; }
-figure { margin: 2rem 0; } img { max-width: 100%; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+h2 { margin-top: 3rem; border-bottom: 2px solid #ddd; }
+.wide { overflow-x: auto; }
+summary { font-weight: 600; cursor: pointer; }
+figure { margin: 2rem 0; } figcaption { font-size: .9rem; color: #444; } img { max-width: 100%; }
+figure img { min-width: 50%; }
 """
 TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
@@ -34,13 +39,21 @@ class Report:
         self.title = title
         self.parts: list[str] = []
 
+    def section(self, heading: str) -> None:
+        self.parts.append(f"<h2>{escape(heading)}</h2>")
+
     def text(self, paragraph: str) -> None:
         self.parts.append(f"<p>{escape(paragraph)}</p>")
 
     def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-        self.parts.append(f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>")
+        table = f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{_body(rows)}</table>"
+        self.parts.append(f'<div class="wide">{table}</div>')
+
+    def values(self, caption: str, values: Mapping[str, Any]) -> None:
+        """Names and values, one below the other, behind a line to open; what is nested is named by its path."""
+        table = f"<table>{_body(_flat(values))}</table>"
+        self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{table}</details>')
 
     def picture(self, caption: str, path: Path) -> None:
         """The picture in `path`, as part of the page."""
@@ -48,7 +61,7 @@ class Report:
             raise DataError(f"{path}: a report shows {', '.join(TYPES)} pictures, not {path.suffix or 'this'}.")
         data = base64.b64encode(path.read_bytes()).decode()
         image = f'<img alt="{escape(caption)}" src="data:{TYPES[path.suffix]};base64,{data}">'
-        self.parts.append(f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>")
+        self.parts.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
     def html(self) -> str:
         title = escape(self.title)
@@ -58,3 +71,19 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         write_text_atomic(Path(path), self.html())
+
+
+def _body(rows: Sequence[Sequence[str]]) -> str:
+    return "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{path}{name}.")
+        elif isinstance(value, list | tuple):
+            rows.append((f"{path}{name}", ", ".join(map(str, value))))
+        else:
+            rows.append((f"{path}{name}", str(value)))
+    return rows

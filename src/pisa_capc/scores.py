@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,19 @@ class Scores:
             "confusion": self.confusion.tolist(),
         }
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Scores:
+        """Scores as `to_json` wrote them."""
+        auroc = values["macro_auroc"]
+        return cls(
+            values["macro_f1"],
+            values["accuracy"],
+            float("nan") if auroc is None else auroc,
+            dict(values["per_device"]),
+            {name: CaptureScore(**score) for name, score in values["per_capture"].items()},
+            np.array(values["confusion"], dtype=np.int64),
+        )
+
     def plot_confusion(self, path: str | Path) -> None:
         """Draw the confusion matrix; see `plot_confusions`."""
         plot_confusions(path, {"": self})
@@ -58,36 +71,48 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
+def pool(runs: Sequence[Scores]) -> Scores:
+    """Runs as one, for a picture: mean scores, and the confusions of all of them together."""
+    return replace(
+        runs[0],
+        macro_f1=float(np.mean([run.macro_f1 for run in runs])),
+        accuracy=float(np.mean([run.accuracy for run in runs])),
+        confusion=np.sum([run.confusion for run in runs], axis=0),
+    )
+
+
 def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
-    """Draw confusion matrices side by side, each row in percent of the device's frames.
+    """Draw confusion matrices, three to a row, each row of a matrix in percent of the device's frames.
 
     stages: scores by the name that stands over them. The path's suffix chooses the format.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from pisa_capc.figures.style import canvas
 
     names = list(next(iter(stages.values())).per_device)
-    size = 2.2 + 0.42 * len(names)
-    figure = Figure(figsize=(size * len(stages) + 0.6, size + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    places = figure.subplots(1, len(stages), squeeze=False, sharey=True)[0]
-    for axes, (name, scores) in zip(places, stages.items(), strict=True):
-        share = 100 * scores.confusion / np.maximum(scores.confusion.sum(axis=1, keepdims=True), 1)
-        image = axes.imshow(share, cmap="cividis", vmin=0, vmax=100)
-        for i, j in np.ndindex(share.shape):
-            if share[i, j] >= 0.5:
-                axes.text(j, i, f"{share[i, j]:.0f}", ha="center", va="center", fontsize=8, color=_ink(share[i, j]))
-        axes.set_xticks(range(len(names)), names, rotation=90)
-        axes.set_yticks(range(len(names)), names)
-        axes.set_xlabel("predicted device")
-        over = f"{name}: " if name else ""
-        axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=10)
-    places[0].set_ylabel("true device")
-    figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: the picture cannot be written ({error}).") from error
+    columns = min(3, len(stages))
+    rows = -(-len(stages) // columns)
+    side = max(1.9 if columns > 1 else 2.4, 0.19 * len(names))  # inches
+    with canvas(path, side * columns + 1.3, (side + 0.75) * rows) as figure:
+        places = figure.subplots(rows, columns, squeeze=False, sharey=True)
+        for axes in places.flat[len(stages) :]:
+            axes.set_visible(False)
+        for i, (axes, (name, scores)) in enumerate(zip(places.flat, stages.items(), strict=False)):
+            share = 100 * scores.confusion / np.maximum(scores.confusion.sum(axis=1, keepdims=True), 1)
+            image = axes.imshow(share, cmap="cividis", vmin=0, vmax=100)
+            for t, p in np.ndindex(share.shape):
+                if share[t, p] >= 0.5:
+                    ink = _ink(share[t, p])
+                    axes.text(p, t, f"{share[t, p]:.0f}", ha="center", va="center", fontsize=6, color=ink)
+            axes.set_xticks(range(len(names)), names, rotation=90)
+            axes.set_yticks(range(len(names)), names)
+            axes.spines[:].set_visible(False)
+            axes.tick_params(length=0)
+            axes.set_xlabel("predicted device")
+            over = f"{name}\n" if name else ""
+            axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=7)
+            if i % columns == 0:
+                axes.set_ylabel("true device")
+        figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8 / rows, aspect=16, pad=0.01)
 
 
 def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str], captures: NDArray[np.str_]) -> Scores:

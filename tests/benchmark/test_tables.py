@@ -10,7 +10,6 @@ from statistics import mean, stdev
 
 import pytest
 
-from pisa_capc.benchmark.figures import make_figures
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.render import as_csv, latex, markdown
 from pisa_capc.benchmark.results import Difference, Mean, load_results, paired_difference
@@ -140,11 +139,3 @@ def test_datasets_and_devices_are_not_mixed(protocol: Protocol, tmp_path: Path) 
 def test_no_records_say_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no records of quick\. Make them: pisa bench run quick"):
         load_results(quick(tmp_path), tmp_path / "records")
-
-
-def test_bars_carry_their_values(protocol: Protocol, tmp_path: Path) -> None:
-    [path] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "figures", "svg")
-    text = path.read_text(encoding="utf-8")
-    assert all(f">{value:.3f}</text>" in text for value in (mean(SINGLE), mean(PISA), mean(PAPER)))
-    with pytest.raises(DataError, match="the figure cannot be written"):
-        make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "figures", "word")

@@ -20,7 +20,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def _markdown(table: Table) -> str:
     lines = [f"### {table.title}", "", _row(table.headings), _row(["---", *["---:"] * (len(table.headings) - 1)])]
-    lines += [_row([_text(cell) for cell in row]) for row in table.rows]
+    lines += [_row([cell_text(cell) for cell in row]) for row in table.rows]
     return "\n".join([*lines, "", table.note, ""])
 
 
@@ -28,7 +28,7 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     if isinstance(cell, Mean):
         return f"{cell.mean:.4f}" if cell.std is None else f"{cell.mean:.4f} ± {cell.std:.4f}"
     if isinstance(cell, Difference):
@@ -64,7 +64,7 @@ def _mathematics(cell: Cell) -> str:
         return f"${cell.mean:.4f}$" if cell.std is None else rf"${cell.mean:.4f}\pm{cell.std:.4f}$"
     if isinstance(cell, Difference):
         return f"${cell.mean:+.4f}$ $[{cell.low:+.4f}, {cell.high:+.4f}]$"
-    return _escaped(_text(cell))
+    return _escaped(cell_text(cell))
 
 
 def _escaped(text: str) -> str:

@@ -24,6 +24,7 @@ app = typer.Typer(
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate\n\n"
         "**Benchmarks:** bench run · bench status · bench tables · bench figures\n\n"
+        "**Results to show:** figures · report\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
         "`pisa train wifi --source E2,E3 --target E1 --out run`, "
         "`pisa embed run wifi --environment E1 --out scores.npz`, "
@@ -45,6 +46,7 @@ def main() -> None:
     from pisa_capc.cli import model  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401
+    from pisa_capc.cli import report  # noqa: F401
 
     try:
         app(standalone_mode=True)

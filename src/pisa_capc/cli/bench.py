@@ -191,15 +191,21 @@ def figures(
     format: str = typer.Option("pdf", help="pdf, svg or png."),
     out: Path = typer.Option(Path("figures"), help="Folder to write into."),
 ) -> None:
-    """Draw the three-stage bars of a protocol from its records alone."""
-    from pisa_capc.benchmark.figures import make_figures
+    """Draw a protocol from its records alone: three-stage bars, source against target, confusions, captures.
+
+    Captions are in `captions.md`. What needs embeddings comes from trained runs: `pisa figures`.
+    """
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.results import load_results
+    from pisa_capc.figures.protocol import make_figures
+    from pisa_capc.figures.style import write_captions
 
     chosen = read_protocol(protocol)
     found = load_results(chosen, results / chosen.name)
-    for path in make_figures(chosen, found, out, format):
-        print(path)
+    pictures = make_figures(chosen, found, out, format)
+    for picture in pictures:
+        print(picture.path)
+    notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
     _list_others(found.others, chosen.name, results)
 
 

@@ -1,0 +1,117 @@
+"""Commands that show results: figures, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.bench import ResultsFolder
+from pisa_capc.cli.output import listed
+from pisa_capc.errors import ConfigError
+from pisa_capc.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.figures.run import Subject
+
+Beside = typer.Option(
+    [],
+    "--with",
+    help="A run to show beside it, as Single of the same encoder or another encoder; may be given again.",
+    show_default=False,
+)
+Target = typer.Option(None, help="Target environments, as E1; the run's own unless told.", show_default=False)
+Kind = typer.Option(
+    None,
+    help="Which of confusion, captures, calibration, tsne, topology, workflow and umap, as tsne,umap; all but umap, "
+    "which needs the package umap-learn, unless told.",
+    show_default=False,
+)
+Points = typer.Option(1000, help="Target frames that t-SNE and UMAP place.")
+Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
+
+
+@app.command()
+def figures(
+    run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
+    dataset: Path = typer.Argument(help="The dataset it was trained on.", show_default=False),
+    target: str | None = Target,
+    beside: list[Path] = Beside,
+    kind: str | None = Kind,
+    out: Path = typer.Option(Path("figures"), help="Folder to write into."),
+    format: str = typer.Option("pdf", help="pdf, svg or png."),
+    points: int = Points,
+    seed: int = typer.Option(2026, help="Of the frames that are placed, and of their placing."),
+    device: str = Device,
+) -> None:
+    """Draw a trained run on the target: embeddings, decisions, calibration, the array and the workflow.
+
+    Each run says itself which method and encoder it is of: with `--with` for Single, panels are the paper's three
+    stages, and further encoders are further rows. Captions are in `captions.md`.
+    """
+    from pisa_capc.figures.run import USUAL, check, draw_run
+    from pisa_capc.figures.style import write_captions
+
+    kinds = USUAL if kind is None else listed(kind)
+    check(kinds, format, points)
+    pictures = draw_run(_subjects([run, *beside], dataset, target, device), out, format, kinds, points, seed)
+    for picture in pictures:
+        print(picture.path)
+    notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    subject: str = typer.Argument(
+        metavar="RUN|PROTOCOL",
+        help="A run that `pisa train` wrote, or a folder of several; or a protocol, as wifi-sim.",
+        show_default=False,
+    ),
+    out: Path = typer.Option(Path("report.html"), help="Page to write."),
+    data: Path | None = typer.Option(None, help="Of a run: the dataset it was trained on.", show_default=False),
+    target: str | None = Target,
+    beside: list[Path] = Beside,
+    kind: str | None = Kind,
+    points: int = Points,
+    device: str = Device,
+    results: Path = ResultsFolder,
+) -> None:
+    """Write one page with tables, figures, settings and provenance, which opens from disk without a network.
+
+    Of a protocol it is made from the records alone, of a run from its model and the dataset.
+    """
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.results import load_results
+    from pisa_capc.figures.run import USUAL, check
+    from pisa_capc.reports import report_of_protocol, report_of_runs
+
+    run = Path(subject)
+    if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
+        if data is None:
+            raise ConfigError(f"{subject}: a report of a run needs the dataset it was trained on: give --data FOLDER.")
+        kinds = USUAL if kind is None else listed(kind)
+        check(kinds, "svg", points)
+        page = report_of_runs(_subjects([run, *beside], data, target, device), data, kinds, points)
+    else:
+        if target is not None or beside:
+            raise ConfigError(f"{subject}: holds no run; --target and --with belong to one. Give --data with a run.")
+        protocol = read_protocol(subject)
+        page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
+    page.save(out)
+    print(out)
+
+
+def _subjects(folders: list[Path], dataset: Path, target: str | None, device: str) -> list[Subject]:
+    from pisa_capc.evaluation import check_dataset, infer, load_runs
+    from pisa_capc.store.native import fingerprint, load
+    from pisa_capc.training.runs import choose_device
+
+    place = str(choose_device(device))
+    groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)
+    for group in groups:
+        for folder, trained in group:
+            check_dataset(trained, frames, mark, folder, dataset)
+    environments = groups[0][0][1].about["target"] if target is None else listed(target)
+    return [infer(group, frames, environments, place) for group in groups]

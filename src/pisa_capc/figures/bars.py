@@ -1,0 +1,40 @@
+"""Macro-F1 of the three stages, by encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.results import Key, Results, mean
+from pisa_capc.benchmark.tables import FULL, NAMES, STAGES
+from pisa_capc.figures.style import PAGE_INCHES, STAGE_COLOURS, Picture, canvas
+
+
+def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str], path: Path) -> Picture:
+    """Bars of Single, PISA and PISA-CAPC with their values, and the standard deviation over the runs.
+
+    place: dataset and direction.
+    """
+    encoders = [e for e in protocol.encoders if any(key[:2] == place and key.encoder == e for key in results.runs)]
+    with canvas(path, PAGE_INCHES, 2.4) as figure:
+        axes = figure.subplots()
+        top = 0.0
+        for i, (name, method, stage) in enumerate(STAGES):
+            found = {j: mean(results.f1(Key(*place, method, FULL, e), stage)) for j, e in enumerate(encoders)}
+            bars = {j + 0.28 * (i - 1): value for j, value in found.items() if value is not None}
+            heights, spreads = [v.mean for v in bars.values()], [v.std or 0.0 for v in bars.values()]
+            axes.bar(list(bars), heights, 0.26, color=STAGE_COLOURS[i], label=name, yerr=spreads, error_kw={"lw": 0.7})
+            for x, height, spread in zip(bars, heights, spreads, strict=True):
+                axes.text(x, height + spread + 0.01, f"{height:.3f}", ha="center", va="bottom", fontsize=6, rotation=90)
+                top = max(top, height + spread)
+        axes.set_xticks(range(len(encoders)), [NAMES.get(e, e) for e in encoders])
+        axes.set_xlim(-0.6, len(encoders) - 0.4)
+        axes.set_ylim(0, 1.25 * top or 1)
+        axes.set_ylabel("Macro-F1")
+        figure.legend(loc="outside upper center", ncols=len(STAGES))
+    runs = max(len(own) for key, own in results.runs.items() if key[:2] == place)
+    caption = (
+        f"Macro-F1 on the target by encoder and stage, {place[0]}, {place[1]}. "
+        f"Bars are means over up to {runs} runs, lines their sample standard deviation."
+    )
+    return Picture(path, caption)

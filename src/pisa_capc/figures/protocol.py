@@ -1,0 +1,50 @@
+"""The figures that the records of a protocol are enough for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.results import Results
+from pisa_capc.benchmark.tables import NAMES
+from pisa_capc.figures.bars import three_stage_bars
+from pisa_capc.figures.captures import capture_scores
+from pisa_capc.figures.confusion import confusion_figure
+from pisa_capc.figures.scatter import source_against_target, stage_name
+from pisa_capc.figures.style import Picture, check_format
+from pisa_capc.scores import Scores
+
+
+def make_figures(protocol: Protocol, results: Results, folder: Path, format: str) -> list[Picture]:
+    """Of every dataset and direction: three-stage bars, source against target, and by encoder confusions and captures.
+
+    The bars need the methods single and pisa. Files are numbered by dataset and direction, in the order of the records.
+    """
+    check_format(format)
+    pictures = []
+    for i, place in enumerate(results.places(), 1):
+        if {"single", "pisa"} <= {row.method for row in protocol.methods}:
+            pictures.append(three_stage_bars(protocol, results, place, folder / f"three-stages-{i}.{format}"))
+        pictures.append(source_against_target(results, place, folder / f"source-target-{i}.{format}"))
+        for encoder in protocol.encoders:
+            stages = stage_scores(results, place, encoder)
+            if not stages:
+                continue
+            where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
+            for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
+                picture = figure(stages, folder / f"{name}-{i}-{encoder}.{format}")
+                pictures.append(picture._replace(caption=f"{where}. {picture.caption}"))
+    return pictures
+
+
+def stage_scores(results: Results, place: tuple[str, str], encoder: str) -> dict[str, list[Scores]]:
+    """Scores of all runs by stage; records that hold no confusions are left out."""
+    found: dict[str, list[Scores]] = {}
+    for key, runs in results.runs.items():
+        if key[:2] != place or key.encoder != encoder:
+            continue
+        for record in runs.values():
+            for stage, values in record.stages.items():
+                if "confusion" in values:
+                    found.setdefault(stage_name(key, stage), []).append(Scores.from_json(values))
+    return found

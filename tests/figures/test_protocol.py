@@ -1,0 +1,102 @@
+"""Figures and the report that records are enough for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pytest
+
+from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.results import load_results
+from pisa_capc.errors import ConfigError
+from pisa_capc.figures.protocol import make_figures
+from pisa_capc.reports import report_of_protocol
+from pisa_capc.scores import Scores, pool, score
+from tests.benchmark.tools import QUICK, all_runs, made_up, quick
+from tests.figures.tools import is_pdf_with_text, texts
+
+DEVICES = ("D1", "D2", "D3")
+LABELS = np.tile(np.arange(3), 20)
+CAPTURES = np.repeat(["E1/L1", "E1/M"], 30)
+
+
+def scores(seed: int, margin: float) -> Scores:
+    logits = np.random.default_rng(seed).normal(size=(60, 3))
+    logits[np.arange(60), LABELS] += margin
+    return score(logits, LABELS, DEVICES, CAPTURES)
+
+
+@pytest.fixture
+def protocol(tmp_path: Path) -> Protocol:
+    """Two seeds of single and pisa with whole scores; pisa is better, and better still after calibration."""
+    protocol = quick(tmp_path, changes=QUICK)
+    for run in all_runs(protocol):
+        stages = {"direct": scores(run.seed, 0.5 if run.method == "single" else 1.5)}
+        stages |= {stage: scores(run.seed + 9, 2.5) for stage in run.calibration}
+        record = made_up(run, {stage: s.macro_f1 for stage, s in stages.items()}, 0.8)
+        replace(
+            record, stages={stage: s.to_json() for stage, s in stages.items()}, machine={"torch": "9.9", "gpu": "none"}
+        ).write(tmp_path / "records")
+    return protocol
+
+
+def test_records_give_bars_scatter_confusions_and_captures(protocol: Protocol, tmp_path: Path) -> None:
+    pictures = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    found = {p.path.stem: texts(p.path) for p in pictures}
+    assert list(found) == ["three-stages-1", "source-target-1", "confusion-1-cnn", "captures-1-cnn"]
+    for seed_margin in ((0, 0.5), (0, 1.5), (9, 2.5)):
+        value = mean(scores(seed + seed_margin[0], seed_margin[1]).macro_f1 for seed in (1, 2))
+        assert f"{value:.3f}" in found["three-stages-1"]
+    assert {"Single", "PISA", "PISA-CAPC", "target = source"} <= set(found["source-target-1"])
+    together = pool([scores(seed, 0.5) for seed in (1, 2)])
+    shares = 100 * together.confusion / together.confusion.sum(axis=1, keepdims=True)
+    cells = [text for text in found["confusion-1-cnn"] if text.isdigit()]
+    assert f"{shares[0, 0]:.0f}" in cells
+    assert found["confusion-1-cnn"].count("predicted device") == 3
+    assert {"E1/L1", "E1/M", "Single", "PISA-CAPC"} <= set(found["captures-1-cnn"])
+    assert all(picture.caption.endswith(".") for picture in pictures)
+
+
+def test_other_formats(protocol: Protocol, tmp_path: Path) -> None:
+    results = load_results(protocol, tmp_path / "records")
+    assert all(is_pdf_with_text(p.path) for p in make_figures(protocol, results, tmp_path / "out", "pdf"))
+    with pytest.raises(ConfigError, match=r"unknown format 'sgv'\. Did you mean 'svg'"):
+        make_figures(protocol, results, tmp_path / "out", "sgv")
+
+
+def test_records_without_confusions_still_give_the_rest(tmp_path: Path) -> None:
+    protocol = quick(tmp_path, "component-ablation")
+    for run in all_runs(protocol):
+        made_up(run, {"direct": 0.4}, 0.7).write(tmp_path / "records")
+    [picture] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    assert "pisa, topology-only" in texts(picture.path)
+
+
+def test_scores_are_read_as_they_were_written() -> None:
+    before = scores(1, 1.0)
+    assert Scores.from_json(before.to_json()).to_json() == before.to_json()
+
+
+def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: Protocol, tmp_path: Path) -> None:
+    page = report_of_protocol(protocol, load_results(protocol, tmp_path / "records")).html()
+    assert "4 recorded runs" in page
+    assert page.count('src="data:image/svg+xml;base64,') == 4
+    value = mean(scores(seed + 9, 2.5).per_capture["E1/M"].macro_f1 for seed in (1, 2))
+    assert f"<td>{value:.4f} ± " in page
+    for text in ("three stages", "0123456789abcdef", "training.learning_rate", "<td>9.9</td>", "split seed"):
+        assert text in page
+    assert "guard" not in page
+
+
+def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> None:
+    results = load_results(protocol, tmp_path / "records")
+    for runs in results.runs.values():
+        for record in runs.values():
+            if "paper" in record.stages:
+                record.stages["paper"]["guard"] = {"E1/L1": "refused", "E1/M": "accepted"}
+    page = report_of_protocol(protocol, results).html()
+    assert "Decisions of the calibration" in page
+    assert page.count("<td>refused</td>") == 2
