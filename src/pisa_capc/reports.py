@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pisa_capc.benchmark.job import _machine as machine
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.render import cell_text
 from pisa_capc.benchmark.results import Mean, Results
@@ -21,6 +20,7 @@ from pisa_capc.figures.protocol import make_figures, stage_scores
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
 from pisa_capc.picture import draw
+from pisa_capc.provenance import machine
 from pisa_capc.report import Report
 from pisa_capc.scores import Scores, mean_and_spread
 from pisa_capc.store.dataset import Dataset
