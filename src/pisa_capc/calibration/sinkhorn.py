@@ -12,16 +12,27 @@ Sinkhorn's iteration [1]_ finds it; written for g alone, one iteration (column u
 .. math::
     g_k \leftarrow g_k + \log\tfrac{n}{C} - \log \sum_i \mathrm{softmax}_k(S_{ik}/\varepsilon + g_k),
 
-started at g = 0, i.e. at the plain softmax. Two things follow. Rows sum to one exactly however few iterations are made,
+started at g = 0, i.e. at the plain softmax. Two generalisations serve where classes are not equally frequent: the classes
+may be given other shares b than 1/C, and the shares may be held loosely, at a cost ρ KL(Πᵀ1 ‖ n b) [2]_ instead of
+exactly, which damps the update to
+
+.. math::
+    g_k \leftarrow \tfrac{\rho}{\rho + \varepsilon} \left(g_k + \log n b_k - \log \sum_i
+    \mathrm{softmax}_k(S_{ik}/\varepsilon + g_k)\right).
+
+Two things follow. Rows sum to one exactly however few iterations are made,
 because the softmax is the row update. And a constant added to all scores of a frame changes nothing, so logits and
 log-probabilities give the same answer. Only the C potentials are carried from one iteration to the next, so any number
 of frames can be streamed.
 
 .. [1] M. Cuturi. Sinkhorn distances: Lightspeed computation of optimal transport. NeurIPS 2013.
+.. [2] L. Chizat, G. Peyré, B. Schmitzer, F.-X. Vialard. Scaling algorithms for unbalanced optimal transport problems.
+   Mathematics of Computation 87, 2018.
 """
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 
 import torch
@@ -41,6 +52,8 @@ def class_potential(
     epsilon: float = 1.0,
     spread: float | None = None,
     keep: bool = True,
+    shares: Tensor | None = None,
+    relaxation: float = math.inf,
 ) -> Tensor:
     r"""The potentials g (G, C) of G groups after `iterations` of Sinkhorn.
 
@@ -50,11 +63,13 @@ def class_potential(
     potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a
     step raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs
     on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to a file.
+    `shares` (G, C) are the classes' b, equal where they are not given; `relaxation` is ρ, exact where it is infinite.
     """
+    damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
-        return _potential_by_scaling(kernel if keep else spilled(kernel), frames, iterations)
-    return _potential_by_logarithms(scores, frames, iterations, epsilon)
+        return _potential_by_scaling(kernel if keep else spilled(kernel), frames, iterations, shares, damping)
+    return _potential_by_logarithms(scores, frames, iterations, epsilon, shares, damping)
 
 
 def _kernel(scores: Tensor, epsilon: float) -> Tensor:
@@ -63,13 +78,16 @@ def _kernel(scores: Tensor, epsilon: float) -> Tensor:
     return (shifted if epsilon == 1.0 else shifted.div_(epsilon)).exp_()
 
 
-def _potential_by_scaling(kernel: Blocks[Tensor], frames: Blocks[Tensor], iterations: int) -> Tensor:
+def _potential_by_scaling(
+    kernel: Blocks[Tensor], frames: Blocks[Tensor], iterations: int, shares: Tensor | None, damping: float
+) -> Tensor:
     groups, classes, _ = kernel[0].shape
-    share = torch.stack([present.sum(dim=-1, keepdim=True) for present in frames]).sum(dim=0) / classes
-    if len(kernel) == 1 and _fused_suits(kernel[0]):
+    count = torch.stack([present.sum(dim=-1, keepdim=True) for present in frames]).sum(dim=0)
+    if shares is None and damping == 1 and len(kernel) == 1 and _fused_suits(kernel[0]):
         from pisa_capc.calibration import fused
 
-        return fused.scaling(kernel[0], frames[0], share, iterations).squeeze(1).log()
+        return fused.scaling(kernel[0], frames[0], count / classes, iterations).squeeze(1).log()
+    share = count / classes if shares is None else count * shares.unsqueeze(1)
     scaling = kernel[0].new_ones(groups, 1, classes)
     for _ in range(iterations):
         masses = [
@@ -77,6 +95,8 @@ def _potential_by_scaling(kernel: Blocks[Tensor], frames: Blocks[Tensor], iterat
             for block, present in zip(kernel, frames, strict=True)
         ]
         scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
+        if damping != 1:
+            scaling = scaling**damping
     return scaling.squeeze(1).log()
 
 
@@ -89,8 +109,16 @@ def _fused_suits(kernel: Tensor) -> bool:
     return fused.suits(kernel)
 
 
-def _potential_by_logarithms(scores: Blocks[Tensor], frames: Blocks[Tensor], iterations: int, epsilon: float) -> Tensor:
+def _potential_by_logarithms(
+    scores: Blocks[Tensor],
+    frames: Blocks[Tensor],
+    iterations: int,
+    epsilon: float,
+    shares: Tensor | None,
+    damping: float,
+) -> Tensor:
     groups, classes, _ = scores[0].shape
+    log_share = 0.0 if shares is None else shares.log().unsqueeze(-1)
     potential = scores[0].new_zeros(groups, classes, 1)
     for _ in range(iterations):
         log_mass = torch.full_like(potential, -torch.inf)
@@ -99,7 +127,7 @@ def _potential_by_logarithms(scores: Blocks[Tensor], frames: Blocks[Tensor], ite
             log_rows = torch.logsumexp(shifted + potential, dim=1, keepdim=True)
             columns = torch.logsumexp(shifted - log_rows + present.log(), dim=2, keepdim=True)
             log_mass = torch.logaddexp(log_mass, columns)
-        potential = -log_mass
+        potential = damping * (log_share - log_mass)
         potential = potential - potential.amax(dim=1, keepdim=True)
     return potential.squeeze(2)
 
