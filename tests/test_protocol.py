@@ -136,7 +136,12 @@ class TestHiddenLabels:
         for name in dir(evaluator):
             value = getattr(evaluator, name)
             assert not isinstance(value, np.ndarray | Frames | list), name
-        assert [name for name in dir(evaluator) if not name.startswith("_")] == ["devices", "score", "select"]
+        assert [name for name in dir(evaluator) if not name.startswith("_")] == [
+            "devices",
+            "openset",
+            "score",
+            "select",
+        ]
 
     def test_printing_shows_no_labels(self, parts) -> None:
         assert repr(parts.evaluator) == "Evaluator(120 frames of 10 devices; labels hidden)"

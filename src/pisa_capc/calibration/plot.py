@@ -47,7 +47,7 @@ def plot_capture(result: Calibration, path: Path, number: int) -> None:
     middle.sharey(left)
     _scatter(left, points, before)
     _scatter(middle, points, after)
-    x, y = points[before != after].T
+    x, y = points[(before != after) & (after >= 0)].T
     middle.scatter(x, y, s=34, facecolors="none", edgecolors="black", linewidths=0.8, label="changed")
     for k, (x, y) in enumerate(discs):
         colour = _COLOURS[k % len(_COLOURS)]
@@ -97,6 +97,9 @@ def _principal_plane(embedding: np.ndarray, prototypes: np.ndarray) -> tuple[np.
 def _scatter(axes: Axes, points: np.ndarray, decision: np.ndarray) -> None:
     for k in np.unique(decision).tolist():
         x, y = points[decision == k].T
+        if k < 0:
+            axes.scatter(x, y, s=14, alpha=0.75, linewidths=0.8, color="black", marker="x", label="rejected")
+            continue
         colour, marker = _COLOURS[k % len(_COLOURS)], _MARKERS[k // len(_COLOURS) % len(_MARKERS)]
         axes.scatter(x, y, s=12, alpha=0.75, linewidths=0, color=colour, marker=marker, label=str(k))
     axes.grid(alpha=0.2)
