@@ -79,7 +79,12 @@ class NearestNeighbour(UnknownScore):
                 f"{PREFIX}bank holds {len(bank)} training embeddings; the {self.neighbour}-th neighbour needs at "
                 f"least {self.neighbour}. Keep more frames of the source, or lower `neighbour`."
             )
-        return lambda embedding, logits: torch.cdist(unit(embedding), bank).kthvalue(self.neighbour, dim=1).values
+
+        def distance(embedding: Tensor, logits: Tensor) -> Tensor:
+            cosine = (unit(embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
+            return (2 - 2 * cosine).clamp(min=0).sqrt()
+
+        return distance
 
 
 @dataclass(frozen=True)
