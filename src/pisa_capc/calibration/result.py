@@ -36,7 +36,7 @@ class Calibration:
     captures: tuple[CaptureSummary, ...]
     prototypes: np.ndarray | None  # (R, C, D) in the order of `captures`; none where a method has none
     inputs: Inputs
-    known: Array | None = None  # (N,) false for frames rejected as unknown; none where nothing was rejected by rule
+    known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
     unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
 
     @property
