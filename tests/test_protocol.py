@@ -139,7 +139,7 @@ class TestHiddenLabels:
             value = getattr(evaluator, name)
             assert not isinstance(value, np.ndarray | Frames | list), name
         public = [name for name in dir(evaluator) if not name.startswith("_")]
-        assert public == ["devices", "labels_for_drawing", "score", "select"]
+        assert public == ["devices", "labels_for_drawing", "openset", "score", "select"]
 
     def test_printing_shows_no_labels(self, parts) -> None:
         assert repr(parts.evaluator) == "Evaluator(120 frames of 10 devices; labels hidden)"

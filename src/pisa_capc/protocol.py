@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames, UnlabelledFrames, group_name, groups_of, index_of
+from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
-from pisa_capc.scores import CaptureScore, Scores, macro_f1, score
+from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "macro_f1", "split"]
 
@@ -38,7 +39,7 @@ class Evaluator:
     0.75
     """
 
-    __slots__ = ("_labels", "_score", "_select", "_size", "devices")
+    __slots__ = ("_labels", "_openset", "_score", "_select", "_size", "devices")
 
     devices: tuple[str, ...]
 
@@ -48,10 +49,14 @@ class Evaluator:
         def mark(outputs: ArrayLike) -> Scores:
             return score(outputs, labels, frames.devices, captures)
 
+        def mark_openset(outputs: ArrayLike, known: ArrayLike, unknown: ArrayLike) -> OpenSetScores:
+            return openset_score(known, as_probability(outputs).argmax(axis=1) == labels, unknown)
+
         def select(which: ArrayLike) -> Evaluator:
             return Evaluator(frames.select(which))
 
         self._score: Callable[[ArrayLike], Scores] = mark
+        self._openset: Callable[[ArrayLike, ArrayLike, ArrayLike], OpenSetScores] = mark_openset
         self._select: Callable[[ArrayLike], Evaluator] = select
         self._labels: Callable[[], NDArray[np.int64]] = lambda: labels.copy()
         self._size = len(frames)
@@ -73,6 +78,11 @@ class Evaluator:
         Whatever trains, calibrates or chooses must not call this: a result that saw target labels is worthless.
         """
         return self._labels()
+
+    def openset(self, outputs: ArrayLike, known: ArrayLike, unknown: ArrayLike) -> OpenSetScores:
+        """Open-set scores: class outputs (N, C) and unknown scores `known` (N,) of the target frames in order, and
+        `unknown` (M,) of frames of devices that the source does not have."""
+        return self._openset(outputs, known, unknown)
 
     def select(self, which: ArrayLike) -> Evaluator:
         """The evaluator of some of the frames, chosen as by `UnlabelledFrames.select`."""

@@ -38,7 +38,7 @@ def plot_capture(result: Calibration, path: Path, number: int) -> None:
         middle.sharey(left)
         _scatter(left, points, before)
         _scatter(middle, points, after)
-        x, y = points[before != after].T
+        x, y = points[(before != after) & (after >= 0)].T
         middle.scatter(x, y, s=14, facecolors="none", edgecolors="black", linewidths=0.4, label="changed")
         for k, (x, y) in enumerate(discs):
             colour = COLOURS[k % len(COLOURS)]
@@ -110,6 +110,9 @@ def _principal_plane(embedding: np.ndarray, prototypes: np.ndarray) -> tuple[np.
 def _scatter(axes: Axes, points: np.ndarray, decision: np.ndarray) -> None:
     for k in np.unique(decision).tolist():
         x, y = points[decision == k].T
+        if k < 0:
+            axes.scatter(x, y, s=8, alpha=0.75, linewidths=0.5, color="black", marker="x", label="rejected")
+            continue
         colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k // len(COLOURS) % len(MARKERS)]
         axes.scatter(x, y, s=6, alpha=0.75, linewidths=0, color=colour, marker=marker, label=str(k))
     axes.grid(alpha=0.2)

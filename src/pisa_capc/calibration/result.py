@@ -32,10 +32,12 @@ class Calibration:
 
     probability: Array  # (N, C), rows sum to one
     score: Array  # (N, C)
-    prediction: Array  # (N,) the most probable class
+    prediction: Array  # (N,) the most probable class; −1 for a rejected frame
     captures: tuple[CaptureSummary, ...]
     prototypes: np.ndarray | None  # (R, C, D) in the order of `captures`; none where a method has none
     inputs: Inputs
+    known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
+    unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
 
     @property
     def changed(self) -> int:

@@ -12,9 +12,9 @@ Sinkhorn's iteration [1]_ finds it; written for g alone, one iteration (column u
 .. math::
     g_k \leftarrow g_k + \log\tfrac{n}{C} - \log \sum_i \mathrm{softmax}_k(S_{ik}/\varepsilon + g_k),
 
-started at g = 0, i.e. at the plain softmax. Two generalisations serve where classes are not equally frequent: the classes
-may be given other shares b than 1/C, and the shares may be held loosely, at a cost ρ KL(Πᵀ1 ‖ n b) [2]_ instead of
-exactly, which damps the update to
+started at g = 0, i.e. at the plain softmax. Two generalisations serve where classes are not equally frequent: the
+classes may be given other shares b than 1/C, and the shares may be held loosely, at a cost ρ KL(Πᵀ1 ‖ n b) [2]_
+instead of exactly, which damps the update to
 
 .. math::
     g_k \leftarrow \tfrac{\rho}{\rho + \varepsilon} \left(g_k + \log n b_k - \log \sum_i

@@ -1,4 +1,4 @@
-"""What a calibration may know about the source: a few small statistics, never source frames."""
+"""What a calibration may know about the source: small statistics and a few embeddings, never source frames."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ class SourceStatistics:
     prior: np.ndarray | None = None  # (C,) class frequencies
     confusion: np.ndarray | None = None  # (C, C) validation frames decided as [row] that are of class [column]
     temperature: np.ndarray | None = None  # () divides the logits; fitted on validation frames
+    covariance: np.ndarray | None = None  # (D, D) of the embeddings within their classes
+    bank: np.ndarray | None = None  # (B, D) embeddings of some training frames of each class
+    validation: np.ndarray | None = None  # (V, D) embeddings of some validation frames of each class
+    validation_logits: np.ndarray | None = None  # (V, C) their logits
+    validation_label: np.ndarray | None = None  # (V,) their classes
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SourceStatistics:

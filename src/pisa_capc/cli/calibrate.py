@@ -39,6 +39,12 @@ def calibrate(
     guard: Annotated[
         bool, typer.Option(help="With --no-guard, the default, nothing second-guesses the published algorithm.")
     ] = False,
+    reject: Annotated[
+        str, typer.Option(help="Reject unknown devices first: energy, knn, mahalanobis, vim, msp, or none.")
+    ] = "none",
+    alpha: Annotated[
+        float, typer.Option(help="Share of source-like frames of a known device to reject at most.")
+    ] = 0.05,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of the method, key=value.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a capture before and after into this file.")] = None,
     plot_capture: Annotated[str | None, typer.Option(help="Which capture to draw; the first by default.")] = None,
@@ -51,19 +57,30 @@ def calibrate(
     through, and statistics of the source for the methods that need them: `source_weight` (C, D), `source_bias` (C,),
     `source_mean` (D,), `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and
     `source_temperature`.
+
+    --reject calibrates only frames that resemble the source; the others have the prediction −1, and the output also
+    holds `known` and `unknown_score`. It needs `source_validation` (V, D), `source_validation_logits` (V, C) and
+    `source_validation_label` (V,), and by the score `source_bank` (B, D) or `source_covariance` (D, D).
     """
-    from pisa_capc.calibration import SourceStatistics
+    from pisa_capc.calibration import OpenSet, SourceStatistics
 
     if guard:
         raise ConfigError("there is no guard for this calibration; leave --guard out.")
     if out.exists() and not force:
         raise DataError(f"{out} exists already; give another name or --force to replace it.")
-    chosen = _calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
+    calibrator = _calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
+    chosen = calibrator if reject == "none" else OpenSet(calibrator, reject, alpha)
     arrays = _read(scores)
     result = chosen.calibrate(
         arrays["embedding"], arrays["logits"], arrays.get("capture"), source=SourceStatistics.from_arrays(arrays)
     )
-    written = {"probability": result.probability, "score": result.score, "prediction": result.prediction}
+    written: dict[str, Any] = {
+        "probability": result.probability,
+        "score": result.score,
+        "prediction": result.prediction,
+    }
+    if result.known is not None:
+        written |= {"known": result.known, "unknown_score": result.unknown_score}
     _write(out, {**written, **{name: arrays[name] for name in _CARRIED if name in arrays}})
     if plot is not None:
         result.plot(plot, _capture_key(result, plot_capture))
@@ -131,6 +148,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "method": method,
         "frames": len(result.prediction),
         "changed": result.changed,
+        **({} if result.known is None else {"rejected": _rejected(result)}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -144,12 +162,17 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
     }
 
 
+def _rejected(result: Calibration) -> int:
+    return int((np.asarray(result.prediction) < 0).sum())
+
+
 def _print_table(result: Calibration, method: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
     table = Table(
-        title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed",
+        title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed{rejected}",
         caption="class mass: expected frames of the emptiest … fullest class",
     )
     table.add_column("capture")

@@ -34,7 +34,7 @@ class Embedding:
     capture: NDArray[np.str_]
     environment: NDArray[np.str_]
     frame: NDArray[np.int64]
-    source: dict[str, NDArray[np.float32]]
+    source: dict[str, NDArray[Any]]
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""

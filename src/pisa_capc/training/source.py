@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
+from pisa_capc.calibration.openset import openset_statistics
 from pisa_capc.training.bank import Bank
 
 BATCH = {"cpu": 512, "cuda": 8192}  # what fits a cache, and what keeps a GPU busy
@@ -19,27 +20,24 @@ def source_statistics(
 ) -> dict[str, Tensor]:
     """Statistics of one trained run.
 
-    mean (D,), class_mean (C, D) and prior (C,) of the training embeddings; weight (C, D) and bias (C,) of the
-    classifier; confusion (C, C), counts of validation frames decided as [row] that are of class [column]; and
-    temperature (), which divides the logits so that the validation frames are most likely (Guo et al., 2017).
+    mean (D,) of the training embeddings; weight (C, D) and bias (C,) of the classifier; confusion (C, C), counts of
+    validation frames decided as [row] that are of class [column]; temperature (), which divides the logits so that the
+    validation frames are most likely (Guo et al., 2017); and those of `openset_statistics`.
     """
     weight, bias = model.classifier.weight[0], model.classifier.bias[0]  # type: ignore[union-attr,index]
     classes = len(bias)
     embedding, _ = _forward(model, bank, train)
-    label = bank.label.cpu()[train]
-    one_hot = torch.nn.functional.one_hot(label, classes).double()
-    count = one_hot.sum(0)
-    _, logits = _forward(model, bank, validation)
-    truth = bank.label.cpu()[validation]
+    held_out, logits = _forward(model, bank, validation)
+    label = bank.label.cpu()
+    truth = label[validation]
     pair = logits.argmax(1) * classes + truth
     return {
         "weight": weight.detach().float().cpu().clone(),
         "bias": bias.detach().float().cpu().clone(),
         "mean": embedding.double().mean(0).float(),
-        "class_mean": (one_hot.T @ embedding.double() / count.clamp_min(1)[:, None]).float(),
-        "prior": (count / count.sum()).float(),
         "confusion": torch.bincount(pair, minlength=classes**2).view(classes, classes).float(),
         "temperature": torch.tensor(_temperature(logits.double(), truth), dtype=torch.float32),
+        **openset_statistics(embedding, label[train], held_out, logits, truth),
     }
 
 

@@ -1,0 +1,117 @@
+"""Reject, then calibrate: unknown frames in a capture would draw its prototypes and its class balance to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
+from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.openset.scores import (
+    ScoreFunction,
+    UnknownScore,
+    enrolled,
+    need,
+    need_rows,
+    score_frames,
+    unknown_score,
+)
+from pisa_capc.calibration.openset.thresholds import conformal_threshold
+from pisa_capc.calibration.peers import Calibrator
+from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.errors import ConfigError
+
+UNKNOWN = -1  # the decision on a rejected frame
+
+
+@dataclass(frozen=True)
+class OpenSet:
+    """Any calibration, made on the frames that are taken as known. The same interface as the calibration itself.
+
+    Rejected frames have the prediction −1 and keep the source classifier's own scores and probabilities. Frames are
+    rejected where their unknown score exceeds `threshold`; where none is given it is the conformal one at `alpha` (see
+    `conformal_threshold` for what that promises, and `false_accept_threshold` for another).
+
+    >>> open_set = OpenSet(UCAPC(), "knn", alpha=0.05)                          # doctest: +SKIP
+    >>> result = open_set.calibrate(embedding, logits, capture, source)         # doctest: +SKIP
+    >>> result.known, result.unknown_score                                      # doctest: +SKIP
+    """
+
+    calibrator: Calibrator
+    score: str | UnknownScore = "knn"
+    alpha: float = 0.05
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.score, str):
+            unknown_score(self.score)
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha is {self.alpha}; expected a share of false rejections between 0 and 1.")
+        if self.threshold is not None and math.isnan(self.threshold):
+            raise ConfigError("threshold is NaN; expected a number.")
+
+    def calibrate(
+        self,
+        embedding: Array,
+        logits: Array,
+        capture: Captures | None = None,
+        source: SourceStatistics | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> Calibration:
+        """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
+        inputs = check_inputs(embedding, logits, capture)
+        statistics = source or SourceStatistics()
+        kind = unknown_score(self.score)() if isinstance(self.score, str) else self.score
+        function = kind.fit(statistics, inputs.classes, inputs.embedding)
+        limit = self._conformal(function, inputs, statistics) if self.threshold is None else self.threshold
+        unlike = score_frames(function, inputs.embedding, inputs.logits)
+        known = unlike <= limit
+        recorder = Recorder(inputs, out)
+        prediction = torch.full_like(inputs.groups.index, UNKNOWN)
+        inner = None
+        if known.any():
+            group = inputs.groups.index[known]
+            inner = self.calibrator.calibrate(inputs.embedding[known], inputs.logits[known], group, source)
+            prediction[known] = torch.as_tensor(inner.prediction)
+        _record(inputs, known, inner, recorder)
+        return replace(
+            recorder.finish(),
+            prediction=inputs.give_back(prediction),
+            known=inputs.give_back(known),
+            unknown_score=inputs.give_back(unlike),
+        )
+
+    def _conformal(self, function: ScoreFunction, inputs: Inputs, source: SourceStatistics) -> float:
+        like, purpose = inputs.embedding, "the conformal threshold"
+        features = need_rows(source, "validation", like.shape[1], like, purpose)
+        logits = need(source, "validation_logits", (len(features), inputs.classes), like, purpose)
+        label = need(source, "validation_label", (len(features),), like, purpose)
+        classes = enrolled(source, inputs.classes, like).nonzero()[:, 0].tolist()
+        scores = score_frames(function, features, logits)
+        return conformal_threshold(scores.cpu().numpy(), label.cpu().numpy(), self.alpha, classes)
+
+
+def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:
+    """Hand over all frames: those of `inner`, which calibrated the known ones, and the others as they came."""
+    score, probability = inputs.logits.clone(), torch.softmax(inputs.logits, dim=1)
+    if inner is not None:
+        score[known], probability[known] = torch.as_tensor(inner.score), torch.as_tensor(inner.probability)
+        if inner.prototypes is not None:
+            for summary, prototypes in zip(inner.captures, inner.prototypes, strict=True):
+                # The calibration was given group numbers as captures, and may have put all of them together.
+                own = range(len(inputs.groups)) if summary.capture == EVERYTHING else [int(summary.capture)]
+                for group in own:
+                    recorder.prototypes([group], torch.from_numpy(prototypes).unsqueeze(0))
+    for batch in batches(inputs):
+        for rows in row_blocks(inputs.groups, batch, max(1, block_rows(inputs) // len(batch)), keep=False):
+            recorder.write(batch, rows, *(_columns(values, rows) for values in (inputs.logits, score, probability)))
+
+
+def _columns(values: Tensor, rows: Rows) -> Tensor:
+    """Rows of `values` (N, C) as a class-major block (G, C, b), float64."""
+    return values[rows.index].transpose(1, 2).double()

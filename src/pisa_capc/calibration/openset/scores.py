@@ -1,0 +1,194 @@
+r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher is more likely an unknown device.
+
+    msp          1 − max_k softmax(ℓ)_k                                  Hendrycks and Gimpel, ICLR 2017
+    energy       −T log Σ_k exp(ℓ_k / T)                                 Liu et al., NeurIPS 2020
+    knn          ‖z/‖z‖ − n_K‖, n_K the K-th nearest of the bank          Sun et al., ICML 2022
+    mahalanobis  min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k)                          Lee et al., NeurIPS 2018
+    vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
+
+`fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
+of embedding (n, D) and logits (n, C), both float64. None of them uses a label of the frames it is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from pisa_capc.calibration.peers.base import check_range, unit
+from pisa_capc.calibration.source import PREFIX, SourceStatistics
+from pisa_capc.errors import ConfigError, DataError, unknown_name
+
+ScoreFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+_ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
+# The covariance is stored in float32; directions with less variance than its rounding carry no information.
+_COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
+
+
+@dataclass(frozen=True)
+class UnknownScore:
+    """One score: a subclass with its parameters and `fit`."""
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class MaximumSoftmax(UnknownScore):
+    """u = 1 − max_k softmax(ℓ)_k, the plain baseline. Needs nothing of the source."""
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        return lambda embedding, logits: 1 - torch.softmax(logits, dim=1).amax(dim=1)
+
+
+@dataclass(frozen=True)
+class Energy(UnknownScore):
+    """u = −T log Σ_k exp(ℓ_k / T): large where no class has a high logit. Needs nothing of the source."""
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range(self, temperature=(1e-6, 1e6))
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        return lambda embedding, logits: -self.temperature * torch.logsumexp(logits / self.temperature, dim=1)
+
+
+@dataclass(frozen=True)
+class NearestNeighbour(UnknownScore):
+    """u = distance of the unit-length embedding to its K-th nearest among unit-length training embeddings.
+
+    The authors take K = 10 where 1 % of the training frames is kept, which is about what `bank` holds. Needs `bank`.
+    """
+
+    neighbour: int = 10  # K
+
+    def __post_init__(self) -> None:
+        check_range(self, neighbour=(1, float("inf")))
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        bank = unit(need_rows(source, "bank", like.shape[1], like, "knn"))
+        if self.neighbour > len(bank):
+            raise DataError(
+                f"{PREFIX}bank holds {len(bank)} training embeddings; the {self.neighbour}-th neighbour needs at "
+                f"least {self.neighbour}. Keep more frames of the source, or lower `neighbour`."
+            )
+
+        def distance(embedding: Tensor, logits: Tensor) -> Tensor:
+            cosine = (unit(embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
+            return (2 - 2 * cosine).clamp(min=0).sqrt()
+
+        return distance
+
+
+@dataclass(frozen=True)
+class Mahalanobis(UnknownScore):
+    """u = min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k) with the means of the training classes and their shared covariance.
+
+    Directions in which the training frames do not vary are left out. Needs `class_mean` and `covariance`; a class whose
+    `prior` is zero was never trained and is nobody's nearest.
+    """
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        features = like.shape[1]
+        means = need(source, "class_mean", (classes, features), like, "mahalanobis")[enrolled(source, classes, like)]
+        covariance = need(source, "covariance", (features, features), like, "mahalanobis")
+        variance, axes = torch.linalg.eigh((covariance + covariance.T) / 2)
+        kept = variance > variance[-1].clamp(min=0) * features * _COVARIANCE_ROUNDING
+        whiten = axes[:, kept] / variance[kept].sqrt()
+        centres = means @ whiten
+        return lambda embedding, logits: torch.cdist(embedding @ whiten, centres).amin(dim=1).square()
+
+
+@dataclass(frozen=True)
+class VirtualLogit(UnknownScore):
+    """ViM: u = α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k), the residual outside the principal space P beside the energy.
+
+    o = −W⁺ b is where all logits are zero, P spans the `dimension` leading axes of the training embeddings around it
+    (half of them by default, as the authors for small embeddings), and α = mean max ℓ / mean ‖residual‖ over the
+    training embeddings. The authors' softmax probability of the virtual logit α‖·‖ is the logistic function of u.
+    Where the training embeddings have no residual α is zero, and u is the energy. Needs `weight`, `bias` and `bank`.
+    """
+
+    dimension: int | None = None
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        features = like.shape[1]
+        weight = need(source, "weight", (classes, features), like, "vim")
+        bias = need(source, "bias", (classes,), like, "vim")
+        bank = need_rows(source, "bank", features, like, "vim")
+        dimension = features // 2 if self.dimension is None else self.dimension
+        if not 0 <= dimension <= features:
+            raise ConfigError(f"dimension is {dimension}; expected a number from 0 to the {features} features.")
+        origin = -torch.linalg.pinv(weight) @ bias
+        centred = bank - origin
+        rest = torch.linalg.eigh(centred.T @ centred)[1][:, : features - dimension]  # eigenvalues ascend
+
+        def residual(embedding: Tensor) -> Tensor:
+            return torch.linalg.vector_norm((embedding - origin) @ rest, dim=1)
+
+        highest = float((bank @ weight.T + bias).amax(dim=1).mean())
+        if highest <= 0:
+            raise DataError(
+                f"vim: the highest logits of the training embeddings are {highest:.3g} on average; expected them "
+                "above zero, or the virtual logit has the wrong sign. Use another score."
+            )
+        outside = float(residual(bank).mean())
+        scale = highest / outside if outside > 1e-9 * float(centred.norm(dim=1).mean()) else 0.0
+        return lambda embedding, logits: scale * residual(embedding) - torch.logsumexp(logits, dim=1)
+
+
+_SCORES: dict[str, type[UnknownScore]] = {
+    "msp": MaximumSoftmax,
+    "energy": Energy,
+    "knn": NearestNeighbour,
+    "mahalanobis": Mahalanobis,
+    "vim": VirtualLogit,
+}
+
+
+def unknown_scores() -> dict[str, type[UnknownScore]]:
+    """Every score by name."""
+    return dict(_SCORES)
+
+
+def unknown_score(name: str) -> type[UnknownScore]:
+    """The score called `name`; an unknown name is an error that names the nearest one."""
+    if name not in _SCORES:
+        raise ConfigError(unknown_name("rejection score", name, _SCORES))
+    return _SCORES[name]
+
+
+def score_frames(function: ScoreFunction, embedding: Tensor, logits: Tensor) -> Tensor:
+    """u (N,) float64 of frames, some at a time."""
+    pieces = zip(embedding.split(_ROWS), logits.split(_ROWS), strict=True)
+    return torch.cat([function(z.double(), score.double()) for z, score in pieces])
+
+
+def enrolled(source: SourceStatistics, classes: int, like: Tensor) -> Tensor:
+    """(C,) which classes have training frames; all where `prior` is not known."""
+    prior = source.tensor("prior", (classes,), like)
+    return torch.ones(classes, dtype=torch.bool, device=like.device) if prior is None else prior > 0
+
+
+def need_rows(source: SourceStatistics, name: str, columns: int, like: Tensor, method: str) -> Tensor:
+    """A statistic with as many rows as it happens to have."""
+    value = getattr(source, name)
+    return need(source, name, (0 if value is None else len(value), columns), like, method)
+
+
+def need(source: SourceStatistics, name: str, shape: tuple[int, ...], like: Tensor, method: str) -> Tensor:
+    """A statistic that `method` cannot do without. Models trained before these were kept lack some of them."""
+    values = source.tensor(name, shape, like)
+    if values is None:
+        raise DataError(
+            f"{method} needs {PREFIX}{name}, which is not with these scores. Train the model again and write the "
+            "scores with pisa embed, or make the statistic with openset_statistics."
+        )
+    return values

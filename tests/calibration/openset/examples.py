@@ -1,0 +1,46 @@
+"""A source of a few classes, its statistics, and frames of the same classes and of none of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pisa_capc.calibration import SourceStatistics
+from pisa_capc.calibration.openset import openset_statistics
+from pisa_capc.randomness import generator
+
+
+class Scored(NamedTuple):
+    embedding: np.ndarray  # (N, D)
+    logits: np.ndarray  # (N, C)
+    label: np.ndarray  # (N,) −1 for unknown
+
+
+class World:
+    """Classes around random centres; unknown frames lie in directions of their own."""
+
+    def __init__(self, classes: int = 4, features: int = 6, seed: int = 0, spread: float = 1.0) -> None:
+        self._draw = generator(seed, "openset-example")
+        self.weight = 2 * self._draw.normal(size=(classes, features))
+        self.bias = self._draw.normal(size=classes)
+        self._strange = 2 * self._draw.normal(size=(3, features))
+        self._spread = spread
+
+    def known(self, count: int) -> Scored:
+        return self._around(self.weight, count)
+
+    def unknown(self, count: int) -> Scored:
+        return self._around(self._strange, count)._replace(label=np.full(count, -1))
+
+    def _around(self, centres: np.ndarray, count: int) -> Scored:
+        label = np.arange(count) % len(centres)
+        z = centres[label] + self._spread * self._draw.normal(size=(count, centres.shape[1]))
+        return Scored(z, z @ self.weight.T / 4 + self.bias, label)
+
+    def source(self, train: int = 400, validation: int = 200) -> SourceStatistics:
+        seen, held_out = self.known(train), self.known(validation)
+        found = openset_statistics(seen.embedding, seen.label, held_out.embedding, held_out.logits, held_out.label)
+        return SourceStatistics(
+            weight=self.weight / 4, bias=self.bias, **{name: value.numpy() for name, value in found.items()}
+        )

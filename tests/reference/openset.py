@@ -1,0 +1,50 @@
+"""Rejection scores and open-set metrics as their equations read, one frame at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def msp(logits: np.ndarray) -> float:
+    return 1 - max(math.exp(a) / sum(math.exp(b) for b in logits) for a in logits)
+
+
+def energy(logits: np.ndarray, temperature: float = 1.0) -> float:
+    return -temperature * math.log(sum(math.exp(a / temperature) for a in logits))
+
+
+def knn(z: np.ndarray, bank: np.ndarray, neighbour: int) -> float:
+    distances = [np.linalg.norm(z / np.linalg.norm(z) - b / np.linalg.norm(b)) for b in bank]
+    return sorted(distances)[neighbour - 1]
+
+
+def mahalanobis(z: np.ndarray, means: np.ndarray, covariance: np.ndarray) -> float:
+    inverse = np.linalg.inv(covariance)
+    return min((z - m) @ inverse @ (z - m) for m in means)
+
+
+def vim(
+    z: np.ndarray, logits: np.ndarray, bank: np.ndarray, weight: np.ndarray, bias: np.ndarray, dimension: int
+) -> float:
+    origin = -np.linalg.pinv(weight) @ bias
+    # The principal space by singular vectors, the residual by subtracting the projection.
+    principal = np.linalg.svd(bank - origin, full_matrices=True)[2][:dimension]
+
+    def residual(x: np.ndarray) -> float:
+        centred = x - origin
+        return float(np.linalg.norm(centred - principal.T @ (principal @ centred)))
+
+    alpha = np.mean([max(weight @ b + bias) for b in bank]) / np.mean([residual(b) for b in bank])
+    return alpha * residual(z) + energy(logits)
+
+
+def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
+    return oscr(known, np.ones(len(known), dtype=bool), unknown)
+
+
+def oscr(known: np.ndarray, correct: np.ndarray, unknown: np.ndarray) -> float:
+    """P(a known frame is rightly named and scores below an unknown one), ties counted half."""
+    wins = [c * ((k < u) + (k == u) / 2) for k, c in zip(known, correct, strict=True) for u in unknown]
+    return float(np.mean(wins))
