@@ -4,6 +4,7 @@
 with the same interface.
 """
 
+from pisa_capc.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.calibration.peers import Calibrator, calibrator, calibrators
 from pisa_capc.calibration.result import Calibration, CaptureSummary
 from pisa_capc.calibration.source import SourceStatistics
@@ -12,9 +13,11 @@ from pisa_capc.calibration.ucapc import PRESETS, UCAPC
 __all__ = [
     "PRESETS",
     "UCAPC",
+    "Applied",
     "Calibration",
     "Calibrator",
     "CaptureSummary",
+    "FrozenCalibration",
     "SourceStatistics",
     "calibrator",
     "calibrators",
