@@ -1,10 +1,13 @@
 """Calibration: better decisions from a frozen classifier's embeddings and logits, without labels.
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
-with the same interface.
+with the same interface. `FrozenCalibration` fits on one stream and applies to another; `OnlineCalibrator` decides
+frames as they arrive and finds the captures itself.
 """
 
 from pisa_capc.calibration.frozen import Applied, FrozenCalibration
+from pisa_capc.calibration.grouping import Finder, GroupFinder, find_groups
+from pisa_capc.calibration.online import Decisions, Online, OnlineCalibrator
 from pisa_capc.calibration.peers import Calibrator, calibrator, calibrators
 from pisa_capc.calibration.result import Calibration, CaptureSummary
 from pisa_capc.calibration.source import SourceStatistics
@@ -17,8 +20,14 @@ __all__ = [
     "Calibration",
     "Calibrator",
     "CaptureSummary",
+    "Decisions",
+    "Finder",
     "FrozenCalibration",
+    "GroupFinder",
+    "Online",
+    "OnlineCalibrator",
     "SourceStatistics",
     "calibrator",
     "calibrators",
+    "find_groups",
 ]
