@@ -139,11 +139,15 @@ def test_a_forgotten_group_leaves_nothing_to_the_next_one():
     np.testing.assert_array_equal(whole._arrays["sample_unit"][slot, :taken], alone._arrays["sample_unit"][0, :taken])
 
 
-def test_a_capture_of_one_transmitter_is_one_group():
+@pytest.mark.parametrize("with_cfo", [False, True], ids=["by class", "by offset"])
+def test_a_capture_of_one_transmitter_is_one_group_and_not_balanced(with_cfo: bool):
     frames = stream((0,), transmitters=1, frames=1000)
-    result = calibrator(Online(UCAPC(prior="none"))).push(frames.embedding, frames.logits)
+    online = calibrator(with_cfo=with_cfo)
+    result = online.push(frames.embedding, frames.logits, frames.cfo_hz if with_cfo else None)
     assert set(result.group) == {0}
     assert (result.prediction == 0).mean() >= (frames.logits.argmax(axis=1) == 0).mean()
+    balanced = UCAPC().calibrate(frames.embedding, frames.logits).prediction
+    assert (balanced == 0).mean() < 0.5, "what would happen otherwise"
 
 
 def test_the_sample_is_uniform_over_the_frames_of_a_group():

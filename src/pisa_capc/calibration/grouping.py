@@ -112,6 +112,14 @@ class GroupFinder:
         """Frames until the next look; `push` takes at most this many."""
         return BLOCK - self.seen % BLOCK
 
+    @property
+    def several(self) -> bool:
+        """Whether the newest frames look like several transmitters in turn, as far as can be told."""
+        _, new = self._cell_sums(0, self.pending)
+        if self.with_cfo:
+            return self._senders(new >= _LEAST_NEW) >= self._transmitters
+        return self._alternate(0, new)
+
     def push(
         self,
         unit: NDArray[np.float64],

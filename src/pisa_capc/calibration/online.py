@@ -8,7 +8,9 @@ potentials g stand still, and a frame is decided by them as in `frozen`:
     s = ℓ + λ_p zᵀp / τ_p,      π = softmax(s / ε + g).
 
 A group's first `warmup` frames are decided by their logits alone: a balanced transport of fewer frames than that says
-little. A group that is reopened goes on with the sample, prototypes and potentials it had.
+little. Classes are balanced, where the settings say so, only while the newest frames look like several transmitters in
+turn (`GroupFinder.several`): of one that speaks for long, a balanced transport would give most frames away. A group
+that is reopened goes on with the sample, prototypes and potentials it had.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
@@ -78,12 +80,14 @@ class OnlineCalibrator:
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
         self._fit = replace(self.settings.calibration, group="none")
+        self._unbalanced = replace(self._fit, prior="none")
         slots, room = self.settings.finder.groups, self.settings.finder.window + BLOCK
         self._arrays: dict[str, NDArray[Any]] = {
             "number": np.full(slots, -1),  # of the group that the rest of a slot belongs to
             "taken": np.zeros(slots, dtype=np.int64),  # frames offered to the sample so far
             "fitted": np.zeros(slots, dtype=np.int64),  # the group's frames at the last run of U-CAPC; zero before
             "prototypes": np.zeros((slots, classes, features)),
+            "balanced": np.zeros(slots, dtype=bool),  # whether classes were balanced in it
             "potentials": np.zeros((slots, classes)),
             "sample_unit": np.zeros((slots, self.settings.sample, features)),
             "sample_logits": np.zeros((slots, self.settings.sample, classes)),
@@ -141,7 +145,7 @@ class OnlineCalibrator:
         # A slot that was just given to a new group may still hold what the forgotten one had.
         if state["fitted"][slot] and state["number"][slot] == self.finder.current:
             score = logits + (settings.fusion / settings.temperature) * (unit @ state["prototypes"][slot].T)
-            balanced = settings.prior == "balanced"
+            balanced = state["balanced"][slot]
             exponent = score / settings.epsilon + state["potentials"][slot] if balanced else score
         weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         probability = weight / weight.sum(axis=1, keepdims=True)
@@ -197,11 +201,11 @@ class OnlineCalibrator:
         size = min(int(state["taken"][slot]), self.settings.sample)
         unit = np.concatenate((state["sample_unit"][slot, :size], state["pending_unit"][:pending]))
         logits = np.concatenate((state["sample_logits"][slot, :size], state["pending_logits"][:pending]))
-        result = self._fit.calibrate(unit, logits)
+        result = (self._fit if self.finder.several else self._unbalanced).calibrate(unit, logits)
         if result.prototypes is not None:
             state["prototypes"][slot] = result.prototypes[0]
-        if result.potentials is not None:
-            state["potentials"][slot] = result.potentials[0]
+        state["balanced"][slot] = result.potentials is not None
+        state["potentials"][slot] = 0.0 if result.potentials is None else result.potentials[0]
         state["fitted"][slot] = frames
 
     def save(self, folder: str | Path) -> None:
