@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from pisa_capc import UCAPC
@@ -124,6 +125,8 @@ def test_calibrations_find_groups_where_they_are_asked_to():
     result = UCAPC(group="auto").calibrate(frames.embedding, frames.logits)
     np.testing.assert_array_equal(result.probability, expected.probability)
     assert [c.frames for c in result.captures] == np.bincount(found).tolist()
+    tensors = [torch.tensor(values, dtype=torch.bfloat16) for values in (frames.embedding, frames.logits)]
+    assert len(UCAPC(group="auto").calibrate(*tensors).captures) == 3
     peer = calibrator("lame")(group="auto").calibrate(frames.embedding, frames.logits)
     assert [c.frames for c in peer.captures] == np.bincount(found).tolist()
 

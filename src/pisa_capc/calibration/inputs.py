@@ -81,7 +81,7 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
     _check_embedding(features)
     spread = _logit_spread(scores)
     if group == "auto":
-        groups = _capture_groups(find_groups(features.cpu().numpy(), scores.cpu().numpy()), scores)
+        groups = _capture_groups(find_groups(_numpy(features), _numpy(scores)), scores)
     elif capture is None or group == "none":
         groups = _global_group(len(scores), scores.device)
     else:
@@ -91,6 +91,11 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
 
 def _device(array: Array) -> torch.device:
     return array.device if isinstance(array, Tensor) else torch.device("cpu")
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    """As NumPy array, which knows no bfloat16."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy()
 
 
 def _floating(name: str, array: Array) -> Tensor:
