@@ -14,7 +14,11 @@ that is reopened goes on with the sample, prototypes and potentials it had.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
-are handed over at a time. The defaults were chosen with those of `grouping`, on the same source streams.
+are handed over at a time.
+
+The defaults were chosen with those of `grouping`, on the same source streams. That balance waits for several
+transmitters was added when a first run on E1, devices one after the other, had shown the loss without it; it was judged
+on E2 and E3, where it prevents the same loss.
 
 .. [1] J. S. Vitter. Random sampling with a reservoir. ACM Transactions on Mathematical Software 11(1), 1985.
 .. [2] C. C. Aggarwal. On biased reservoir sampling in the presence of stream evolution. VLDB 2006.
