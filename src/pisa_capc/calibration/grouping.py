@@ -22,8 +22,9 @@ Frames join their group's statistics when they leave the window, and are therefo
 in view. Where the frames' numbers within their recordings are known, a change is only looked for where one falls.
 
 The defaults were chosen on the simulated environments E2 and E3 alone, each with scores of a model trained on the other
-one, as streams whose devices alternate, or speak one after the other, so that the groups found agree best with the
-captures in the first kind of stream and nothing is found in the second. The target E1 was not looked at.
+one, as streams whose devices alternate, or speak one after the other, so that the groups found agree well with the
+captures in the first kind of stream and little is found in the second (`python -m benchmarks.online --choose`, record
+`results/bench-online-choose.json`, on one of the sets used). The target E1 was not looked at.
 
 .. [1] J. von Neumann. Distribution of the ratio of the mean square successive difference to the variance. Annals of
    Mathematical Statistics 12(4), 1941.
