@@ -155,13 +155,24 @@ def test_embedding_is_saved_without_labels(finished: tuple[Path, TrainedModel], 
     scores.save(tmp_path / "deep" / "scores.npz")
     with np.load(tmp_path / "deep" / "scores.npz") as found:
         names = {n for n in found.files if not n.startswith("source_")}
-        assert names == {"embedding", "logits", "capture", "environment", "frame"}
+        assert names == {"embedding", "logits", "capture", "environment", "frame", "cfo_hz"}
         assert {"source_mean", "source_class_mean", "source_weight", "source_confusion"} <= set(found.files)
         assert set(found["capture"].tolist()) == {"E1/L1"}
         assert set(found["environment"].tolist()) == {"E1"}
         np.testing.assert_array_equal(found["frame"], target.frame)
+        np.testing.assert_array_equal(found["cfo_hz"], target.cfo_hz.mean(axis=1))
     with pytest.raises(DataError, match="cannot be written"):
         scores.save(tmp_path / "deep" / "scores.npz" / "below.npz")
+
+
+def test_no_frequency_offset_is_saved_where_none_was_recorded(
+    finished: tuple[Path, TrainedModel], tmp_path: Path
+) -> None:
+    target = runs(FRAMES)[0].split.target
+    unrecorded = replace(target, source=replace(target.source, cfo_hz=None))
+    embed(finished[1], unrecorded).save(tmp_path / "scores.npz")
+    with np.load(tmp_path / "scores.npz") as found:
+        assert "cfo_hz" not in found.files
 
 
 def test_a_model_computes_on_missing_antennas(finished: tuple[Path, TrainedModel]) -> None:

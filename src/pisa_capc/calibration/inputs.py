@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pisa_capc.calibration.grouping import find_groups
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 
 Array: TypeAlias = "np.ndarray | Tensor"
 Captures: TypeAlias = "np.ndarray | Tensor | Sequence[str] | Sequence[int]"
 
-GROUPINGS = ("capture", "none")
+GROUPINGS = ("capture", "none", "auto")
 EVERYTHING = "all"  # the name of the one group when frames are not grouped
 _CHECK_ELEMENTS = 2**22
 
@@ -63,7 +64,10 @@ class Inputs:
 
 
 def check_inputs(embedding: Array, logits: Array, capture: Captures | None = None, group: str = "capture") -> Inputs:
-    """Embeddings, logits and captures as one checked object; anything unusable is a `DataError` that says why."""
+    """Embeddings, logits and captures as one checked object; anything unusable is a `DataError` that says why.
+
+    With `group` "auto" the groups are found from the frames in their order (see `grouping`), and `capture` is not read.
+    """
     if group not in GROUPINGS:
         raise ConfigError(unknown_name("grouping", str(group), GROUPINGS))
     as_numpy = not isinstance(logits, Tensor)
@@ -76,7 +80,9 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
         raise DataError("there are no frames to calibrate: embedding and logits are empty.")
     _check_embedding(features)
     spread = _logit_spread(scores)
-    if capture is None or group == "none":
+    if group == "auto":
+        groups = _capture_groups(find_groups(_numpy(features), _numpy(scores)), scores)
+    elif capture is None or group == "none":
         groups = _global_group(len(scores), scores.device)
     else:
         groups = _capture_groups(capture, scores)
@@ -85,6 +91,11 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
 
 def _device(array: Array) -> torch.device:
     return array.device if isinstance(array, Tensor) else torch.device("cpu")
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    """As NumPy array, which knows no bfloat16."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy()
 
 
 def _floating(name: str, array: Array) -> Tensor:

@@ -38,6 +38,7 @@ class Calibration:
     inputs: Inputs
     known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
     unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
+    potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
 
     @property
     def changed(self) -> int:
@@ -69,6 +70,7 @@ class Recorder:
         self._prediction = inputs.logits.new_empty(len(inputs.logits), dtype=torch.int64)
         self._parts: list[tuple[list[int], Tensor]] = []
         self._prototypes: list[tuple[list[int], Tensor]] = []
+        self._potentials: list[tuple[list[int], Tensor]] = []
 
     def _target(self, name: str, out: Mapping[str, Array]) -> Tensor:
         logits = self._inputs.logits
@@ -103,19 +105,28 @@ class Recorder:
         """Take the prototypes (G, C, D) of the groups `batch`."""
         self._prototypes.append((batch, prototypes))
 
+    def potentials(self, batch: list[int], potentials: Tensor) -> None:
+        """Take the class potentials (G, C) of the groups `batch`."""
+        self._potentials.append((batch, potentials))
+
     def finish(self) -> Calibration:
         inputs, groups, classes = self._inputs, self._inputs.groups, self._inputs.classes
         counted = np.zeros((len(groups), 2 * classes + 1))
         for batch, values in self._parts:
             counted[batch] += values.cpu().numpy()
-        prototypes = None
-        if self._prototypes:
-            prototypes = np.zeros((len(groups), classes, inputs.embedding.shape[1]))
-            for batch, values in self._prototypes:
-                prototypes[batch] = values.cpu().numpy()
         captures = tuple(
             CaptureSummary(key, frames, round(row[-1]), row[:classes], row[classes:-1])
             for key, frames, row in zip(groups.keys, groups.counts, counted, strict=True)
         )
         probability, score, prediction = map(inputs.give_back, (self._probability, self._score, self._prediction))
-        return Calibration(probability, score, prediction, captures, prototypes, inputs)
+        prototypes, potentials = map(self._by_group, (self._prototypes, self._potentials))
+        return Calibration(probability, score, prediction, captures, prototypes, inputs, potentials=potentials)
+
+    def _by_group(self, parts: list[tuple[list[int], Tensor]]) -> np.ndarray | None:
+        """Values (G, …) of batches of groups as one array (R, …)."""
+        if not parts:
+            return None
+        whole = np.zeros((len(self._inputs.groups), *parts[0][1].shape[1:]))
+        for batch, values in parts:
+            whole[batch] = values.cpu().numpy()
+        return whole

@@ -137,7 +137,7 @@ class UCAPC:
     sinkhorn_iterations: int = 20
     epsilon: float = 1.0  # ε, entropic smoothing
     prior: str = "balanced"  # "none": μ = 0 and a plain softmax at the end
-    group: str = "capture"  # "none": all frames are one group
+    group: str = "capture"  # "none": all frames are one group; "auto": groups are found, see `grouping`
     workspace_mib: int = 1024
 
     def __post_init__(self) -> None:
@@ -195,8 +195,8 @@ class UCAPC:
         width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
         rows = row_blocks(inputs.groups, batch, max(1, width), keep)
         present = rows.map(lambda block: block.present, keep=keep)
-        features = rows.map(lambda block: _read_embedding(inputs, block), keep=keep_rows)
-        logits = rows.map(lambda block: _read_logits(inputs, block), keep=keep_rows)
+        features = rows.map(lambda block: read_embedding(inputs, block), keep=keep_rows)
+        logits = rows.map(lambda block: read_logits(inputs, block), keep=keep_rows)
         # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
         spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
         balance = self.balance if self.prior == "balanced" else 0.0
@@ -226,14 +226,16 @@ class UCAPC:
             recorder.write(batch, block, logit, score, final_probability(score, final, self.epsilon))
         if self.passes:
             recorder.prototypes(batch, prototypes)
+        if final is not None:
+            recorder.potentials(batch, final)
 
 
-def _read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
+def read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
     """Unit-length embeddings (G, b, D) of a block, float64."""
     return _unit(_read(inputs.embedding, rows).to(torch.float64))
 
 
-def _read_logits(inputs: Inputs, rows: Rows) -> Tensor:
+def read_logits(inputs: Inputs, rows: Rows) -> Tensor:
     """Logits (G, C, b) of a block, float64: transposed and converted in one walk."""
     columns = _read(inputs.logits, rows).transpose(1, 2)
     return columns.to(torch.float64, memory_format=torch.contiguous_format).contiguous()

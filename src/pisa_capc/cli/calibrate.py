@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from typer.core import TyperGroup
 
 from pisa_capc.cli import app
 from pisa_capc.errors import ConfigError, DataError
@@ -18,10 +20,26 @@ from pisa_capc.store.files import atomic
 if TYPE_CHECKING:
     from pisa_capc.calibration import Calibration, Calibrator
 
-_CARRIED = ("capture", "environment", "frame")
+_CARRIED = ("capture", "environment", "frame", "group")
+_PLAIN = "once"
 
 
-@app.command()
+class _PlainByDefault(TyperGroup):
+    """`pisa calibrate SCORES` is the plain command, also for --help, unless the first word names another one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args and args[0] in self.commands else [_PLAIN, *args])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == _PLAIN else name, command, rest  # usage lines show how it is called
+
+
+commands = typer.Typer(cls=_PlainByDefault, help="Correct a frozen classifier's decisions with unlabelled frames.")
+app.add_typer(commands, name="calibrate")
+
+
+@commands.command(_PLAIN)
 def calibrate(
     scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C).")],
     out: Annotated[Path, typer.Option(help="NPZ file to write: `probability`, `score`, `prediction`.")],
@@ -35,7 +53,10 @@ def calibrate(
         str, typer.Option(help="A row of the paper's ablation: paper, direct, without-grouping, without-prior.")
     ] = "paper",
     prior: Annotated[str | None, typer.Option(help="Class-balance prior of U-CAPC: balanced or none.")] = None,
-    group: Annotated[str | None, typer.Option(help="What is calibrated together: capture or none.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="What is calibrated together: capture, none, or auto to find groups in the frames' order."),
+    ] = None,
     guard: Annotated[
         bool, typer.Option(help="With --no-guard, the default, nothing second-guesses the published algorithm.")
     ] = False,
@@ -54,43 +75,53 @@ def calibrate(
     """Correct a frozen classifier's decisions with unlabelled frames.
 
     The input may also hold `capture` (strings or integers) to group by, `environment` and `frame`, which are carried
-    through, and statistics of the source for the methods that need them: `source_weight` (C, D), `source_bias` (C,),
-    `source_mean` (D,), `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and
-    `source_temperature`.
+    through, `cfo_hz` (N,), which with `frame` helps `--group auto`, and statistics of the source for the methods that
+    need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,), `source_class_mean` (C, D),
+    `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
     --reject calibrates only frames that resemble the source; the others have the prediction −1, and the output also
     holds `known` and `unknown_score`. It needs `source_validation` (V, D), `source_validation_logits` (V, C) and
     `source_validation_label` (V,), and by the score `source_bank` (B, D) or `source_covariance` (D, D).
+
+    To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
+    `pisa calibrate apply --help`.
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
 
     if guard:
         raise ConfigError("there is no guard for this calibration; leave --guard out.")
-    if out.exists() and not force:
-        raise DataError(f"{out} exists already; give another name or --force to replace it.")
-    calibrator = _calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
-    chosen = calibrator if reject == "none" else OpenSet(calibrator, reject, alpha)
-    arrays = _read(scores)
+    refuse_existing(out, force)
+    base = chosen_calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
+    arrays = read_scores(scores)
+    capture = arrays.get("capture")
+    if base.group == "auto":
+        base, capture = replace(base, group="capture"), _found_groups(arrays)
+        arrays["group"] = capture
+    chosen = base if reject == "none" else OpenSet(base, reject, alpha)
     result = chosen.calibrate(
-        arrays["embedding"], arrays["logits"], arrays.get("capture"), source=SourceStatistics.from_arrays(arrays)
+        arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
     )
-    written: dict[str, Any] = {
-        "probability": result.probability,
-        "score": result.score,
-        "prediction": result.prediction,
-    }
-    if result.known is not None:
-        written |= {"known": result.known, "unknown_score": result.unknown_score}
-    _write(out, {**written, **{name: arrays[name] for name in _CARRIED if name in arrays}})
+    write_result(out, result, arrays)
     if plot is not None:
         result.plot(plot, _capture_key(result, plot_capture))
-    if as_json:
-        typer.echo(json.dumps(_summary(result, method)))
-    else:
-        _print_table(result, method)
+    show_result(result, method, as_json)
 
 
-def _calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
+def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """(N,) groups found with all that the scores say about their frames."""
+    from pisa_capc.calibration.grouping import find_groups
+    from pisa_capc.calibration.inputs import check_inputs
+
+    check_inputs(arrays["embedding"], arrays["logits"])
+    return find_groups(arrays["embedding"], arrays["logits"], arrays.get("cfo_hz"), arrays.get("frame"))
+
+
+def refuse_existing(out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise DataError(f"{out} exists already; give another name or --force to replace it.")
+
+
+def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
     from dataclasses import asdict
 
     from pisa_capc.calibration import UCAPC, calibrator
@@ -106,7 +137,7 @@ def _calibrator(method: str, preset: str, options: dict[str, str | None], settin
     return from_mapping(kind, values, method)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_scores(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an NPZ file; nothing in it is ever unpickled."""
     try:
         stored = np.load(path, allow_pickle=False)
@@ -132,9 +163,22 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _write(path: Path, arrays: dict[str, Any]) -> None:
+def write_result(path: Path, result: Calibration, arrays: dict[str, np.ndarray]) -> None:
+    """The calibrated frames as NPZ, with what their scores said about them."""
+    written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
+    written |= {"probability": result.probability, "score": result.score, "prediction": result.prediction}
+    if result.known is not None:
+        written |= {"known": result.known, "unknown_score": result.unknown_score}
     with atomic(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **written)
+
+
+def show_result(result: Calibration, method: str, as_json: bool) -> None:
+    """The captures of a calibration, for people or as JSON."""
+    if as_json:
+        typer.echo(json.dumps(_summary(result, method)))
+    else:
+        _print_table(result, method)
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:

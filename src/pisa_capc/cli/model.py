@@ -145,8 +145,8 @@ def embed(
     Of the run's target environment, the frames are exactly those that `pisa evaluate` scores: 16 of each recording are
     left out, the few-shot subset of the released benchmark. Of any other environment they are all frames.
 
-    The arrays are embedding, logits, capture (as E1/L1), environment and frame, one row per frame, and source_…:
-    statistics of the source that some calibrations use.
+    The arrays are embedding, logits, capture (as E1/L1), environment and frame, one row per frame, cfo_hz where the
+    dataset has it (mean over the antennas), and source_…: statistics of the source that some calibrations use.
     """
     from pisa_capc.evaluation import check_dataset, unseen_frames
     from pisa_capc.progress import progress

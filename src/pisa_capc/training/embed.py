@@ -26,7 +26,8 @@ class Embedding:
     """z and ℓ⁰ of each frame, and what may be known of it without its label.
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
-    frame (N,) index in its recording, source: statistics of the source that some calibration methods use.
+    frame (N,) index in its recording, source: statistics of the source that some calibration methods use, cfo_hz (N,)
+    mean over the antennas, or none where it was not recorded.
     """
 
     embedding: NDArray[np.float32]
@@ -35,10 +36,11 @@ class Embedding:
     environment: NDArray[np.str_]
     frame: NDArray[np.int64]
     source: dict[str, NDArray[Any]]
+    cfo_hz: NDArray[np.float64] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""
-        arrays: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "source"}
+        arrays: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "source" and v is not None}
         arrays |= {f"source_{k}": v for k, v in self.source.items()}
         with atomic(Path(path)) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
@@ -102,6 +104,7 @@ def embed_many(
         start += len(part)
         after_batch(len(part))
     environment = np.array(frames.environments)[frames.environment]
+    cfo_hz = None if frames.cfo_hz is None else frames.cfo_hz.mean(axis=1)
     return [
         Embedding(
             embedding[i],
@@ -110,6 +113,7 @@ def embed_many(
             environment,
             frames.frame,
             {k: v.cpu().numpy() for k, v in trained.source.items()},
+            cfo_hz,
         )
         for i, trained in enumerate(models)
     ]

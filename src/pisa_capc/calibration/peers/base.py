@@ -29,7 +29,7 @@ class Peer:
     """A calibration behind the interface of `UCAPC`. A method is one subclass with its parameters and `transduce`.
 
     Published methods know no captures: by default all frames are one group. `group="capture"` gives a method the same
-    information as U-CAPC.
+    information as U-CAPC; so does "auto", for groups that are found.
     """
 
     group: str = "none"
@@ -51,7 +51,7 @@ class Peer:
         out: Mapping[str, Array] | None = None,
     ) -> Calibration:
         """As `UCAPC.calibrate`; `source` holds the statistics some methods need."""
-        inputs = check_inputs(embedding, logits, capture)
+        inputs = check_inputs(embedding, logits, capture, "auto" if self.group == "auto" else "capture")
         recorder = Recorder(inputs, out)
         known = source or SourceStatistics()
         if self.group == "none":

@@ -1,0 +1,192 @@
+r"""Frozen use of U-CAPC: prototypes and class potentials fitted on one stream, applied to another, frame by frame.
+
+With p_k and g_k of a group as `UCAPC.calibrate` leaves them, a new frame of that group gets
+
+    s = ℓ + λ_p zᵀp / τ_p,      π = softmax(s / ε + g)          (softmax(s) where no prior is imposed)
+
+which are Eqs. (prototype_scores), (prototype_update) and (ucapc_final_prediction) with everything that belongs to the
+group held still. A frame's result depends on that frame alone, so a decision needs no other frame of its stream, and
+the frames of the fit get exactly the result of the fit.
+
+Which p and g: those of the frame's own capture where it was fitted. A capture that was not gets the pooled set, fitted
+over all frames as one group; this is the nearest thing to "somewhere in these surroundings", and is said with every
+result (`Applied.pooled`) and warned about, because a capture's own shift is then not corrected.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pisa_capc.calibration.batches import batches, block_rows, row_blocks
+from pisa_capc.calibration.inputs import Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.ucapc import (
+    UCAPC,
+    final_probability,
+    fuse_scores,
+    prototype_scores,
+    read_embedding,
+    read_logits,
+)
+from pisa_capc.config import from_mapping
+from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.store.pair import check_shapes, read_pair, write_pair
+
+NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"
+
+
+@dataclass(frozen=True)
+class Applied(Calibration):
+    """Frames calibrated with what was fitted elsewhere."""
+
+    pooled: tuple[str | int, ...] = ()  # captures that were not fitted, and got the pooled prototypes
+
+
+@dataclass(frozen=True)
+class FrozenCalibration:
+    """Fitted prototypes and potentials of R captures, and of all their frames together.
+
+    >>> frozen = FrozenCalibration.fit(embedding, logits, capture)          # doctest: +SKIP
+    >>> frozen.apply(new_embedding, new_logits, new_capture).prediction     # doctest: +SKIP
+    """
+
+    settings: UCAPC
+    captures: tuple[str | int, ...]
+    prototypes: np.ndarray  # (R, C, D) unit length, zero for a class without one
+    potentials: np.ndarray | None  # (R, C), or none where no prior is imposed
+    pooled_prototypes: np.ndarray  # (C, D)
+    pooled_potentials: np.ndarray | None  # (C,)
+
+    @classmethod
+    def fit(
+        cls, embedding: Array, logits: Array, capture: Captures | None = None, settings: UCAPC | None = None
+    ) -> FrozenCalibration:
+        """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures."""
+        settings = settings or UCAPC()
+        if settings.group == "auto":
+            raise ConfigError(
+                "group is auto: groups that were found have no names by which another stream could ask for them. "
+                "Use group=capture or none here, or OnlineCalibrator, which recognises groups by their frames."
+            )
+        own = settings.calibrate(embedding, logits, capture)
+        pooled = own if len(own.captures) == 1 else replace(settings, group="none").calibrate(embedding, logits)
+        shape = (len(own.captures), own.inputs.classes, own.inputs.embedding.shape[1])
+        return cls(
+            settings,
+            tuple(summary.capture for summary in own.captures),
+            np.zeros(shape) if own.prototypes is None else own.prototypes,
+            own.potentials,
+            np.zeros(shape[1:]) if pooled.prototypes is None else pooled.prototypes[0],
+            None if pooled.potentials is None else pooled.potentials[0],
+        )
+
+    @property
+    def classes(self) -> int:
+        return self.pooled_prototypes.shape[0]
+
+    @property
+    def features(self) -> int:
+        return self.pooled_prototypes.shape[1]
+
+    def apply(self, embedding: Array, logits: Array, capture: Captures | None = None) -> Applied:
+        """Calibrated frames; each depends on itself and its capture's name only.
+
+        Without `capture` all frames get the pooled set, which is then what was asked for and no cause for a warning.
+        """
+        inputs = check_inputs(embedding, logits, capture, self.settings.group)
+        self._check(inputs)
+        grouped = capture is not None and self.settings.group == "capture"
+        number = {key: r for r, key in enumerate(self.captures)} if grouped else {}
+        chosen = [number.get(key, len(self.captures)) for key in inputs.groups.keys]
+        unknown = tuple(key for key in inputs.groups.keys if key not in number) if grouped else ()
+        if unknown:
+            warnings.warn(_unknown(unknown, self.captures), stacklevel=2)
+        recorder = Recorder(inputs)
+        prototypes = np.concatenate((self.prototypes, self.pooled_prototypes[None]))
+        potentials = None
+        if self.potentials is not None and self.pooled_potentials is not None:
+            potentials = np.concatenate((self.potentials, self.pooled_potentials[None]))
+        for batch in batches(inputs):
+            self._apply_batch(inputs, batch, [chosen[r] for r in batch], prototypes, potentials, recorder)
+        return Applied(**vars(recorder.finish()), pooled=unknown)
+
+    def _apply_batch(
+        self,
+        inputs: Inputs,
+        batch: list[int],
+        chosen: list[int],
+        prototypes: np.ndarray,
+        potentials: np.ndarray | None,
+        recorder: Recorder,
+    ) -> None:
+        device = inputs.logits.device
+        p = torch.from_numpy(prototypes[chosen]).to(device)
+        g = None if potentials is None else torch.from_numpy(potentials[chosen]).to(device)
+        for rows in row_blocks(inputs.groups, batch, max(1, block_rows(inputs) // len(batch)), keep=False):
+            logits = read_logits(inputs, rows)
+            agreement = prototype_scores(read_embedding(inputs, rows), p, self.settings.temperature)
+            score = fuse_scores(logits, agreement, self.settings.fusion)
+            recorder.write(batch, rows, logits, score, final_probability(score, g, self.settings.epsilon))
+        recorder.prototypes(batch, p)
+        if g is not None:
+            recorder.potentials(batch, g)
+
+    def _check(self, inputs: Inputs) -> None:
+        found = (inputs.classes, inputs.embedding.shape[1])
+        if found != (self.classes, self.features):
+            raise DataError(
+                f"this calibration was fitted for {self.classes} classes and {self.features} features; these scores "
+                f"have {found[0]} and {found[1]}. Use scores of the same model."
+            )
+
+    def save(self, folder: str | Path) -> None:
+        """Write `calibration.safetensors` and `calibration.json` into `folder`."""
+        arrays = {"prototypes": self.prototypes, "pooled_prototypes": self.pooled_prototypes}
+        if self.potentials is not None and self.pooled_potentials is not None:
+            arrays |= {"potentials": self.potentials, "pooled_potentials": self.pooled_potentials}
+        about = {
+            "kind": "frozen U-CAPC",
+            "classes": self.classes,
+            "features": self.features,
+            "captures": list(self.captures),
+            "settings": asdict(self.settings),
+        }
+        write_pair(Path(folder), NAME, SCHEMA, arrays, about)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> FrozenCalibration:
+        """Read what `save` wrote; refuse what does not fit, saying why."""
+        folder = Path(folder)
+        arrays, about = read_pair(folder, NAME, SCHEMA, MADE_BY)
+        try:
+            settings = from_mapping(UCAPC, about["settings"], "settings")
+            captures, classes, features = tuple(about["captures"]), about["classes"], about["features"]
+        except (KeyError, TypeError, ConfigError) as error:
+            raise ModelError(f"{folder / NAME}.json: not a calibration ({error}). Use {MADE_BY} again.") from error
+        expected = {"prototypes": (len(captures), classes, features), "pooled_prototypes": (classes, features)}
+        if settings.prior == "balanced":
+            expected |= {"potentials": (len(captures), classes), "pooled_potentials": (classes,)}
+        check_shapes(folder, arrays, expected)
+        return cls(
+            settings,
+            captures,
+            arrays["prototypes"],
+            arrays.get("potentials"),
+            arrays["pooled_prototypes"],
+            arrays.get("pooled_potentials"),
+        )
+
+
+def _unknown(unknown: tuple[str | int, ...], known: tuple[str | int, ...]) -> str:
+    def named(keys: tuple[str | int, ...]) -> str:
+        return ", ".join(map(str, keys[:5])) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+
+    return (
+        f"{len(unknown)} captures were not fitted and get the pooled prototypes: {named(unknown)}. "
+        f"Fitted: {named(known)}."
+    )

@@ -1,0 +1,81 @@
+"""Commands of a calibration that is fitted once and applied later: calibrate fit, calibrate apply."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pisa_capc.cli.calibrate import (
+    chosen_calibrator,
+    commands,
+    read_scores,
+    refuse_existing,
+    show_result,
+    write_result,
+)
+from pisa_capc.progress import console as notes
+
+Force = typer.Option("--force", help="Replace what exists.")
+
+
+@commands.command()
+def fit(
+    scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D), `logits` (N, C), `capture` (N,).")],
+    out: Annotated[Path, typer.Option(help="Folder for calibration.safetensors and calibration.json.")],
+    preset: Annotated[
+        str, typer.Option(help="A row of the paper's ablation: paper, without-grouping, without-prior.")
+    ] = "paper",
+    prior: Annotated[str | None, typer.Option(help="Class-balance prior: balanced or none.")] = None,
+    group: Annotated[str | None, typer.Option(help="What is fitted together: capture or none.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of U-CAPC, key=value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was fitted as JSON.")] = False,
+    force: Annotated[bool, Force] = False,
+) -> None:
+    """Fit U-CAPC on one stream and keep it, for `pisa calibrate apply` on others.
+
+    Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
+    are not known here. No frame and no label is kept.
+    """
+    from pisa_capc.calibration import UCAPC, FrozenCalibration
+
+    refuse_existing(out / "calibration.json", force)
+    settings = chosen_calibrator("ucapc", preset, {"prior": prior, "group": group}, set_ or [])
+    assert isinstance(settings, UCAPC)
+    arrays = read_scores(scores)
+    frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings)
+    frozen.save(out)
+    if as_json:
+        fitted = {"captures": list(frozen.captures), "classes": frozen.classes, "features": frozen.features}
+        typer.echo(json.dumps({"out": str(out), "frames": len(arrays["logits"]), **fitted}))
+        return
+    typer.echo(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(map(str, frozen.captures))}")
+
+
+@commands.command()
+def apply(
+    calibration: Annotated[Path, typer.Argument(help="A folder that `pisa calibrate fit` wrote.")],
+    scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C).")],
+    out: Annotated[Path, typer.Option(help="NPZ file to write: `probability`, `score`, `prediction`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    force: Annotated[bool, Force] = False,
+) -> None:
+    """Correct decisions with a calibration fitted before; each frame by itself, however few there are.
+
+    A frame gets the prototypes of its `capture` where that was fitted. Other captures, and files without `capture`, get
+    the pooled set; a note says which.
+    """
+    from pisa_capc.calibration import FrozenCalibration
+
+    refuse_existing(out, force)
+    frozen, arrays = FrozenCalibration.load(calibration), read_scores(scores)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = frozen.apply(arrays["embedding"], arrays["logits"], arrays.get("capture"))
+    write_result(out, result, arrays)
+    for warning in said:
+        notes.print(f"note: {warning.message}", highlight=False, soft_wrap=True)
+    show_result(result, "ucapc, frozen", as_json)
