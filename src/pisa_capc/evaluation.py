@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC, Calibration
+from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe, SourceStatistics
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
@@ -35,17 +35,20 @@ class RunScores:
 
 
 def inference_stages(
-    scores: Embedding, calibrations: Mapping[str, UCAPC] | None = None
+    scores: Embedding, calibrations: Mapping[str, Calibrator] | None = None
 ) -> list[tuple[str, NDArray[np.float64]]]:
     """Class probabilities (N, C) of each stage of inference, in the order they are reported.
 
     direct: the source classifier's own; then one stage for each calibration, made on the frames that are scored.
-    Unless told otherwise that is paper: U-CAPC as published.
+    Unless told otherwise that is paper: U-CAPC as published, and where the model has a guard safe: U-CAPC under it.
     """
-    chosen = {"paper": UCAPC()} if calibrations is None else calibrations
+    chosen = calibrations
+    if chosen is None:
+        chosen = {"paper": UCAPC(), "safe": Safe()} if "guard" in scores.source else {"paper": UCAPC()}
+    source = SourceStatistics(**scores.source)
     stages = [("direct", as_probability(scores.logits))]
     for name, calibration in chosen.items():
-        calibrated = calibration.calibrate(scores.embedding, scores.logits, scores.capture)
+        calibrated = calibration.calibrate(scores.embedding, scores.logits, scores.capture, source)
         stages.append((name, np.asarray(calibrated.probability, dtype=np.float64)))
     return stages
 

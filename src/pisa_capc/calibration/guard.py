@@ -44,7 +44,7 @@ class Decision:
     capture: str | int
     level: str
     price: float
-    thresholds: tuple[float, float, float]
+    thresholds: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Rehearsals:
 class Guard:
     """Highest prices at which a calibration may go to the levels full, part and mild; above the last it is off."""
 
-    thresholds: tuple[float, float, float]
+    thresholds: tuple[float, ...]
 
     def __post_init__(self) -> None:
         values = self.thresholds
@@ -114,4 +114,4 @@ class Guard:
                 m = int(np.argmax(values))
                 if values[m] > best + 1e-9:
                     best, chosen = values[m], (cuts[i], cuts[j], cuts[j + m])
-        return cls((float(chosen[0]), float(chosen[1]), float(chosen[2])))
+        return cls(tuple(float(cut) for cut in chosen))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.batches import Rows
+from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import Array, Inputs
 from pisa_capc.errors import DataError, unknown_name
 
@@ -38,6 +39,7 @@ class Calibration:
     inputs: Inputs
     known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
     unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
+    guard: tuple[Decision, ...] | None = None  # what the guard decided for each capture; none without a guard
     potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
 
     @property

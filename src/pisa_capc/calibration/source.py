@@ -33,6 +33,7 @@ class SourceStatistics:
     validation: np.ndarray | None = None  # (V, D) embeddings of some validation frames of each class
     validation_logits: np.ndarray | None = None  # (V, C) their logits
     validation_label: np.ndarray | None = None  # (V,) their classes
+    guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SourceStatistics:

@@ -17,9 +17,10 @@ float32 cannot tell apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -139,6 +140,7 @@ class UCAPC:
     prior: str = "balanced"  # "none": μ = 0 and a plain softmax at the end
     group: str = "capture"  # "none": all frames are one group; "auto": groups are found, see `grouping`
     workspace_mib: int = 1024
+    _priors: ClassVar[tuple[str, ...]] = PRIORS
 
     def __post_init__(self) -> None:
         positive = {"temperature": self.temperature, "epsilon": self.epsilon}
@@ -153,8 +155,8 @@ class UCAPC:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a number from 0 to 1.")
         if not abs(self.fusion) < float("inf"):
             raise ConfigError(f"fusion is {self.fusion}; expected a finite number.")
-        if self.prior not in PRIORS:
-            raise ConfigError(unknown_name("prior", str(self.prior), PRIORS))
+        if self.prior not in self._priors:
+            raise ConfigError(unknown_name("prior", str(self.prior), self._priors))
         if self.group not in GROUPINGS:
             raise ConfigError(unknown_name("grouping", str(self.group), GROUPINGS))
 
@@ -180,11 +182,18 @@ class UCAPC:
         """
         inputs = check_inputs(embedding, logits, capture, self.group)
         recorder = Recorder(inputs, out)
+        shares, relaxation = self._transport(inputs, source or SourceStatistics())
         for batch in batches(inputs):
-            self._calibrate_batch(inputs, batch, recorder)
+            self._calibrate_batch(inputs, batch, recorder, None if shares is None else shares[batch], relaxation)
         return recorder.finish()
 
-    def _calibrate_batch(self, inputs: Inputs, batch: list[int], recorder: Recorder) -> None:
+    def _transport(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
+        """Class shares (R, C) of the transport and how firmly they are held: equal and exact, as published."""
+        return None, math.inf
+
+    def _calibrate_batch(
+        self, inputs: Inputs, batch: list[int], recorder: Recorder, shares: Tensor | None, relaxation: float
+    ) -> None:
         longest = max(inputs.groups.counts[r] for r in batch)
         frames, workspace = len(batch) * longest, self.workspace_mib * 2**20
         # Scores, kernel and assignment are walked 20 times a pass, embeddings twice: the former are kept first.
@@ -199,10 +208,12 @@ class UCAPC:
         logits = rows.map(lambda block: read_logits(inputs, block), keep=keep_rows)
         # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
         spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
-        balance = self.balance if self.prior == "balanced" else 0.0
+        balance = 0.0 if self.prior == "none" else self.balance
 
         def potential(scores: Blocks[Tensor]) -> Tensor:
-            return sinkhorn.class_potential(scores, present, self.sinkhorn_iterations, self.epsilon, spread, keep)
+            return sinkhorn.class_potential(
+                scores, present, self.sinkhorn_iterations, self.epsilon, spread, keep, shares, relaxation
+            )
 
         def assign(scores: Blocks[Tensor]) -> Blocks[Tensor]:
             g = potential(scores) if balance > 0 else None
@@ -221,7 +232,7 @@ class UCAPC:
         for _ in range(self.passes):
             prototypes = capture_prototypes(assign(scores), features, self.top, self.threshold)
             scores = refine(prototypes)
-        final = potential(scores) if self.prior == "balanced" else None
+        final = None if self.prior == "none" else potential(scores)
         for block, logit, score in zip(rows, logits, scores, strict=True):
             recorder.write(batch, block, logit, score, final_probability(score, final, self.epsilon))
         if self.passes:

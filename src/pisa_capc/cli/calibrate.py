@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,20 +46,30 @@ def calibrate(
     method: Annotated[
         str,
         typer.Option(
-            help="ucapc, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls or bbse."
+            help="ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls or bbse."
         ),
     ] = "ucapc",
     preset: Annotated[
-        str, typer.Option(help="A row of the paper's ablation: paper, direct, without-grouping, without-prior.")
+        str,
+        typer.Option(
+            help="safe: as far as the model's guard allows; or a row of the paper's ablation: paper, direct, "
+            "without-grouping, without-prior."
+        ),
     ] = "paper",
-    prior: Annotated[str | None, typer.Option(help="Class-balance prior of U-CAPC: balanced or none.")] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            help="Class shares that U-CAPC imposes: balanced, none, estimated from the scores, or given, "
+            "with --set shares=[0.5,0.3,0.2]."
+        ),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(help="What is calibrated together: capture, none, or auto to find groups in the frames' order."),
     ] = None,
     guard: Annotated[
-        bool, typer.Option(help="With --no-guard, the default, nothing second-guesses the published algorithm.")
-    ] = False,
+        bool | None, typer.Option(help="Whether a guard watches; --preset safe has one, the others do not.")
+    ] = None,
     reject: Annotated[
         str, typer.Option(help="Reject unknown devices first: energy, knn, mahalanobis, vim, msp, or none.")
     ] = "none",
@@ -88,8 +98,9 @@ def calibrate(
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
 
-    if guard:
-        raise ConfigError("there is no guard for this calibration; leave --guard out.")
+    guarded = "safe" in (preset, method)
+    if guard is not None and guard != guarded:
+        raise ConfigError("--guard: only --preset safe has a guard. Use that, or --preset paper with --no-guard.")
     refuse_existing(out, force)
     base = chosen_calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
     arrays = read_scores(scores)
@@ -122,16 +133,15 @@ def refuse_existing(out: Path, force: bool) -> None:
 
 
 def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
-    from dataclasses import asdict
-
-    from pisa_capc.calibration import UCAPC, calibrator
+    from pisa_capc.calibration import UCAPC, PriorUCAPC, Safe, calibrator
     from pisa_capc.config import from_assignments, from_mapping
 
-    kind = calibrator(method)
-    start = UCAPC.preset(preset)
-    values: dict[str, Any] = asdict(start) if kind is UCAPC else {}
-    if kind is not UCAPC and preset != "paper":
+    kind = calibrator("safe" if preset == "safe" and method == "ucapc" else method)
+    if kind is UCAPC and options.get("prior") in ("given", "estimated"):
+        kind = PriorUCAPC
+    if (preset not in ("paper", "safe") and not issubclass(kind, UCAPC)) or (preset == "safe" and kind is not Safe):
         raise ConfigError(f"--preset {preset} belongs to ucapc; {method} has no presets.")
+    values: dict[str, Any] = asdict(UCAPC.preset(preset)) if issubclass(kind, UCAPC) else {}
     values |= {name: value for name, value in options.items() if value is not None}
     values |= from_assignments(settings)
     return from_mapping(kind, values, method)
@@ -193,6 +203,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "frames": len(result.prediction),
         "changed": result.changed,
         **({} if result.known is None else {"rejected": _rejected(result)}),
+        **({} if result.guard is None else {"guard": [asdict(decision) for decision in result.guard]}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -222,7 +233,13 @@ def _print_table(result: Calibration, method: str) -> None:
     table.add_column("capture")
     for name in ("frames", "changed", "class mass before", "class mass after"):
         table.add_column(name, justify="right")
-    for summary in result.captures:
-        masses = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
-        table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *masses)
+    if result.guard is not None:
+        for name in ("guard", "price", "thresholds"):
+            table.add_column(name, justify="right")
+    for r, summary in enumerate(result.captures):
+        cells = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
+        if result.guard is not None:
+            decision = result.guard[r]
+            cells += [decision.level, f"{decision.price:.3f}", " ≤ ".join(f"{t:.3g}" for t in decision.thresholds)]
+        table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
     Console().print(table)

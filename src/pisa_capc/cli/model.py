@@ -78,6 +78,11 @@ def train(
     device: str = Device,
     precision: str = typer.Option("auto", help="float32 or bfloat16; auto is bfloat16 on a GPU."),
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
+    guard: bool = typer.Option(
+        True,
+        help="Also learn when a calibration may be trusted, for `pisa calibrate --preset safe`: trains a model for "
+        "each source environment that is left out.",
+    ),
     as_json: bool = AsJson,
 ) -> None:
     """Train on the source environments; what was stopped goes on, what was finished is kept.
@@ -120,7 +125,14 @@ def train(
         out=out,
         dataset=fingerprint(dataset),
         tensorboard=tensorboard,
+        guard=guard,
     )
+    if guard and "guard" not in models[0].source:
+        notes.print(
+            "No guard was learnt: that takes two source environments. `--preset safe` will change no decision.",
+            highlight=False,
+            soft_wrap=True,
+        )
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
     _print_trained(list(zip(folders, models, strict=True)), as_json)
 

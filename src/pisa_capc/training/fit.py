@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import pisa_capc
 from pisa_capc.errors import ConfigError, DataError, ModelError
@@ -34,6 +35,7 @@ def fit(
     out: str | Path | None = None,
     dataset: str = "",
     tensorboard: str | Path | None = None,
+    guard: bool = False,
     show: bool = True,
 ) -> list[TrainedModel]:
     """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
@@ -47,6 +49,8 @@ def fit(
             One run is written into `out` itself, several into `out/<run name>`.
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
+        guard: also learn when a calibration may be trusted (`pisa_capc.calibration.guard`), by rehearsals with models
+            that leave one source environment out. They are trained like the first run and serve all of them.
 
     >>> import numpy as np
     >>> from pisa_capc import Frames
@@ -103,7 +107,49 @@ def fit(
             models[i] = model
         if keep is not None:
             remove_checkpoint(keep)
-    return [model for model in models if model is not None]
+    found = [model for model in models if model is not None]
+    if guard and any("guard" not in model.source for model in found):
+        found = _guarded(
+            runs[0],
+            found,
+            folders,
+            place,
+            train=lambda name, replay: fit(
+                [replay],
+                method=method,
+                encoder=encoder,
+                variant=variant,
+                settings=settings,
+                training=training,
+                device=device,
+                precision=precision,
+                out=None if out is None else Path(out) / "replay" / name,
+                dataset=dataset,
+                show=show,
+            )[0],
+        )
+    return found
+
+
+def _guarded(
+    run: Run,
+    models: list[TrainedModel],
+    folders: Sequence[Path | None],
+    place: torch.device,
+    train: Callable[[str, Run], TrainedModel],
+) -> list[TrainedModel]:
+    """The models with the thresholds of the guard, which are those of the first; saved again where they are kept."""
+    from pisa_capc.training.replay import learn_guard
+
+    learnt = learn_guard(run, models[0], train, place)
+    if learnt is None:
+        return models
+    thresholds = torch.tensor(learnt.thresholds, dtype=torch.float64)
+    guarded = [replace(model, source={**model.source, "guard": thresholds}) for model in models]
+    for model, folder in zip(guarded, folders, strict=True):
+        if folder is not None:
+            model.save(folder)
+    return guarded
 
 
 def _about(

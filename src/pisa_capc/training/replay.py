@@ -6,9 +6,22 @@ That is how the guard (`pisa_capc.calibration.guard`) learns what a calibration 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from pisa_capc.calibration.guard import Guard, Rehearsals
+from pisa_capc.calibration.rehearsal import rehearse
+from pisa_capc.frames import Frames
 from pisa_capc.protocol import split
+from pisa_capc.sources import groups
 from pisa_capc.training.bank import union
+from pisa_capc.training.checkpoint import TrainedModel
+from pisa_capc.training.embed import embed
 from pisa_capc.training.runs import Run
+
+FRAMES = 256  # of each environment, device and capture, evenly spread: rehearsals need no more
 
 
 def replay_runs(run: Run, validation: float = 0.2) -> dict[str, Run]:
@@ -28,3 +41,38 @@ def replay_runs(run: Run, validation: float = 0.2) -> dict[str, Run]:
         )
         for name in names
     }
+
+
+def learn_guard(
+    run: Run, trained: TrainedModel, train: Callable[[str, Run], TrainedModel], device: torch.device
+) -> Guard | None:
+    """The guard of a model, from rehearsals on its source alone; None where the source has one environment.
+
+    Rehearsed are a model like it in each source environment that was left out (`train` makes it), which is far from
+    what it has seen, and the model itself on its validation frames, which is near. A deployment is somewhere between.
+    """
+    replays = replay_runs(run)
+    if not replays:
+        return None
+    source = union([run.split.train, run.split.validation])
+    parts = [
+        _rehearsed(train(name, replay), source.where(environment=[name]), run.seed, device)
+        for name, replay in replays.items()
+    ]
+    parts.append(_rehearsed(trained, run.split.validation, run.seed, device))
+    return Guard.learn(Rehearsals.join(parts))
+
+
+def _rehearsed(trained: TrainedModel, frames: Frames, seed: int, device: torch.device) -> Rehearsals:
+    chosen = frames.select(_evenly(frames))
+    scores = embed(trained, chosen.unlabelled(), device)
+    return rehearse(scores.embedding, scores.logits, chosen.device, scores.capture, seed)
+
+
+def _evenly(frames: Frames) -> np.ndarray:
+    """Rows of up to `FRAMES` frames of each environment, device and capture."""
+    _, kind = np.unique(np.stack([frames.environment, frames.device, frames.capture]), axis=1, return_inverse=True)
+    rows = [
+        own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).round().astype(int)] for own in groups(kind.ravel())
+    ]
+    return np.sort(np.concatenate(rows))

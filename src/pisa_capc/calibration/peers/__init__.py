@@ -15,14 +15,16 @@ from pisa_capc.calibration.peers.pt_map import PTMAP
 from pisa_capc.calibration.peers.stata import StatA
 from pisa_capc.calibration.peers.t3a import T3A
 from pisa_capc.calibration.peers.transclip import TransCLIP
+from pisa_capc.calibration.safe import Safe
 from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.errors import ConfigError, unknown_name
 
-Calibrator: TypeAlias = UCAPC | Peer
+Calibrator: TypeAlias = UCAPC | Safe | Peer
 
-_CALIBRATORS: dict[str, type[UCAPC] | type[Peer]] = {
+_CALIBRATORS: dict[str, type[Calibrator]] = {
     "direct": Direct,
     "ucapc": UCAPC,
+    "safe": Safe,
     "t3a": T3A,
     "lame": LAME,
     "label-propagation": LabelPropagation,
@@ -35,12 +37,12 @@ _CALIBRATORS: dict[str, type[UCAPC] | type[Peer]] = {
 }
 
 
-def calibrators() -> dict[str, type[UCAPC] | type[Peer]]:
+def calibrators() -> dict[str, type[Calibrator]]:
     """Every calibration by name."""
     return dict(_CALIBRATORS)
 
 
-def calibrator(name: str) -> type[UCAPC] | type[Peer]:
+def calibrator(name: str) -> type[Calibrator]:
     """The calibration called `name`; an unknown name is an error that names the nearest one."""
     if name not in _CALIBRATORS:
         raise ConfigError(unknown_name("method", name, _CALIBRATORS))
