@@ -25,6 +25,8 @@ import torch
 from pisa_capc.calibration.batches import batches, block_rows, row_blocks
 from pisa_capc.calibration.inputs import Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.safe import Safe
+from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import (
     UCAPC,
     final_probability,
@@ -64,20 +66,32 @@ class FrozenCalibration:
 
     @classmethod
     def fit(
-        cls, embedding: Array, logits: Array, capture: Captures | None = None, settings: UCAPC | None = None
+        cls,
+        embedding: Array,
+        logits: Array,
+        capture: Captures | None = None,
+        settings: UCAPC | Safe | None = None,
+        source: SourceStatistics | None = None,
     ) -> FrozenCalibration:
-        """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures."""
+        """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures.
+
+        With `Safe` a capture keeps what its guard allowed; `source` holds the thresholds.
+        """
         settings = settings or UCAPC()
         if settings.group == "auto":
             raise ConfigError(
                 "group is auto: groups that were found have no names by which another stream could ask for them. "
                 "Use group=capture or none here, or OnlineCalibrator, which recognises groups by their frames."
             )
-        own = settings.calibrate(embedding, logits, capture)
-        pooled = own if len(own.captures) == 1 else replace(settings, group="none").calibrate(embedding, logits)
+        own = settings.calibrate(embedding, logits, capture, source)
+        pooled = own
+        if len(own.captures) > 1:
+            pooled = replace(settings, group="none").calibrate(embedding, logits, source=source)
         shape = (len(own.captures), own.inputs.classes, own.inputs.embedding.shape[1])
+        # What is left to choose after the fit is how a frame meets the prototypes, which the variants share.
+        applied = settings if type(settings) is UCAPC else UCAPC(group=settings.group)
         return cls(
-            settings,
+            applied,
             tuple(summary.capture for summary in own.captures),
             np.zeros(shape) if own.prototypes is None else own.prototypes,
             own.potentials,

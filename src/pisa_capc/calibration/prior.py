@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.inputs import Inputs
-from pisa_capc.calibration.peers.mlls import source_posterior, source_prior
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.calibration.source import SourceStatistics, source_posterior, source_prior
 from pisa_capc.calibration.ucapc import PRIORS, UCAPC
 from pisa_capc.errors import ConfigError
 

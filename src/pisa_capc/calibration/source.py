@@ -12,6 +12,7 @@ from torch import Tensor
 from pisa_capc.errors import DataError
 
 PREFIX = "source_"
+SMALLEST_PRIOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,17 @@ class SourceStatistics:
         if not torch.isfinite(values).all():
             raise DataError(f"{PREFIX}{name} holds NaN or infinity; every value must be finite.")
         return values
+
+
+def source_posterior(logits: Tensor, source: SourceStatistics) -> Tensor:
+    """log p^s (n, C): the log-softmax of the logits at the source's temperature."""
+    temperature = source.tensor("temperature", (), logits)
+    return torch.log_softmax(logits if temperature is None else logits / temperature, dim=1)
+
+
+def source_prior(logits: Tensor, source: SourceStatistics) -> Tensor:
+    """π^s (C,), equal frequencies where it is not known."""
+    classes = logits.shape[1]
+    prior = source.tensor("prior", (classes,), logits)
+    prior = logits.new_ones(classes) if prior is None else prior.clamp(min=SMALLEST_PRIOR)
+    return prior / prior.sum()

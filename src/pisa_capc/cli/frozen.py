@@ -27,7 +27,7 @@ def fit(
     scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D), `logits` (N, C), `capture` (N,).")],
     out: Annotated[Path, typer.Option(help="Folder for calibration.safetensors and calibration.json.")],
     preset: Annotated[
-        str, typer.Option(help="A row of the paper's ablation: paper, without-grouping, without-prior.")
+        str, typer.Option(help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior.")
     ] = "paper",
     prior: Annotated[str | None, typer.Option(help="Class-balance prior: balanced or none.")] = None,
     group: Annotated[str | None, typer.Option(help="What is fitted together: capture or none.")] = None,
@@ -40,13 +40,14 @@ def fit(
     Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
     are not known here. No frame and no label is kept.
     """
-    from pisa_capc.calibration import UCAPC, FrozenCalibration
+    from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics
 
     refuse_existing(out / "calibration.json", force)
     settings = chosen_calibrator("ucapc", preset, {"prior": prior, "group": group}, set_ or [])
-    assert isinstance(settings, UCAPC)
+    assert isinstance(settings, UCAPC | Safe)
     arrays = read_scores(scores)
-    frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings)
+    source = SourceStatistics.from_arrays(arrays)
+    frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings, source)
     frozen.save(out)
     if as_json:
         fitted = {"captures": list(frozen.captures), "classes": frozen.classes, "features": frozen.features}

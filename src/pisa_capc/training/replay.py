@@ -64,15 +64,13 @@ def learn_guard(
 
 
 def _rehearsed(trained: TrainedModel, frames: Frames, seed: int, device: torch.device) -> Rehearsals:
-    chosen = frames.select(_evenly(frames))
+    chosen = frames.select(evenly(frames))
     scores = embed(trained, chosen.unlabelled(), device)
     return rehearse(scores.embedding, scores.logits, chosen.device, scores.capture, seed)
 
 
-def _evenly(frames: Frames) -> np.ndarray:
-    """Rows of up to `FRAMES` frames of each environment, device and capture."""
+def evenly(frames: Frames, most: int = FRAMES) -> np.ndarray:
+    """Rows of up to `most` frames of each environment, device and capture, spread over the capture."""
     _, kind = np.unique(np.stack([frames.environment, frames.device, frames.capture]), axis=1, return_inverse=True)
-    rows = [
-        own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).round().astype(int)] for own in groups(kind.ravel())
-    ]
+    rows = [own[np.linspace(0, len(own) - 1, min(most, len(own))).round().astype(int)] for own in groups(kind.ravel())]
     return np.sort(np.concatenate(rows))

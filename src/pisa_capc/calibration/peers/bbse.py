@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, require
-from pisa_capc.calibration.peers.mlls import SMALLEST_PRIOR, source_posterior
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior
 from pisa_capc.errors import DataError
 
 

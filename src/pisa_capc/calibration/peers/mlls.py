@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
-from pisa_capc.calibration.source import SourceStatistics
-
-SMALLEST_PRIOR = 1e-12
+from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
 
 
 @dataclass(frozen=True)
@@ -47,17 +45,3 @@ class MLLS(Peer):
             if moved <= self.tolerance:
                 break
         return Transduced(score, torch.softmax(score, dim=1))
-
-
-def source_posterior(logits: Tensor, source: SourceStatistics) -> Tensor:
-    """log p^s (n, C): the log-softmax of the logits at the source's temperature."""
-    temperature = source.tensor("temperature", (), logits)
-    return torch.log_softmax(logits if temperature is None else logits / temperature, dim=1)
-
-
-def source_prior(logits: Tensor, source: SourceStatistics) -> Tensor:
-    """π^s (C,), equal frequencies where it is not known."""
-    classes = logits.shape[1]
-    prior = source.tensor("prior", (classes,), logits)
-    prior = logits.new_ones(classes) if prior is None else prior.clamp(min=SMALLEST_PRIOR)
-    return prior / prior.sum()
