@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe, SourceStatistics
+from pisa_capc.calibration.guard import Decision
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
@@ -34,10 +35,16 @@ class RunScores:
         return {"run": self.name, "folder": str(self.folder), "stages": scores}
 
 
-def inference_stages(
-    scores: Embedding, calibrations: Mapping[str, Calibrator] | None = None
-) -> list[tuple[str, NDArray[np.float64]]]:
-    """Class probabilities (N, C) of each stage of inference, in the order they are reported.
+class Stage(NamedTuple):
+    """Class probabilities (N, C) after a stage of inference, and what a guard decided for each capture, if one did."""
+
+    name: str
+    probability: NDArray[np.float64]
+    guard: tuple[Decision, ...] | None = None
+
+
+def inference_stages(scores: Embedding, calibrations: Mapping[str, Calibrator] | None = None) -> list[Stage]:
+    """The stages of inference, in the order they are reported.
 
     direct: the source classifier's own; then one stage for each calibration, made on the frames that are scored.
     Unless told otherwise that is paper: U-CAPC as published, and where the model has a guard safe: U-CAPC under it.
@@ -46,10 +53,10 @@ def inference_stages(
     if chosen is None:
         chosen = {"paper": UCAPC(), "safe": Safe()} if "guard" in scores.source else {"paper": UCAPC()}
     source = SourceStatistics(**scores.source)
-    stages = [("direct", as_probability(scores.logits))]
+    stages = [Stage("direct", as_probability(scores.logits))]
     for name, calibration in chosen.items():
         calibrated = calibration.calibrate(scores.embedding, scores.logits, scores.capture, source)
-        stages.append((name, np.asarray(calibrated.probability, dtype=np.float64)))
+        stages.append(Stage(name, np.asarray(calibrated.probability, dtype=np.float64), calibrated.guard))
     return stages
 
 
@@ -108,7 +115,7 @@ def evaluate(
         i: RunScores(
             runs[i][1].name,
             runs[i][0],
-            {name: evaluator.score(outputs) for name, outputs in inference_stages(scores)},
+            {stage.name: evaluator.score(stage.probability) for stage in inference_stages(scores)},
         )
         for i, scores, evaluator in embedded(runs, frames, target, device, show)
     }

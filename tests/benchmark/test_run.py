@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pisa_capc.benchmark import job as jobs
 from pisa_capc.benchmark.plan import Conditions
@@ -20,7 +22,8 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.store import load
 from pisa_capc.store.formats import export_dataset
 from pisa_capc.training import job as training_job
-from tests.benchmark.tools import QUICK, quick, write_protocol
+from pisa_capc.training import load_model
+from tests.benchmark.tools import PROTOCOLS, QUICK, quick, write_protocol
 from tests.problems import write_small
 
 
@@ -186,3 +189,23 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     _, _, notes = pisa("bench", "status", path, *results)
     assert "training.epochs is 1, now 2" in notes
     assert "2 records are of other settings or code" in notes
+
+
+def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp_path: Path) -> None:
+    methods = yaml.safe_load((PROTOCOLS / "wifi-sim.yaml").read_text(encoding="utf-8"))["methods"]
+    methods[1]["calibration"] = ["paper", "safe"]
+    changes = {**QUICK, "methods": methods, "calibration": {"safe": {"guard": True, "group": "capture"}}, "seeds": [1]}
+    protocol, only = quick(tmp_path, changes=changes), ("method=pisa",)
+    assert run_protocol(protocol, options(tmp_path, data, only=only)).recorded == 1
+    [record] = read_records(tmp_path / "results" / "quick")
+    assert list(record.stages) == ["direct", "paper", "safe"]
+    decisions = record.stages["safe"]["guard"]
+    assert decisions
+    assert all(d["level"] in ("full", "part", "mild", "off") and d["price"] >= 0 for d in decisions.values())
+    assert record.run["code"]["guard"] == 1
+    for path in (tmp_path / "work" / "trained").glob("*/model.safetensors"):  # as trained before there was a guard
+        model = load_model(path.parent)
+        replace(model, source={k: v for k, v in model.source.items() if k != "guard"}).save(path.parent)
+    elsewhere = Options(data=data, results=tmp_path / "again", work=tmp_path / "work", trained_on="cpu", only=only)
+    assert run_protocol(protocol, elsewhere).recorded == 1
+    assert read_records(tmp_path / "again" / "quick")[0].stages == record.stages

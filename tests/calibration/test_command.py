@@ -109,7 +109,11 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
         (["--method", "bbse"], "needs source_confusion"),
         (["--method", "lame", "--preset", "without-prior"], "has no presets"),
         (["--method", "lame", "--prior", "none"], "unknown setting 'prior'"),
-        (["--guard"], "no guard"),
+        (["--guard"], "only --preset safe has a guard"),
+        (["--preset", "safe", "--no-guard"], "only --preset safe has a guard"),
+        (["--preset", "safe", "--prior", "none"], "unknown setting 'prior'"),
+        (["--preset", "safe", "--method", "lame"], "has no presets"),
+        (["--prior", "given", "--set", "shares=[0.5,0.4]"], "sum to 0.9"),
     ],
     ids=str,
 )

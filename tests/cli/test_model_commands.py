@@ -108,13 +108,14 @@ def test_methods_lists_name_citation_and_needs(pisa: Command) -> None:
 
 
 def test_train_writes_one_run_into_the_folder_itself(trained: Path) -> None:
-    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors"}
+    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors", "replay"}
 
 
 def test_train_writes_several_runs_into_subfolders(trained: Path) -> None:
     names = {path.name for path in (trained / "several").iterdir()}
-    assert names == {"split2026-seed3", "split2026-seed4"}
-    about = [json.loads((trained / "several" / name / "model.json").read_text()) for name in sorted(names)]
+    assert names == {"replay", "split2026-seed3", "split2026-seed4"}
+    runs = sorted(names - {"replay"})
+    about = [json.loads((trained / "several" / name / "model.json").read_text()) for name in runs]
     assert [a["seed"] for a in about] == [3, 4]
     assert about[0]["dataset"]
     assert about[0]["training"]["epochs"] == 1

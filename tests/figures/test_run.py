@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pisa_capc.calibration import Calibration
+from pisa_capc.calibration.guard import Decision
 from pisa_capc.errors import ConfigError, MissingExtraError, ModelError
 from pisa_capc.evaluation import infer, load_runs
 from pisa_capc.figures.projection import draw_sample, project
@@ -131,17 +130,8 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
 
 
 def test_a_guard_that_a_calibration_carries_is_shown(data: Path, subjects: list[Subject]) -> None:
-    @dataclass(frozen=True)
-    class Decision:
-        accepted: bool
-        reason: str
-
-    @dataclass(frozen=True)
-    class Guarded(Calibration):
-        guard: tuple[Decision, ...] = ()
-
     [one] = subjects[0]
-    values = {f.name: getattr(one.calibration, f.name) for f in dataclasses.fields(one.calibration)}
-    guarded = Guarded(**values, guard=(Decision(False, "flips confident frames"),))
+    decisions = (Decision("E1/L1", "part", 0.25, (0.1, 0.3, 0.9)),)
+    guarded = replace(one.calibration, guard=decisions)
     page = report_of_runs([[replace(one, calibration=guarded)]], data, kinds=["captures"]).html()
-    assert "<td>guard.0.reason</td><td>flips confident frames</td>" in page
+    assert "<td>guard.0.level</td><td>part</td>" in page

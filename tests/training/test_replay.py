@@ -1,10 +1,14 @@
 """Replays see the source and nothing else."""
 
+from pathlib import Path
+
 import numpy as np
+import torch
 
 from pisa_capc import Frames
+from pisa_capc.evaluation import inference_stages
 from pisa_capc.protocol import split
-from pisa_capc.training import Run
+from pisa_capc.training import Run, TrainingConfig, embed, fit, load_model
 from pisa_capc.training.replay import replay_runs
 
 
@@ -32,3 +36,42 @@ def test_each_source_environment_is_left_out_once() -> None:
 
 def test_a_source_of_one_environment_has_no_replays() -> None:
     assert replay_runs(Run(split(example(), "E2", "E1", seed=1), 1, 1)) == {}
+
+
+def test_a_guard_is_learnt_stored_and_used(tmp_path: Path) -> None:
+    frames = example()
+    runs = [Run(split(frames, ["E2", "E3"], "E1", seed=1), 1, seed) for seed in (1, 2)]
+    options = {"encoder": "cnn", "training": TrainingConfig(epochs=1, batch=16), "device": "cpu", "show": False}
+    plain = fit(runs, **options)
+    assert "guard" not in plain[0].source
+    models = fit(runs, guard=True, out=tmp_path, **options)
+    thresholds = models[0].source["guard"]
+    assert thresholds.shape == (3,)
+    assert torch.equal(models[1].source["guard"], thresholds)  # of the first run, for all
+    assert sorted(p.parent.name for p in (tmp_path / "replay").glob("*/model.json")) == ["E2", "E3"]
+    assert torch.equal(load_model(tmp_path / "split1-seed2").source["guard"], thresholds)
+    for name, value in plain[0].model.state_dict().items():
+        assert torch.equal(models[0].model.state_dict()[name], value)  # training is not touched by it
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.json")}
+    again = fit(runs, guard=True, out=tmp_path, **options)
+    assert torch.equal(again[0].source["guard"], thresholds)
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.json")}
+    stages = inference_stages(embed(models[0], runs[0].split.target))
+    assert [stage.name for stage in stages] == ["direct", "paper", "safe"]
+    assert [stage.guard is not None for stage in stages] == [False, False, True]
+
+
+def test_a_guard_is_added_to_models_that_were_trained_without(tmp_path: Path) -> None:
+    run = Run(split(example(), ["E2", "E3"], "E1", seed=1), 1, 1)
+    options = {"encoder": "cnn", "training": TrainingConfig(epochs=1, batch=16), "device": "cpu", "show": False}
+    fit([run], out=tmp_path, **options)
+    fit([run], out=tmp_path, guard=True, **options)
+    assert "guard" in load_model(tmp_path).source
+
+
+def test_one_source_environment_gives_no_guard() -> None:
+    run = Run(split(example(), "E2", "E1", seed=1), 1, 1)
+    [model] = fit(
+        [run], encoder="cnn", training=TrainingConfig(epochs=1, batch=16), device="cpu", guard=True, show=False
+    )
+    assert "guard" not in model.source

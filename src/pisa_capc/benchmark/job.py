@@ -12,15 +12,17 @@ import torch
 
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
+from pisa_capc.benchmark.protocols import calibration_of
 from pisa_capc.benchmark.records import Record
-from pisa_capc.calibration import UCAPC
+from pisa_capc.calibration import Safe
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ModelError, PisaError
-from pisa_capc.evaluation import inference_stages
-from pisa_capc.protocol import split
+from pisa_capc.evaluation import Stage, inference_stages
+from pisa_capc.protocol import Evaluator, split
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import load
 from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed_many, fit, load_model
+from pisa_capc.training.replay import learn_guard
 
 BATCH = 2048  # frames embedded at a time
 
@@ -84,15 +86,16 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
         for seed in dict.fromkeys(run.split_seed for run in job.runs)
     }
     runs = [Run(splits[run.split_seed], run.split_seed, run.seed) for run in job.runs]
-    models = _train(job, runs) if job.train else _trained(job, runs)
-    calibrations = {name: from_mapping(UCAPC, values, name) for name, values in first.calibration.items()}
+    calibrations = {name: calibration_of(values, name) for name, values in first.calibration.items()}
+    guard = any(isinstance(calibration, Safe) for calibration in calibrations.values())
+    models = _train(job, runs, guard) if job.train else _trained(job, runs, guard)
     records: dict[int, Record] = {}
     for seed, part in splits.items():  # runs of one split are scored on the same frames, which are read once
         started = time.perf_counter()
         own = [i for i, run in enumerate(job.runs) if run.split_seed == seed]
         embedded = embed_many([models[i] for i in own], part.target, job.device, BATCH)
         stages = [
-            {name: part.evaluator.score(outputs).to_json() for name, outputs in inference_stages(scores, calibrations)}
+            {stage.name: _scored(stage, part.evaluator) for stage in inference_stages(scores, calibrations)}
             for scores in embedded
         ]
         seconds = (time.perf_counter() - started) / len(own)
@@ -100,7 +103,14 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
     return tuple(records[i] for i in range(len(job.runs)))
 
 
-def _train(job: Job, runs: list[Run]) -> list[TrainedModel]:
+def _scored(stage: Stage, evaluator: Evaluator) -> dict[str, Any]:
+    scores: dict[str, Any] = evaluator.score(stage.probability).to_json()
+    if stage.guard is not None:
+        scores["guard"] = {str(d.capture): {"level": d.level, "price": round(d.price, 4)} for d in stage.guard}
+    return scores
+
+
+def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     first = job.runs[0]
     with only_runner(job.folder, wait=True):  # another protocol may be at the same training: then it is waited for
         return fit(
@@ -114,11 +124,12 @@ def _train(job: Job, runs: list[Run]) -> list[TrainedModel]:
             precision=job.conditions.precision,
             out=job.folder,
             dataset=job.conditions.dataset,
+            guard=guard,
             show=False,
         )
 
 
-def _trained(job: Job, runs: list[Run]) -> list[TrainedModel]:
+def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     """The models of a training that was made on another machine and copied here."""
     folders = [job.folder / run.name if len(runs) > 1 else job.folder for run in runs]
     if absent := [folder for folder in folders if not (folder / "model.json").is_file()]:
@@ -126,7 +137,12 @@ def _trained(job: Job, runs: list[Run]) -> list[TrainedModel]:
             f"{absent[0]}: no model is there. Copy the work folder of the machine that trained, "
             "or leave --trained-on out to train here."
         )
-    return [load_model(folder) for folder in folders]
+    models = [load_model(folder) for folder in folders]
+    if guard and "guard" not in models[0].source:  # what it needs was trained; only the rehearsals are left to do
+        place = torch.device(job.device)
+        learnt = learn_guard(runs[0], models[0], lambda name, _: load_model(job.folder / "replay" / name), place)
+        models = [model.with_guard(learnt) for model in models]
+    return models
 
 
 def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float) -> Record:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pisa_capc import revisions
-from pisa_capc.benchmark.protocols import Direction, Protocol, merged
+from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded, merged
 from pisa_capc.errors import ConfigError, unknown_name
 
 KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
@@ -53,7 +53,8 @@ class PlannedRun:
         """What the training depends on: everything but the calibration."""
         described = self.to_json()
         del described["calibration"]
-        described["code"].pop("calibration", None)
+        for part in ("calibration", "guard"):
+            described["code"].pop(part, None)
         return described
 
 
@@ -81,7 +82,9 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
             calibration={stage: protocol.calibration[stage] for stage in row.calibration},
             split_seed=split_seed,
             seed=seed,
-            code=revisions.of_run(row.method, bool(row.calibration)),
+            code=revisions.of_run(
+                row.method, bool(row.calibration), any(is_guarded(protocol.calibration[c]) for c in row.calibration)
+            ),
         )
         for direction in protocol.directions
         for row in protocol.methods

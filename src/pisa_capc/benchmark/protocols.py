@@ -6,10 +6,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pisa_capc.config import from_mapping, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    from pisa_capc.calibration import UCAPC, Safe
 
 FOLDERS = (Path("protocols"), Path(__file__).resolve().parents[3] / "protocols")  # here, or beside the source
 DIRECT = "direct"  # the stage without calibration, which every run has
@@ -149,7 +152,6 @@ def _find(name: str) -> Path:
 
 def check_protocol(protocol: Protocol) -> None:
     """Refuse what no method, encoder or calibration knows, and settings that are left to a default."""
-    from pisa_capc.calibration import UCAPC
     from pisa_capc.encoders import encoder_names
     from pisa_capc.geometry import square
     from pisa_capc.methods import Setup, build_method
@@ -168,9 +170,22 @@ def check_protocol(protocol: Protocol) -> None:
             _check_complete(row.settings, built.describe(), f"{protocol.name}: {row.method}")
     for stage, settings in protocol.calibration.items():
         where = f"{protocol.name}: calibration.{stage}"
-        known = asdict(from_mapping(UCAPC, settings, where))
-        del known["workspace_mib"]  # bounds memory and changes no result
+        known = asdict(calibration_of(settings, where))
+        known.pop("workspace_mib", None)  # bounds memory and changes no result
         _check_complete(settings, known, where)
+
+
+def is_guarded(settings: Mapping[str, Any]) -> bool:
+    """Whether a stage is U-CAPC under the guard, `guard: true`, which each model learns on its source."""
+    return settings.get("guard") is True
+
+
+def calibration_of(settings: Mapping[str, Any], where: str) -> UCAPC | Safe:
+    """The calibration of a stage: U-CAPC with these settings, or with `guard: true` the safe one."""
+    from pisa_capc.calibration import UCAPC, Safe
+
+    rest = {key: value for key, value in settings.items() if key != "guard"}
+    return from_mapping(Safe, rest, where) if is_guarded(settings) else from_mapping(UCAPC, settings, where)
 
 
 def _check_complete(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:

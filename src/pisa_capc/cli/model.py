@@ -129,7 +129,8 @@ def train(
     )
     if guard and "guard" not in models[0].source:
         notes.print(
-            "No guard was learnt: that takes two source environments. `--preset safe` will change no decision.",
+            f"No guard was learnt: {method} would have to train without one of its source environments. "
+            "`--preset safe` will change no decision.",
             highlight=False,
             soft_wrap=True,
         )

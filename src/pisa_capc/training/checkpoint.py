@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pisa_capc.calibration.guard import Guard
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
@@ -55,6 +56,12 @@ class TrainedModel:
         tensors |= {f"source.{k}": v for k, v in self.source.items()}
         save_tensors(folder / "model.safetensors", tensors)
         write_text_atomic(folder / "model.json", json.dumps(self.about, indent=1))
+
+    def with_guard(self, guard: Guard | None) -> TrainedModel:
+        """The model with the thresholds of a guard among its source statistics; without one, as it is."""
+        if guard is None:
+            return self
+        return replace(self, source={**self.source, "guard": torch.tensor(guard.thresholds, dtype=torch.float64)})
 
     def check_frames(self, frames: UnlabelledFrames) -> None:
         """Refuse frames that this model cannot have been made for."""

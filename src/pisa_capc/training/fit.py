@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ def fit(
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
         guard: also learn when a calibration may be trusted (`pisa_capc.calibration.guard`), by rehearsals with models
-            that leave one source environment out. They are trained like the first run and serve all of them.
+            that leave one source environment out. They are trained like the first run and serve all of them. Where
+            the method cannot train without one, nothing is learnt.
 
     >>> import numpy as np
     >>> from pisa_capc import Frames
@@ -108,7 +109,8 @@ def fit(
         if keep is not None:
             remove_checkpoint(keep)
     found = [model for model in models if model is not None]
-    if guard and any("guard" not in model.source for model in found):
+    replayable = len(environments) > built.least_environments  # with one environment left out it can still train
+    if guard and replayable and any("guard" not in model.source for model in found):
         found = _guarded(
             runs[0],
             found,
@@ -142,12 +144,9 @@ def _guarded(
     from pisa_capc.training.replay import learn_guard
 
     learnt = learn_guard(run, models[0], train, place)
-    if learnt is None:
-        return models
-    thresholds = torch.tensor(learnt.thresholds, dtype=torch.float64)
-    guarded = [replace(model, source={**model.source, "guard": thresholds}) for model in models]
+    guarded = [model.with_guard(learnt) for model in models]
     for model, folder in zip(guarded, folders, strict=True):
-        if folder is not None:
+        if folder is not None and learnt is not None:
             model.save(folder)
     return guarded
 
