@@ -36,6 +36,7 @@ from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatisti
 from pisa_capc.calibration.guard import Guard, Rehearsals
 from pisa_capc.calibration.rehearsal import MISSING, draw_capture, draw_shares, macro_f1, rehearse
 from pisa_capc.engines import run_jobs
+from pisa_capc.figures.style import PAGE_INCHES, canvas
 from pisa_capc.frames import Frames
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--encoders", default="")
     parser.add_argument("--device", default="cpu", help="where frames are embedded")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--plot", type=Path, help="picture of what paper and safe change, by encoder and cell")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
 
@@ -105,6 +107,8 @@ def main() -> None:
             write_text_atomic(options.out, json.dumps(record, separators=(",", ":")) + "\n")
             bar.advance(1)
     report(record)
+    if options.plot is not None:
+        draw(record["models"], protocol.title, options.plot)
 
 
 def _strangers(protocol: Protocol, work: Path) -> Path:
@@ -306,6 +310,33 @@ def aims(models: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
         },
         "gain kept frozen": frozen,
     }
+
+
+def draw(models: dict[str, dict[str, dict[str, float]]], title: str, path: Path) -> None:
+    """Change of Macro-F1 against direct inference by encoder and cell, mean over runs."""
+    encoders = list(dict.fromkeys(name.split("/")[0] for name in models))
+    with canvas(path, PAGE_INCHES, 1.1 + 0.42 * len(encoders)) as figure:
+        for axes, (name, label) in zip(
+            figure.subplots(1, 2, sharey=True), (("paper", "U-CAPC as published"), ("safe", "safe preset")), strict=True
+        ):
+            change = np.array(
+                [
+                    [
+                        np.mean([s[cell][name] - s[cell]["direct"] for k, s in models.items() if k.startswith(e + "/")])
+                        for cell in CELLS
+                    ]
+                    for e in encoders
+                ]
+            )
+            axes.imshow(change, cmap="PuOr_r", vmin=-0.3, vmax=0.3, aspect="auto")
+            for i, row in enumerate(change):
+                for j, value in enumerate(row):
+                    ink = "white" if abs(value) > 0.2 else "black"
+                    axes.text(j, i, f"{value:+.2f}".replace("0.", "."), ha="center", va="center", fontsize=5, color=ink)
+            axes.set_xticks(range(len(CELLS)), CELLS, rotation=60, ha="right", fontsize=6)
+            axes.set_yticks(range(len(encoders)), encoders, fontsize=6)
+            axes.set_title(label)
+        figure.suptitle(f"{title}: change of Macro-F1 against direct inference")
 
 
 if __name__ == "__main__":

@@ -28,11 +28,12 @@ def test_readme_quotes_the_records() -> None:
     train = {row["encoder"]: row for row in record("bench-train-h200.json")["rows"]}
     ours, eager = ([train[e][column] for e in ("cnn", "transformer")] for column in ("ours ms", "eager ms"))
     assert f"{ours[0]:.2f} / {ours[1]:.2f} ms (plain eager: {eager[0]:.1f} / {eager[1]:.1f})" in README
-    grid = record("wifi-pisa.json")["encoders"]
-    seconds = [entry["train_seconds"] for entry in grid.values()]
-    assert f"{min(seconds):.0f} to {max(seconds):.0f} s on one GPU" in README
-    assert f"one H200 | {grid['resnet']['train_seconds']:.0f} s |" in README
-    scores = [[run[stage]["macro_f1"] for run in grid["resnet"]["runs"]] for stage in ("direct", "paper")]
+    grid = record("grid-h200.json")
+    assert f"{grid['runs']} runs of the two simulation tables, one H200 | {grid['seconds'] / 60:.0f} min |" in README
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / "wifi-sim").glob("*.json")]
+    chosen = [run for run in runs if (run["run"]["method"], run["run"]["encoder"]) == ("pisa", "mscnn")]
+    scores = [[run["stages"][stage]["macro_f1"] for run in chosen] for stage in ("direct", "paper")]
+    assert len(chosen) == 9
     assert " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores) in README
     assert f"{record('bench-calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
     demo = record("demo.json")
