@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.report import show
+from pisa_capc import revisions
 from pisa_capc.benchmark.data import dataset_folder
 from pisa_capc.benchmark.job import Job
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan
@@ -46,7 +48,7 @@ from pisa_capc.store.files import atomic, write_text_atomic
 from pisa_capc.store.native import fingerprint, load
 from pisa_capc.training import embed, load_model
 from pisa_capc.training.replay import evenly, replay_runs
-from pisa_capc.training.runs import Run, run_name
+from pisa_capc.training.runs import Run, choose_precision, run_name
 
 UNKNOWN = 3  # radios beyond those of the set
 SIZE = 512
@@ -83,9 +85,14 @@ def main() -> None:
 
     protocol = read_protocol(options.protocol)
     data = dataset_folder(protocol.dataset, None, options.work)
-    precision = "bfloat16" if options.trained_on == "cuda" else "float32"
+    precision = choose_precision(protocol.precision, torch.device(options.trained_on))
     conditions = Conditions(fingerprint(data), options.trained_on, precision)
-    settings = {"protocol": protocol.name, "dataset": conditions.dataset, "frames": options.frames}
+    settings = {
+        "protocol": protocol.name,
+        "dataset": conditions.dataset,
+        "frames": options.frames,
+        "code": {"calibration": revisions.CALIBRATION, "guard": revisions.GUARD},
+    }
     record: dict[str, Any] = {"settings": settings, "machine": machine(), "models": {}}
     if options.out.exists():
         record = json.loads(options.out.read_text(encoding="utf-8"))
@@ -126,8 +133,6 @@ def study_model(
     run: PlannedRun, first: PlannedRun, folder: Path, data: Path, strangers: Path, frames: int, device: str
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """Scores of one model by cell and calibration."""
-    import torch
-
     torch.set_num_threads(1)
     name = run_name(run.split_seed, run.seed)
     cache = folder.parent.parent / "embeddings" / folder.name
@@ -195,7 +200,7 @@ def _draw(
 
 
 def _frozen(known: Arrays, source: SourceStatistics) -> dict[str, float]:
-    """Fitted on every other frame of each device and capture, applied to the rest; direct inference on the rest."""
+    """Fitted on the first half of each device's frames of a capture, applied to the rest."""
     classes = known["logits"].shape[1]
     first = np.zeros(len(known["label"]), dtype=bool)
     kind = np.unique(
@@ -246,7 +251,7 @@ def _embedded(
     others = load(strangers).where(environment=list(run.target))
     new = [i for i, device_name in enumerate(others.devices) if device_name not in frames.devices]
     unknown = scores(f"unknown-{name}", folder / name, others.select(np.isin(others.device, new)))
-    path = cache / "guard.json"
+    path = cache / f"guard-{revisions.CALIBRATION}-{revisions.GUARD}.json"
     if not path.exists():
         lead = Run(
             split(frames, first.source, first.target, first.split_seed, **first.split), first.split_seed, first.seed

@@ -111,11 +111,14 @@ def evaluate(
     show: bool = True,
 ) -> list[RunScores]:
     """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    chosen: dict[str, Calibrator] = {"paper": UCAPC()}
+    if all("guard" in trained.source for _, trained in runs):  # runs are compared stage by stage
+        chosen["safe"] = Safe()
     results = {
         i: RunScores(
             runs[i][1].name,
             runs[i][0],
-            {stage.name: evaluator.score(stage.probability) for stage in inference_stages(scores)},
+            {stage.name: evaluator.score(stage.probability) for stage in inference_stages(scores, chosen)},
         )
         for i, scores, evaluator in embedded(runs, frames, target, device, show)
     }

@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.calibration import UCAPC, Calibration, FrozenCalibration, Safe, SourceStatistics
+from pisa_capc.calibration import (
+    UCAPC,
+    Calibration,
+    FrozenCalibration,
+    OpenSet,
+    PriorUCAPC,
+    Safe,
+    SourceStatistics,
+)
 from pisa_capc.calibration.guard import LEVELS, PENALTY, TOLERATED_LOSS, Guard, Rehearsals
 from pisa_capc.calibration.rehearsal import KINDS, REPEATS, SIZES, draw_capture, draw_shares, macro_f1, rehearse
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
@@ -168,3 +176,44 @@ class TestRehearsals:
     def test_macro_f1_counts_the_classes_that_are_there(self) -> None:
         label, prediction = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 1])
         assert macro_f1(label, prediction, 4) == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_a_price_beyond_all_rehearsals_is_never_trusted() -> None:
+    helps = Rehearsals(np.linspace(0, 1, 40), np.tile([0.2, 0.1, 0.05, 0.0], (40, 1)), np.zeros(40, dtype=int))
+    guard = Guard.learn(helps)
+    assert guard.level(1.0) == "full"
+    assert guard.level(1.001) == "off"
+
+
+def test_a_kind_that_was_never_drawn_has_no_say() -> None:
+    helps = Rehearsals(np.linspace(0, 1, 40), np.tile([0.2, 0.1, 0.05, 0.0], (40, 1)), np.repeat([0, 2], 20))
+    assert Guard.learn(helps).level(0.5) == "full"
+
+
+def test_rejection_keeps_what_the_guard_decided() -> None:
+    rng = np.random.default_rng(0)
+    label = np.arange(200) % 4
+    near = EXAMPLE.weight[label] + 0.3 * rng.normal(size=(200, 6))
+    source = SourceStatistics(
+        guard=np.array([math.inf] * 3),
+        weight=EXAMPLE.weight,
+        bias=np.zeros(4),
+        bank=near,
+        validation=near,
+        validation_logits=near @ EXAMPLE.weight.T,
+        validation_label=label,
+    )
+    embedding = np.concatenate([EXAMPLE.embedding, np.full((30, 6), 50.0) * [1, -1, 1, -1, 1, -1]])
+    logits, group = embedding @ EXAMPLE.weight.T, np.append(EXAMPLE.capture, np.full(30, 9))
+    result = OpenSet(Safe(), "knn", threshold=1.0).calibrate(embedding, logits, group, source)
+    assert result.guard is not None
+    assert [decision.capture for decision in result.guard] == [0, 1, 2, 9]
+    rejected = np.asarray(result.known)[-30:]
+    assert result.guard[-1].level == ("off" if not rejected.any() else "full")
+
+
+@pytest.mark.parametrize("settings", [PriorUCAPC(fusion=0.5, temperature=1.0, epsilon=2.0), PriorUCAPC(prior="none")])
+def test_other_shares_are_frozen_as_they_were_fitted(settings: PriorUCAPC, tmp_path: Path) -> None:
+    FrozenCalibration.fit(*FRAMES, settings=settings).save(tmp_path / "kept")
+    applied = FrozenCalibration.load(tmp_path / "kept").apply(*FRAMES)
+    np.testing.assert_allclose(applied.probability, settings.calibrate(*FRAMES).probability, rtol=0, atol=1e-9)

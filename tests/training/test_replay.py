@@ -75,3 +75,35 @@ def test_one_source_environment_gives_no_guard() -> None:
         [run], encoder="cnn", training=TrainingConfig(epochs=1, batch=16), device="cpu", guard=True, show=False
     )
     assert "guard" not in model.source
+
+
+def test_a_device_of_one_environment_is_left_out_of_its_replay() -> None:
+    frames = example()
+    alone = frames.select((frames.device == 0) | (frames.environment != 2))  # the second device is not in E3
+    replays = replay_runs(Run(split(alone.select(alone.device == 0), ["E2", "E3"], "E1", seed=1), 1, 1))
+    assert list(replays) == ["E2", "E3"]
+    source = alone.where(environment=["E2", "E3"])
+    run = Run(split(alone, ["E2", "E3"], "E1", seed=1), 1, 1)
+    held_out = replay_runs(run)["E2"].split.target
+    there = source.select(np.isin(source.rows, held_out.rows))
+    assert set(there.device.tolist()) == {0}
+
+
+def test_a_method_that_needs_all_its_environments_has_no_replays() -> None:
+    run = Run(split(example(), ["E2", "E3"], "E1", seed=1), 1, 1)
+    assert replay_runs(run, least_environments=2) == {}
+    short = TrainingConfig(epochs=1, batch=16)
+    [model] = fit([run], method="coral", encoder="cnn", training=short, device="cpu", guard=True, show=False)
+    assert not model.has_guard
+
+
+def test_a_guard_of_another_version_is_learnt_again(tmp_path: Path, monkeypatch) -> None:
+    run = Run(split(example(), ["E2", "E3"], "E1", seed=1), 1, 1)
+    options = {"encoder": "cnn", "training": TrainingConfig(epochs=1, batch=16), "device": "cpu", "show": False}
+    [model] = fit([run], out=tmp_path, guard=True, **options)
+    assert model.has_guard
+    monkeypatch.setattr("pisa_capc.revisions.GUARD", 99)
+    assert not load_model(tmp_path).has_guard
+    [again] = fit([run], out=tmp_path, guard=True, **options)
+    assert again.has_guard
+    assert load_model(tmp_path).about["guard"]["guard"] == 99

@@ -138,7 +138,7 @@ def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
             "or leave --trained-on out to train here."
         )
     models = [load_model(folder) for folder in folders]
-    if guard and "guard" not in models[0].source:  # what it needs was trained; only the rehearsals are left to do
+    if guard and not models[0].has_guard:  # what it needs was trained; only the rehearsals are left to do
         place = torch.device(job.device)
         learnt = learn_guard(runs[0], models[0], lambda name, _: load_model(job.folder / "replay" / name), place)
         models = [model.with_guard(learnt) for model in models]

@@ -16,7 +16,7 @@ result (`Applied.pooled`) and warned about, because a capture's own shift is the
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,8 +88,9 @@ class FrozenCalibration:
         if len(own.captures) > 1:
             pooled = replace(settings, group="none").calibrate(embedding, logits, source=source)
         shape = (len(own.captures), own.inputs.classes, own.inputs.embedding.shape[1])
-        # What is left to choose after the fit is how a frame meets the prototypes, which the variants share.
-        applied = settings if type(settings) is UCAPC else UCAPC(group=settings.group)
+        # What is left to choose after the fit is how a frame meets the prototypes; the potentials say the rest.
+        shared = {f.name: getattr(settings, f.name) for f in fields(UCAPC) if hasattr(settings, f.name)}
+        applied = UCAPC(**{**shared, "prior": "none" if own.potentials is None else "balanced"})
         return cls(
             applied,
             tuple(summary.capture for summary in own.captures),

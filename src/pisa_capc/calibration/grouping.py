@@ -269,13 +269,16 @@ def find_groups(
     that never fall are those of a receiver that counts on, and say nothing.
     """
     for name, values in (("cfo_hz", cfo_hz), ("frame", frame)):
-        if values is not None and (values.shape != (len(logits),) or not np.isfinite(values).all()):
+        if values is None:
+            continue
+        if values.dtype.kind not in "iuf" or values.shape != (len(logits),) or not np.isfinite(values).all():
             raise DataError(
-                f"{name} has shape {values.shape}; expected one finite number per frame, ({len(logits)},). "
+                f"{name} is {values.dtype} {values.shape}; expected one finite number per frame, ({len(logits)},). "
                 "Remove it to find groups without it."
             )
-    if frame is not None and (np.diff(frame) >= 0).all():
-        frame = None
+    if frame is not None:
+        frame = frame.astype(np.int64)  # differences of unsigned numbers never fall
+        frame = None if (np.diff(frame) >= 0).all() else frame
     finder = GroupFinder(logits.shape[1], embedding.shape[1], cfo_hz is not None, settings)
     group = np.empty(len(logits), dtype=np.int64)
     start = done = 0

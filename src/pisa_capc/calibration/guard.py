@@ -93,16 +93,17 @@ class Guard:
 
     @classmethod
     def learn(cls, rehearsals: Rehearsals) -> Guard:
-        """The thresholds with the highest mean gain over the kinds of rehearsal, no kind losing more than is tolerated.
+        """The thresholds with the highest mean gain over the kinds of rehearsal, losses of a kind counted dearly.
 
-        Where thresholds are equally good the more cautious are taken.
+        What a kind loses beyond what is tolerated counts `PENALTY` times against the mean gain. Where thresholds are
+        equally good the more cautious are taken. A price above all that were rehearsed is never trusted.
         """
         price, gain = rehearsals.price, rehearsals.gain
-        inner = np.unique(np.quantile(price, np.linspace(0, 1, CANDIDATES)))
-        cuts = np.concatenate([[-np.inf], inner[:-1], [np.inf]])
+        cuts = np.concatenate([[-np.inf], np.unique(np.quantile(price, np.linspace(0, 1, CANDIDATES)))])
         # sums[c, l, k]: gain at level l of the rehearsals of kind k whose price is at most cuts[c].
         below = price[None] <= cuts[:, None]
         member = np.eye(rehearsals.kind.max() + 1)[rehearsals.kind]
+        member = member[:, member.any(axis=0)]  # a kind that could not be drawn has no say
         sums = np.einsum("cn,nl,nk->clk", below, gain, member) / member.sum(0)
         best, chosen = -np.inf, (-np.inf, -np.inf, -np.inf)
         for i in range(len(cuts)):

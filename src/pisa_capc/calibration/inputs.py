@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ class Groups:
     index: Tensor  # (N,) group of each frame
     order: Tensor  # (N,) frames sorted by group, in their own order within a group
 
-    @property
+    @cached_property
     def starts(self) -> tuple[int, ...]:
         return tuple(int(start) for start in np.cumsum((0, *self.counts))[:-1])
 
@@ -167,7 +168,7 @@ def _capture_groups(capture: Captures, scores: Tensor) -> Groups:
         keys, sizes = found.tolist(), counts.tolist()
     else:
         found, inverse, tally = np.unique(capture, return_inverse=True, return_counts=True)
-        keys = [key.decode() if isinstance(key, bytes) else key for key in found.tolist()]
+        keys = [key.decode(errors="replace") if isinstance(key, bytes) else key for key in found.tolist()]
         index, sizes = torch.from_numpy(inverse.reshape(-1)), tally.tolist()
     index = index.to(scores.device)
     order = torch.argsort(index, stable=True)

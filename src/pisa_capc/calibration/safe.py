@@ -16,6 +16,7 @@ from pisa_capc.calibration.prior import PriorUCAPC
 from pisa_capc.calibration.result import Calibration
 from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import PRESETS, UCAPC
+from pisa_capc.errors import DataError
 
 # What each level of the guard does; the last does nothing.
 LEVEL_CALIBRATIONS: dict[str, UCAPC] = {
@@ -80,7 +81,10 @@ def stored_guard(source: SourceStatistics | None) -> Guard | None:
     """The guard that came with the scores, if one did."""
     if source is None or source.guard is None:
         return None
-    return Guard(tuple(np.asarray(source.guard, dtype=np.float64).reshape(-1).tolist()))
+    values = np.asarray(source.guard)
+    if values.dtype.kind not in "iuf":
+        raise DataError(f"source_guard holds {values.dtype}; expected three prices. Write the scores with pisa embed.")
+    return Guard(tuple(values.astype(np.float64).reshape(-1).tolist()))
 
 
 def _replaced(result: Calibration, chosen: list[int], calibration: UCAPC) -> Calibration:

@@ -46,6 +46,8 @@ class SourceStatistics:
         value = getattr(self, name)
         if value is None:
             return None
+        if np.asarray(value).dtype.kind not in "biuf":
+            raise DataError(f"{PREFIX}{name} holds {np.asarray(value).dtype}; expected numbers.")
         values = torch.as_tensor(np.asarray(value, dtype=np.float64), device=like.device)
         if tuple(values.shape) != shape:
             raise DataError(f"{PREFIX}{name} has shape {tuple(values.shape)}; expected {shape} to fit the scores.")
@@ -57,6 +59,8 @@ class SourceStatistics:
 def source_posterior(logits: Tensor, source: SourceStatistics) -> Tensor:
     """log p^s (n, C): the log-softmax of the logits at the source's temperature."""
     temperature = source.tensor("temperature", (), logits)
+    if temperature is not None and not temperature > 0:
+        raise DataError(f"{PREFIX}temperature is {float(temperature):g}; expected a positive number.")
     return torch.log_softmax(logits if temperature is None else logits / temperature, dim=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 import zlib
 from dataclasses import asdict, replace
@@ -14,11 +15,13 @@ import typer
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
+from pisa_capc.cli.output import warnings_as_notes
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Calibration, Calibrator
+    from pisa_capc.calibration.guard import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
 _PLAIN = "once"
@@ -109,12 +112,15 @@ def calibrate(
         base, capture = replace(base, group="capture"), _found_groups(arrays)
         arrays["group"] = capture
     chosen = base if reject == "none" else OpenSet(base, reject, alpha)
-    result = chosen.calibrate(
-        arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
-    )
+    with warnings_as_notes():
+        result = chosen.calibrate(
+            arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
+        )
+    drawn = _capture_key(result, plot_capture)
+    result.capture(drawn)  # an unknown one is said before anything is written
     write_result(out, result, arrays)
     if plot is not None:
-        result.plot(plot, _capture_key(result, plot_capture))
+        result.plot(plot, drawn)
     show_result(result, method, as_json)
 
 
@@ -167,8 +173,8 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
     for name in ("embedding", "logits"):
         if arrays[name].ndim != 2:
             raise DataError(f"{path}: {name} has shape {arrays[name].shape}; expected (frames, columns).")
-    for name in ("environment", "frame"):
-        if name in arrays and len(arrays[name]) != len(arrays["logits"]):
+    for name in ("environment", "frame", "group"):
+        if name in arrays and arrays[name].shape != (len(arrays["logits"]),):
             raise DataError(f"{path}: {name} {arrays[name].shape} does not have one value per frame.")
     return arrays
 
@@ -203,7 +209,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "frames": len(result.prediction),
         "changed": result.changed,
         **({} if result.known is None else {"rejected": _rejected(result)}),
-        **({} if result.guard is None else {"guard": [asdict(decision) for decision in result.guard]}),
+        **({} if result.guard is None else {"guard": [_plain(decision) for decision in result.guard]}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -215,6 +221,12 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
             for summary in result.captures
         ],
     }
+
+
+def _plain(decision: Decision) -> dict[str, Any]:
+    """For JSON, which knows no infinity: null is a threshold that no price meets, or a price that there is not."""
+    price, *thresholds = (v if math.isfinite(v) else None for v in (decision.price, *decision.thresholds))
+    return {**asdict(decision), "price": price, "thresholds": thresholds}
 
 
 def _rejected(result: Calibration) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from pisa_capc.cli.calibrate import (
     show_result,
     write_result,
 )
-from pisa_capc.progress import console as notes
+from pisa_capc.cli.output import warnings_as_notes
 
 Force = typer.Option("--force", help="Replace what exists.")
 
@@ -29,7 +28,7 @@ def fit(
     preset: Annotated[
         str, typer.Option(help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior.")
     ] = "paper",
-    prior: Annotated[str | None, typer.Option(help="Class-balance prior: balanced or none.")] = None,
+    prior: Annotated[str | None, typer.Option(help="Class shares: balanced, none, estimated or given.")] = None,
     group: Annotated[str | None, typer.Option(help="What is fitted together: capture or none.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of U-CAPC, key=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was fitted as JSON.")] = False,
@@ -47,7 +46,8 @@ def fit(
     assert isinstance(settings, UCAPC | Safe)
     arrays = read_scores(scores)
     source = SourceStatistics.from_arrays(arrays)
-    frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings, source)
+    with warnings_as_notes():
+        frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings, source)
     frozen.save(out)
     if as_json:
         fitted = {"captures": list(frozen.captures), "classes": frozen.classes, "features": frozen.features}
@@ -73,10 +73,7 @@ def apply(
 
     refuse_existing(out, force)
     frozen, arrays = FrozenCalibration.load(calibration), read_scores(scores)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings_as_notes():
         result = frozen.apply(arrays["embedding"], arrays["logits"], arrays.get("capture"))
     write_result(out, result, arrays)
-    for warning in said:
-        notes.print(f"note: {warning.message}", highlight=False, soft_wrap=True)
     show_result(result, "ucapc, frozen", as_json)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.errors import ConfigError
+from pisa_capc.progress import console as notes
 
 
 def listed(names: str) -> list[str]:
@@ -61,3 +64,13 @@ def print_table(
     if not out.is_terminal:
         out.width = WIDE
     out.print(table)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """What a calculation warns about, said once each as a note and without the line of code it comes from."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in said):
+        notes.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)

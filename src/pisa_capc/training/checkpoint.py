@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pisa_capc import revisions
 from pisa_capc.calibration.guard import Guard
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import UnlabelledFrames
@@ -61,7 +62,13 @@ class TrainedModel:
         """The model with the thresholds of a guard among its source statistics; without one, as it is."""
         if guard is None:
             return self
-        return replace(self, source={**self.source, "guard": torch.tensor(guard.thresholds, dtype=torch.float64)})
+        source = {**self.source, "guard": torch.tensor(guard.thresholds, dtype=torch.float64)}
+        return replace(self, source=source, about={**self.about, "guard": guard_versions()})
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether it has a guard that this version of the code has learnt."""
+        return "guard" in self.source and self.about.get("guard") == guard_versions()
 
     def check_frames(self, frames: UnlabelledFrames) -> None:
         """Refuse frames that this model cannot have been made for."""
@@ -80,6 +87,10 @@ class TrainedModel:
                 f"the model was trained at {self.about['sample_rate_hz']:g} samples/s, "
                 f"these frames have {frames.sample_rate_hz:g}. Use frames of the same kind."
             )
+
+
+def guard_versions() -> dict[str, int]:
+    return {"guard": revisions.GUARD, "calibration": revisions.CALIBRATION}
 
 
 def method_of(about: Mapping[str, Any]) -> Method:

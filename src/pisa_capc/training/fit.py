@@ -109,8 +109,7 @@ def fit(
         if keep is not None:
             remove_checkpoint(keep)
     found = [model for model in models if model is not None]
-    replayable = len(environments) > built.least_environments  # with one environment left out it can still train
-    if guard and replayable and any("guard" not in model.source for model in found):
+    if guard and not all(model.has_guard for model in found):
         found = _guarded(
             runs[0],
             found,

@@ -59,7 +59,8 @@ class Job:
         self._resume(stack)
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
-        label = f"{self.abouts[0]['method']} {self.abouts[0]['encoder']} {which}"
+        about = self.abouts[0]
+        label = f"{about['method']} {about['encoder']} {which} on {','.join(about['source'])}"
         todo = (training.epochs - len(self.history)) * stack.steps
         with progress(label, todo, show) as bar:
             for epoch in range(len(self.history), training.epochs):

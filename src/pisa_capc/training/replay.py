@@ -17,48 +17,48 @@ from pisa_capc.frames import Frames
 from pisa_capc.protocol import split
 from pisa_capc.sources import groups
 from pisa_capc.training.bank import union
-from pisa_capc.training.checkpoint import TrainedModel
+from pisa_capc.training.checkpoint import TrainedModel, method_of
 from pisa_capc.training.embed import embed
 from pisa_capc.training.runs import Run
 
 FRAMES = 256  # of each environment, device and capture, evenly spread: rehearsals need no more
 
 
-def replay_runs(run: Run, validation: float = 0.2) -> dict[str, Run]:
+def replay_runs(run: Run, least_environments: int = 1, validation: float = 0.2) -> dict[str, Run]:
     """For each source environment the run that trains on the others and has it as its target.
 
-    Seeds are those of `run`; a source of one environment has no replays. validation: as of `protocol.split`.
+    Seeds are those of `run`. There are no replays where fewer environments than `least_environments` would be left to
+    train on, and none of an environment whose devices were recorded there alone. validation: as of `protocol.split`.
     """
     source = union([run.split.train, run.split.validation])
     names = [source.environments[i] for i in sorted(set(source.environment.tolist()))]
-    if len(names) < 2:
-        return {}
-    return {
-        name: Run(
-            split(source, [other for other in names if other != name], name, run.split_seed, validation, few_shot=0),
-            run.split_seed,
-            run.seed,
-        )
-        for name in names
-    }
+    replays = {}
+    for name in names if len(names) > least_environments else ():
+        others = [other for other in names if other != name]
+        here, there = source.where(environment=[name]), source.where(environment=others)
+        known = source.select(np.isin(source.device, np.intersect1d(here.device, there.device)))
+        if len(known):
+            parts = split(known, others, name, run.split_seed, validation, few_shot=0)
+            replays[name] = Run(parts, run.split_seed, run.seed)
+    return replays
 
 
 def learn_guard(
     run: Run, trained: TrainedModel, train: Callable[[str, Run], TrainedModel], device: torch.device
 ) -> Guard | None:
-    """The guard of a model, from rehearsals on its source alone; None where the source has one environment.
+    """The guard of a model, from rehearsals on its source alone; None where nothing can be rehearsed.
 
     Rehearsed are a model like it in each source environment that was left out (`train` makes it), which is far from
     what it has seen, and the model itself on its validation frames, which is near. A deployment is somewhere between.
     """
-    replays = replay_runs(run)
+    replays = replay_runs(run, method_of(trained.about).least_environments)
     if not replays:
         return None
     source = union([run.split.train, run.split.validation])
-    parts = [
-        _rehearsed(train(name, replay), source.where(environment=[name]), run.seed, device)
-        for name, replay in replays.items()
-    ]
+    parts = []
+    for name, replay in replays.items():
+        held_out = source.select(np.isin(source.rows, replay.split.target.rows))
+        parts.append(_rehearsed(train(name, replay), held_out, run.seed, device))
     parts.append(_rehearsed(trained, run.split.validation, run.seed, device))
     return Guard.learn(Rehearsals.join(parts))
 

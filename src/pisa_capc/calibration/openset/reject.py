@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
+from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.openset.scores import (
     ScoreFunction,
@@ -81,6 +82,7 @@ class OpenSet:
         _record(inputs, known, inner, recorder)
         return replace(
             recorder.finish(),
+            guard=None if inner is None or inner.guard is None else _decisions(inputs, inner.guard),
             prediction=inputs.give_back(prediction),
             known=inputs.give_back(known),
             unknown_score=inputs.give_back(unlike),
@@ -110,6 +112,15 @@ def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: 
     for batch in batches(inputs):
         for rows in row_blocks(inputs.groups, batch, max(1, block_rows(inputs) // len(batch)), keep=False):
             recorder.write(batch, rows, *(_columns(values, rows) for values in (inputs.logits, score, probability)))
+
+
+def _decisions(inputs: Inputs, guard: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """A guard's decisions, one for each capture; one that was rejected whole is left alone."""
+    if [decision.capture for decision in guard] == [EVERYTHING]:
+        return tuple(replace(guard[0], capture=key) for key in inputs.groups.keys)
+    found = {int(decision.capture): decision for decision in guard}
+    nothing = replace(guard[0], level="off", price=math.nan)
+    return tuple(replace(found.get(r, nothing), capture=key) for r, key in enumerate(inputs.groups.keys))
 
 
 def _columns(values: Tensor, rows: Rows) -> Tensor:
