@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, plan
-from pisa_capc.benchmark.protocols import Protocol, merged, read_protocol
+from pisa_capc.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.benchmark.records import Record
+from pisa_capc.config import merged
 
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = ROOT / "protocols"

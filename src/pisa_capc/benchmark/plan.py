@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pisa_capc import revisions
-from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded, merged
+from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded
+from pisa_capc.config import merged
 from pisa_capc.errors import ConfigError, unknown_name
 
 KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pisa_capc.config import from_mapping, read_yaml
+from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
@@ -194,12 +194,3 @@ def _check_complete(given: Mapping[str, Any], known: Mapping[str, Any], where: s
             raise ConfigError(f"{where}.{key}: missing. A protocol writes every setting out; the default is {value!r}.")
         if isinstance(value, Mapping):
             _check_complete(given[key], value, f"{where}.{key}")
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the settings of `over` laid over it, level by level."""
-    result = dict(base)
-    for key, value in over.items():
-        inner = result.get(key)
-        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return result

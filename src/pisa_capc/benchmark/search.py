@@ -20,9 +20,10 @@ from typing import Any
 
 from pisa_capc.benchmark.data import prepare
 from pisa_capc.benchmark.plan import Conditions, digest, plan
-from pisa_capc.benchmark.protocols import DIRECT, Direction, MethodPlan, Protocol, Search, merged
+from pisa_capc.benchmark.protocols import DIRECT, Direction, MethodPlan, Protocol, Search
 from pisa_capc.benchmark.records import Record, read_records, sort_out
 from pisa_capc.benchmark.run import Options, run_protocol
+from pisa_capc.config import merged
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console
 from pisa_capc.store.dataset import Dataset

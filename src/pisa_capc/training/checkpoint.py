@@ -23,6 +23,7 @@ from pisa_capc.store.files import atomic, write_text_atomic
 from pisa_capc.training.runs import run_name
 
 SCHEMA = 1
+REQUIRED = ("variant", "target", "split_seed", "seed", "training", "dataset", "metrics")  # besides what builds it
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def load_model(folder: str | Path) -> TrainedModel:
         about = json.loads(path.read_text(encoding="utf-8"))
         if about["schema"] != SCHEMA:
             raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
+        for key in REQUIRED:
+            about[key]
         model = method_of(about).build(1)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ModelError(f"{path}: not a model description ({type(error).__name__}: {error}). Train again.") from error

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -180,7 +181,8 @@ def enrolled(source: SourceStatistics, classes: int, like: Tensor) -> Tensor:
 def need_rows(source: SourceStatistics, name: str, columns: int, like: Tensor, method: str) -> Tensor:
     """A statistic with as many rows as it happens to have."""
     value = getattr(source, name)
-    return need(source, name, (0 if value is None else len(value), columns), like, method)
+    rows = len(value) if np.ndim(value) else 0
+    return need(source, name, (rows, columns), like, method)
 
 
 def need(source: SourceStatistics, name: str, shape: tuple[int, ...], like: Tensor, method: str) -> Tensor:
