@@ -114,7 +114,7 @@ def test_unusable_settings_and_columns_are_explained():
         Finder(window=3)
     with pytest.raises(ConfigError, match="tolerance is 0"):
         Finder(tolerance=0)
-    with pytest.raises(DataError, match=r"cfo_hz has shape \(9,\); expected one finite number per frame, \(10,\)"):
+    with pytest.raises(DataError, match=r"cfo_hz is float64 \(9,\); expected one finite number per frame, \(10,\)"):
         find_groups(frames.embedding, frames.logits, frames.cfo_hz[:9])
 
 
