@@ -121,7 +121,7 @@ def calibrate(
     write_result(out, result, arrays)
     if plot is not None:
         result.plot(plot, drawn)
-    show_result(result, method, as_json)
+    show_result(result, "safe" if guarded else method, as_json)
 
 
 def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
