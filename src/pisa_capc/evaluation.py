@@ -43,18 +43,20 @@ class Stage(NamedTuple):
     guard: tuple[Decision, ...] | None = None
 
 
-def inference_stages(scores: Embedding, calibrations: Mapping[str, Calibrator] | None = None) -> list[Stage]:
+def usual_calibrations(runs: Sequence[tuple[Path, TrainedModel]]) -> dict[str, Calibrator]:
+    """paper: U-CAPC as published; and where every run has a guard, because runs are compared by stage, safe."""
+    guarded = all("guard" in trained.source for _, trained in runs)
+    return {"paper": UCAPC(), "safe": Safe()} if guarded else {"paper": UCAPC()}
+
+
+def inference_stages(scores: Embedding, calibrations: Mapping[str, Calibrator]) -> list[Stage]:
     """The stages of inference, in the order they are reported.
 
     direct: the source classifier's own; then one stage for each calibration, made on the frames that are scored.
-    Unless told otherwise that is paper: U-CAPC as published, and where the model has a guard safe: U-CAPC under it.
     """
-    chosen = calibrations
-    if chosen is None:
-        chosen = {"paper": UCAPC(), "safe": Safe()} if "guard" in scores.source else {"paper": UCAPC()}
     source = SourceStatistics(**scores.source)
     stages = [Stage("direct", as_probability(scores.logits))]
-    for name, calibration in chosen.items():
+    for name, calibration in calibrations.items():
         calibrated = calibration.calibrate(scores.embedding, scores.logits, scores.capture, source)
         stages.append(Stage(name, np.asarray(calibrated.probability, dtype=np.float64), calibrated.guard))
     return stages
@@ -111,9 +113,7 @@ def evaluate(
     show: bool = True,
 ) -> list[RunScores]:
     """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
-    chosen: dict[str, Calibrator] = {"paper": UCAPC()}
-    if all("guard" in trained.source for _, trained in runs):  # runs are compared stage by stage
-        chosen["safe"] = Safe()
+    chosen = usual_calibrations(runs)
     results = {
         i: RunScores(
             runs[i][1].name,
@@ -127,17 +127,24 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Inference:
-    """A run on the target part of its split, direct and after U-CAPC as published: what a picture is made from."""
+    """A run on the target part of its split, direct and calibrated: what a picture is made from.
+
+    calibration: U-CAPC as published. safe: under the guard, where there is one.
+    """
 
     folder: Path
     trained: TrainedModel
     outputs: Embedding
     calibration: Calibration
     evaluator: Evaluator = field(repr=False)
+    safe: Calibration | None = None
 
     def scores(self) -> RunScores:
-        direct, paper = (self.evaluator.score(o) for o in (self.outputs.logits, self.calibration.probability))
-        return RunScores(self.trained.name, self.folder, {"direct": direct, "paper": paper})
+        outputs = {"direct": self.outputs.logits, "paper": self.calibration.probability}
+        if self.safe is not None:
+            outputs["safe"] = self.safe.probability
+        found = {stage: self.evaluator.score(values) for stage, values in outputs.items()}
+        return RunScores(self.trained.name, self.folder, found)
 
 
 def infer(
@@ -148,10 +155,14 @@ def infer(
     show: bool = True,
 ) -> list[Inference]:
     """As `evaluate`, with everything that was computed on the way."""
-    found = {}
+    found, chosen = {}, usual_calibrations(runs)
     for i, scores, evaluator in embedded(runs, frames, target, device, show):
-        calibration = UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
-        found[i] = Inference(*runs[i], scores, calibration, evaluator)
+        source = SourceStatistics(**scores.source)
+        results = {
+            name: calibration.calibrate(scores.embedding, scores.logits, scores.capture, source)
+            for name, calibration in chosen.items()
+        }
+        found[i] = Inference(*runs[i], scores, results["paper"], evaluator, results.get("safe"))
     return [found[i] for i in range(len(runs))]
 
 

@@ -51,6 +51,11 @@ def report_of_runs(
     _training_table(report, subjects)
     report.section("Calibration")
     _calibration_tables(report, main.calibration)
+    if main.safe is not None:
+        report.text(
+            "The same under the guard that was trained with the model, which decides how far each capture goes:"
+        )
+        _calibration_tables(report, main.safe)
     report.section("Figures")
     with TemporaryDirectory() as folder:
         frames = Path(folder) / "frames.png"

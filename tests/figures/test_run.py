@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.calibration.guard import Decision
+from pisa_capc.calibration.guard import Decision, Guard
 from pisa_capc.errors import ConfigError, MissingExtraError, ModelError
 from pisa_capc.evaluation import infer, load_runs
 from pisa_capc.figures.projection import draw_sample, project
@@ -135,3 +135,17 @@ def test_a_guard_that_a_calibration_carries_is_shown(data: Path, subjects: list[
     guarded = replace(one.calibration, guard=decisions)
     page = report_of_runs([[replace(one, calibration=guarded)]], data, kinds=["captures"]).html()
     assert "<td>guard.0.level</td><td>part</td>" in page
+
+
+def test_a_run_with_a_guard_is_also_shown_under_it(data: Path, trained: Path, tmp_path: Path) -> None:
+    [(folder, model)] = load_runs(trained / "pisa")
+    [guarded] = infer([(folder, model.with_guard(Guard((1e-9, 1e9, 1e9))))], load(data), ["E1"], show=False)
+    assert guarded.safe is not None
+    assert {decision.level for decision in guarded.safe.guard or ()} == {"part"}
+    found = stages([[guarded]])["CNN"]
+    assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (safe)"]
+    [safe] = found["PISA-CAPC (safe)"]
+    assert safe.to_json() == guarded.evaluator.score(guarded.safe.probability).to_json()
+    page = report_of_runs([[guarded]], data, kinds=["captures"]).html()
+    assert "Decisions of the guard" in page
+    assert page.count("<td>part</td>") == len(guarded.safe.captures)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pisa_capc import Frames
-from pisa_capc.evaluation import inference_stages
+from pisa_capc.evaluation import inference_stages, usual_calibrations
 from pisa_capc.protocol import split
 from pisa_capc.training import Run, TrainingConfig, embed, fit, load_model
 from pisa_capc.training.replay import replay_runs
@@ -56,7 +56,8 @@ def test_a_guard_is_learnt_stored_and_used(tmp_path: Path) -> None:
     again = fit(runs, guard=True, out=tmp_path, **options)
     assert torch.equal(again[0].source["guard"], thresholds)
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.json")}
-    stages = inference_stages(embed(models[0], runs[0].split.target))
+    chosen = usual_calibrations([(tmp_path, model) for model in models])
+    stages = inference_stages(embed(models[0], runs[0].split.target), chosen)
     assert [stage.name for stage in stages] == ["direct", "paper", "safe"]
     assert [stage.guard is not None for stage in stages] == [False, False, True]
 

@@ -19,6 +19,7 @@ from pisa_capc.scores import Scores
 KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
 USUAL = KINDS[:-1]  # UMAP needs a package that is not always there
 POINTS, SEED = 1000, 2026
+SUFFIXES = {"direct": "", "paper": "-CAPC", "safe": "-CAPC (safe)"}  # what a stage adds to the name of a method
 METHODS = {"single": "Single", "pisa": "PISA"}
 
 Subject = Sequence[Inference]  # runs of one experiment, which differ in their seeds
@@ -83,7 +84,7 @@ def check_together(subjects: Sequence[Subject]) -> None:
 
 
 def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
-    """Scores of all runs by encoder and stage, in the paper's order: Single, PISA, PISA-CAPC.
+    """Scores of all runs by encoder and stage, in the paper's order: Single, PISA, PISA-CAPC; then the safe one.
 
     Single is the first stage and shown without calibration, unless it is the first subject.
     """
@@ -91,10 +92,9 @@ def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
     for subject, calibrated in _in_order(subjects):
         rows = found.setdefault(_encoder(subject[0]), {})
         for one in subject:
-            direct, paper = one.scores().stages.values()
-            rows.setdefault(_name(one), []).append(direct)
-            if calibrated:
-                rows.setdefault(f"{_name(one)}-CAPC", []).append(paper)
+            for stage, scores in one.scores().stages.items():
+                if calibrated or stage == "direct":
+                    rows.setdefault(_name(one) + SUFFIXES[stage], []).append(scores)
     return found
 
 
