@@ -26,7 +26,8 @@ def grids() -> str:
     return f"""## Time of the simulation tables
 
 {record["runs"]} runs (Wi-Fi and LoRa, seven encoders, Single and PISA, three splits × three seeds, 30 epochs; training,
-calibration and scores) in {record["seconds"] / 60:.1f} minutes on one {record["gpu"]}. The runner itself costs
+calibration and scores) in {record["seconds"] / 60:.1f} minutes on one {record["gpu"]} ({record["taken"]}).
+The runner itself costs
 {runner["overhead_percent"]:+.1f} % over the same run in plain Python (CPU time of a small run, two cores).
 
 Command: `{record["command"]}`; `make bench-runner`

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from pisa_capc import UCAPC
 from pisa_capc.cli import app
 from pisa_capc.cli import calibrate as _registers  # noqa: F401
+from pisa_capc.errors import PisaError
 from tests.calibration.examples import Example, shifted_captures
 
 
@@ -144,3 +145,43 @@ def test_a_picture_that_cannot_be_written_is_explained(scores: Path):
     out = scores.with_name("calibrated.npz")
     ran = run(scores, "--out", out, "--plot", scores / "below-a-file.png")
     assert "cannot be written" in str(ran.exception)
+
+
+def test_the_guard_explains_itself(scores: Path, tmp_path: Path) -> None:
+    with np.load(scores) as stored:
+        arrays = dict(stored)
+    told = run(scores, "--out", tmp_path / "none.npz", "--preset", "safe", "--json")
+    assert "note: the scores hold no guard thresholds" in told.stderr
+    guard = json.loads(told.stdout, parse_constant=pytest.fail)["guard"]  # Infinity is no JSON
+    assert [decision["thresholds"] for decision in guard] == [[None, None, None]] * 3
+    np.savez(scores, **arrays, source_guard=np.array([0.0, 100.0, 200.0]))
+    table = run(scores, "--out", tmp_path / "part.npz", "--preset", "safe").stdout
+    assert table.count("part") == 3
+    assert "safe: " in table
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"source_guard": np.array(["a", "b", "c"])}, ["--preset", "safe"], "source_guard holds <U1; expected three"),
+        ({"source_guard": np.array([3.0, 2.0, 1.0])}, ["--preset", "safe"], "expected three prices in rising order"),
+        (
+            {"source_temperature": np.array(0.0)},
+            ["--prior", "estimated"],
+            "source_temperature is 0; expected",
+        ),
+        ({"source_temperature": np.array("hot")}, ["--prior", "estimated"], "expected numbers"),
+        ({"frame": np.array(3)}, [], "does not have one value per frame"),
+        ({"group": np.arange(3)}, [], "does not have one value per frame"),
+        ({"cfo_hz": np.full(225, "x")}, ["--group", "auto"], "expected one finite number per frame"),
+    ],
+)
+def test_odd_columns_are_explained(
+    arrays: dict, options: list[str], message: str, scores: Path, tmp_path: Path
+) -> None:
+    with np.load(scores) as stored:
+        np.savez(tmp_path / "odd.npz", **{**stored, **arrays})
+    result = run(tmp_path / "odd.npz", "--out", tmp_path / "out.npz", *options)
+    assert isinstance(result.exception, PisaError)
+    assert message in str(result.exception)
+    assert not (tmp_path / "out.npz").exists()

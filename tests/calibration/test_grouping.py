@@ -149,3 +149,11 @@ def test_the_command_finds_groups_with_all_it_is_given(tmp_path: Path):
     with np.load(out, allow_pickle=False) as written:
         np.testing.assert_array_equal(written["group"], frames.capture)
         np.testing.assert_array_equal(written["probability"], expected.probability)
+
+
+def test_unsigned_frame_numbers_count_like_others():
+    frames = stream((0, 1))
+    number = np.tile(np.arange(len(frames.logits) // 2), 2)
+    signed = find_groups(frames.embedding, frames.logits, None, number)
+    np.testing.assert_array_equal(signed, find_groups(frames.embedding, frames.logits, None, number.astype(np.uint16)))
+    assert not np.array_equal(signed, find_groups(frames.embedding, frames.logits))  # they do count

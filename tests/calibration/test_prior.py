@@ -73,6 +73,23 @@ def test_the_estimate_uses_the_source_and_each_capture() -> None:
     assert abs(np.asarray(plain.probability) - np.asarray(warm.probability)).max() > 1e-3
 
 
+def test_each_capture_has_its_own_estimate() -> None:
+    rng = np.random.default_rng(1)
+    truth = np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    label = np.concatenate([rng.choice(3, 5000, p=shares) for shares in truth])
+    means = 2 * np.eye(3)
+    x = means[label] + rng.normal(size=(len(label), 3))
+    frames = (x, x @ means.T, np.repeat(["a", "b"], 5000))  # logits of balanced classes, calibrated
+    exact = {"relaxation": math.inf, "passes": 0, "sinkhorn_iterations": 500}
+
+    def shares(settings: PriorUCAPC) -> np.ndarray:
+        return np.array([c.mass_after / c.frames for c in settings.calibrate(*frames).captures])
+
+    np.testing.assert_allclose(shares(PriorUCAPC(shrinkage=0.0, **exact)), truth, atol=0.03)
+    drawn = shares(PriorUCAPC(shrinkage=5000.0, **exact))  # half way to what holds over all
+    assert np.ptp(drawn[:, 0]) < 0.8 * np.ptp(truth[:, 0])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

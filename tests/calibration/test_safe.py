@@ -203,13 +203,15 @@ def test_rejection_keeps_what_the_guard_decided() -> None:
         validation_logits=near @ EXAMPLE.weight.T,
         validation_label=label,
     )
-    embedding = np.concatenate([EXAMPLE.embedding, np.full((30, 6), 50.0) * [1, -1, 1, -1, 1, -1]])
+    away = np.linalg.svd(EXAMPLE.weight)[2][-1]  # at right angles to every class
+    embedding = np.concatenate([EXAMPLE.embedding, np.tile(50 * away, (30, 1))])
     logits, group = embedding @ EXAMPLE.weight.T, np.append(EXAMPLE.capture, np.full(30, 9))
     result = OpenSet(Safe(), "knn", threshold=1.0).calibrate(embedding, logits, group, source)
     assert result.guard is not None
     assert [decision.capture for decision in result.guard] == [0, 1, 2, 9]
-    rejected = np.asarray(result.known)[-30:]
-    assert result.guard[-1].level == ("off" if not rejected.any() else "full")
+    assert not np.asarray(result.known)[-30:].any()
+    assert np.asarray(result.known)[:-30].any()
+    assert [decision.level for decision in result.guard] == ["full", "full", "full", "off"]
 
 
 @pytest.mark.parametrize("settings", [PriorUCAPC(fusion=0.5, temperature=1.0, epsilon=2.0), PriorUCAPC(prior="none")])

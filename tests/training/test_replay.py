@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from pisa_capc import Frames
+from pisa_capc.calibration.rehearsal import rehearse
 from pisa_capc.evaluation import inference_stages, usual_calibrations
 from pisa_capc.protocol import split
 from pisa_capc.training import Run, TrainingConfig, embed, fit, load_model
@@ -56,6 +57,7 @@ def test_a_guard_is_learnt_stored_and_used(tmp_path: Path) -> None:
     again = fit(runs, guard=True, out=tmp_path, **options)
     assert torch.equal(again[0].source["guard"], thresholds)
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.json")}
+    assert list(usual_calibrations([(tmp_path, models[0]), (tmp_path, plain[1])])) == ["paper"]  # what all have
     chosen = usual_calibrations([(tmp_path, model) for model in models])
     stages = inference_stages(embed(models[0], runs[0].split.target), chosen)
     assert [stage.name for stage in stages] == ["direct", "paper", "safe"]
@@ -108,3 +110,16 @@ def test_a_guard_of_another_version_is_learnt_again(tmp_path: Path, monkeypatch)
     [again] = fit([run], out=tmp_path, guard=True, **options)
     assert again.has_guard
     assert load_model(tmp_path).about["guard"]["guard"] == 99
+
+
+def test_far_and_near_are_rehearsed_and_the_target_is_not(monkeypatch) -> None:
+    seen = []
+
+    def spy(embedding, logits, label, capture, seed):
+        seen.append(({key.split("/")[0] for key in capture}, len(label)))
+        return rehearse(embedding, logits, label, capture, seed)
+
+    monkeypatch.setattr("pisa_capc.training.replay.rehearse", spy)
+    run = Run(split(example(), ["E2", "E3"], "E1", seed=1), 1, 1)
+    fit([run], encoder="cnn", training=TrainingConfig(epochs=1, batch=16), device="cpu", guard=True, show=False)
+    assert seen == [({"E2"}, 20), ({"E3"}, 20), ({"E2", "E3"}, len(run.split.validation))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,12 +62,13 @@ class Survey:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of the chosen runs. failed: jobs by name, with the reason."""
+    """What became of the chosen runs. failed: jobs by name, with the reason. seconds: on the clock, dataset apart."""
 
     planned: int
     skipped: int
     recorded: int
     failed: tuple[tuple[str, str], ...] = ()
+    seconds: float = field(default=0.0, compare=False)
 
 
 def run_protocol(protocol: Protocol, options: Options) -> Summary:
@@ -172,13 +173,13 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
             left = (time.perf_counter() - started) / done * (total - done)
             result = f"failed: {outcome.failure}" if outcome.failure else _scores(outcome.records)
             console.print(
-                f"{done}/{total} {name}: {result}; {outcome.seconds:.1f} s, about {_duration(left)} left",
+                f"{done}/{total} {name}: {result}; {outcome.seconds:.1f} s, about {duration(left)} left",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
             bar.advance(len(outcome.job.runs))
-    return Summary(len(found.chosen), skipped, recorded, tuple(failed))
+    return Summary(len(found.chosen), skipped, recorded, tuple(failed), time.perf_counter() - started)
 
 
 def _job_name(runs: Sequence[PlannedRun]) -> str:
@@ -194,5 +195,5 @@ def _scores(records: Sequence[Record]) -> str:
     return "Macro-F1 " + ", ".join(f"{stage} {mean:.4f}" for stage, mean in means.items())
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -77,7 +77,8 @@ def run(
         print(f"{chosen.name}: all {found.planned} runs are recorded in {results / chosen.name}; nothing to do.")
         return
     failures = f", {len(found.failed)} jobs failed" if found.failed else ""
-    print(f"{chosen.name}: {found.recorded} runs recorded, {found.skipped} were there{failures}.")
+    took = runner.duration(found.seconds)
+    print(f"{chosen.name}: {found.recorded} runs recorded, {found.skipped} were there{failures}; {took}.")
     for name, reason in found.failed:
         notes.print(f"failed: {name}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
     if found.failed:
