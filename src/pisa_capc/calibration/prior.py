@@ -62,7 +62,10 @@ class PriorUCAPC(UCAPC):
         if not 0 <= self.shrinkage < math.inf:
             raise ConfigError(f"shrinkage is {self.shrinkage}; expected a number of frames, zero or more.")
         if (self.prior == "given") != (self.shares is not None):
-            raise ConfigError("prior given and shares go together: give both or neither.")
+            raise ConfigError(
+                f"prior is {self.prior} and shares are {self.shares}; they go together: prior given needs one share per "
+                "class, as `--prior given --set shares=[0.5,0.3,0.2]`, and shares need prior given."
+            )
         if self.shares is not None:
             total = math.fsum(self.shares)
             if not all(share >= 0 for share in self.shares) or not abs(total - 1) < 1e-6:

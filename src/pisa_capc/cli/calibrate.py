@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import warnings_as_notes
-from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
@@ -139,9 +139,11 @@ def refuse_existing(out: Path, force: bool) -> None:
 
 
 def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
-    from pisa_capc.calibration import UCAPC, PriorUCAPC, Safe, calibrator
+    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, calibrator
     from pisa_capc.config import from_assignments, from_mapping
 
+    if preset not in (*PRESETS, "safe"):
+        raise ConfigError(unknown_name("preset", preset, (*PRESETS, "safe")))
     kind = calibrator("safe" if preset == "safe" and method == "ucapc" else method)
     if kind is UCAPC and options.get("prior") in ("given", "estimated"):
         kind = PriorUCAPC
