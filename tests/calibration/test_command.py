@@ -115,7 +115,7 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
         (["--preset", "safe", "--prior", "none"], "unknown setting 'prior'"),
         (["--preset", "safe", "--method", "lame"], "has no presets"),
         (["--prior", "given", "--set", "shares=[0.5,0.4]"], "sum to 0.9"),
-        (["--prior", "given"], "one share per class, as `--prior given --set shares="),
+        (["--prior", "given"], "per class, as `--prior given --set shares="),
         (["--preset", "saef"], "Did you mean 'safe'"),
     ],
     ids=str,

@@ -63,8 +63,8 @@ class PriorUCAPC(UCAPC):
             raise ConfigError(f"shrinkage is {self.shrinkage}; expected a number of frames, zero or more.")
         if (self.prior == "given") != (self.shares is not None):
             raise ConfigError(
-                f"prior is {self.prior} and shares are {self.shares}; they go together: prior given needs one share per "
-                "class, as `--prior given --set shares=[0.5,0.3,0.2]`, and shares need prior given."
+                f"prior is {self.prior} and shares are {self.shares}; they go together: prior given needs one share "
+                "per class, as `--prior given --set shares=[0.5,0.3,0.2]`, and shares need prior given."
             )
         if self.shares is not None:
             total = math.fsum(self.shares)
