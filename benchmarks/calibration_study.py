@@ -3,7 +3,7 @@
     python -m benchmarks.calibration_study wifi-sim [--work work] [--frames 256] [--runs 9] --out results/…json
 
 Takes the PISA models that `pisa bench run PROTOCOL` left in --work (with the models that leave a source environment
-out, see `pisa_capc.training.replay`), embeds up to --frames target frames of each device and capture, and scores
+out, see `pisa_capc.training.replay`), embeds the target frames, all or some of each device and capture, and scores
 direct inference, U-CAPC as published, the safe preset and every peer in cells:
 
     balanced                       the target's captures as they are
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("protocol")
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--trained-on", default="cuda", choices=("cpu", "cuda"))
-    parser.add_argument("--frames", type=int, default=256, help="target frames of each device and capture (256)")
+    parser.add_argument("--frames", type=int, help="target frames of each device and capture (all)")
     parser.add_argument("--runs", type=int, default=9, help="runs of each encoder (9)")
     parser.add_argument("--encoders", default="")
     parser.add_argument("--device", default="cpu", help="where frames are embedded")
@@ -130,7 +130,7 @@ def _strangers(protocol: Protocol, work: Path) -> Path:
 
 
 def study_model(
-    run: PlannedRun, first: PlannedRun, folder: Path, data: Path, strangers: Path, frames: int, device: str
+    run: PlannedRun, first: PlannedRun, folder: Path, data: Path, strangers: Path, frames: int | None, device: str
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """Scores of one model by cell and calibration."""
     torch.set_num_threads(1)
@@ -226,7 +226,14 @@ def _frozen(known: Arrays, source: SourceStatistics) -> dict[str, float]:
 
 
 def _embedded(
-    run: PlannedRun, first: PlannedRun, folder: Path, data: Path, strangers: Path, most: int, device: str, cache: Path
+    run: PlannedRun,
+    first: PlannedRun,
+    folder: Path,
+    data: Path,
+    strangers: Path,
+    most: int | None,
+    device: str,
+    cache: Path,
 ) -> tuple[Arrays, Arrays, np.ndarray]:
     """Known and unknown target frames under the model, with labels to score by, and the guard of its encoder."""
     frames = load(data)
@@ -234,7 +241,7 @@ def _embedded(
     name = run_name(run.split_seed, run.seed)
 
     def scores(stem: str, place: Path, chosen: Frames) -> Arrays:
-        path = cache / f"{stem}-{most}.npz"
+        path = cache / f"{stem}.npz"
         if path.exists():
             with np.load(path) as stored:
                 return {key: stored[key] for key in stored.files}
@@ -247,7 +254,9 @@ def _embedded(
         return arrays
 
     target = frames.select(np.isin(frames.rows, parts.target.rows))
-    known = scores(f"target-{name}", folder / name, target.select(evenly(target, most)))
+    if most is not None:
+        target = target.select(evenly(target, most))
+    known = scores(f"target-{name}-{most or 'all'}", folder / name, target)
     others = load(strangers).where(environment=list(run.target))
     new = [i for i, device_name in enumerate(others.devices) if device_name not in frames.devices]
     unknown = scores(f"unknown-{name}", folder / name, others.select(np.isin(others.device, new)))

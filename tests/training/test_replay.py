@@ -1,5 +1,6 @@
 """Replays see the source and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,12 +93,30 @@ def test_a_device_of_one_environment_is_left_out_of_its_replay() -> None:
     assert set(there.device.tolist()) == {0}
 
 
-def test_a_method_that_needs_all_its_environments_has_no_replays() -> None:
+def test_a_method_that_finds_too_few_environments_has_no_replays() -> None:
     run = Run(split(example(), ["E2", "E3"], "E1", seed=1), 1, 1)
     assert replay_runs(run, least_environments=2) == {}
     short = TrainingConfig(epochs=1, batch=16)
     [model] = fit([run], method="coral", encoder="cnn", training=short, device="cpu", guard=True, show=False)
     assert not model.has_guard
+
+
+def test_captures_stand_in_for_environments_where_one_is_left() -> None:
+    frames = example()
+    there = frames.environment != 0
+    frames = replace(frames, capture=np.arange(60) // 2 % 2, captures=("L1", "L2"))
+    run = Run(split(frames, ["E2", "E3"], "E1", seed=1), 1, 1)
+    replays = replay_runs(run, least_environments=2)
+    assert list(replays) == ["E2", "E3"]
+    part = replays["E3"].split
+    assert {part.train.environments[i] for i in part.train.environment} == {"E2.L1", "E2.L2"}
+    assert {part.target.environments[i] for i in part.target.environment} == {"E3.L1", "E3.L2"}
+    seen = [*part.train.rows, *part.validation.rows, *part.target.rows]
+    assert sorted(seen) == frames.rows[there].tolist()
+    short = TrainingConfig(epochs=1, batch=16)
+    [model] = fit([run], method="coral", encoder="cnn", training=short, device="cpu", guard=True, show=False)
+    assert model.has_guard
+    assert replay_runs(run, least_environments=3) == {}
 
 
 def test_a_guard_of_another_version_is_learnt_again(tmp_path: Path, monkeypatch) -> None:

@@ -7,6 +7,7 @@ That is how the guard (`pisa_capc.calibration.guard`) learns what a calibration 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -27,20 +28,35 @@ FRAMES = 256  # of each environment, device and capture, evenly spread: rehearsa
 def replay_runs(run: Run, least_environments: int = 1, validation: float = 0.2) -> dict[str, Run]:
     """For each source environment the run that trains on the others and has it as its target.
 
-    Seeds are those of `run`. There are no replays where fewer environments than `least_environments` would be left to
-    train on, and none of an environment whose devices were recorded there alone. validation: as of `protocol.split`.
+    Seeds are those of `run`. Where fewer environments than `least_environments` would be left to train on, their
+    captures stand in for environments; there are no replays where that is not enough either, and none of an environment
+    whose devices were recorded there alone. validation: as of `protocol.split`.
     """
     source = union([run.split.train, run.split.validation])
     names = [source.environments[i] for i in sorted(set(source.environment.tolist()))]
     replays = {}
-    for name in names if len(names) > least_environments else ():
+    for name in names if len(names) > 1 else ():
         others = [other for other in names if other != name]
         here, there = source.where(environment=[name]), source.where(environment=others)
         known = source.select(np.isin(source.device, np.intersect1d(here.device, there.device)))
-        if len(known):
-            parts = split(known, others, name, run.split_seed, validation, few_shot=0)
+        target = [name]
+        if len(others) < least_environments:
+            known, finer = _captures_as_environments(known)
+            target, others = finer.get(name, []), [capture for other in others for capture in finer.get(other, [])]
+        if len(known) and len(others) >= least_environments:
+            parts = split(known, others, target, run.split_seed, validation, few_shot=0)
             replays[name] = Run(parts, run.split_seed, run.seed)
     return replays
+
+
+def _captures_as_environments(frames: Frames) -> tuple[Frames, dict[str, list[str]]]:
+    """The frames with every capture as an environment of its own, as E2.L1, and the names of each environment's."""
+    pairs, index = np.unique(np.stack([frames.environment, frames.capture]), axis=1, return_inverse=True)
+    named = [(frames.environments[e], f"{frames.environments[e]}.{frames.captures[c]}") for e, c in pairs.T.tolist()]
+    finer: dict[str, list[str]] = {}
+    for environment, capture in named:
+        finer.setdefault(environment, []).append(capture)
+    return replace(frames, environment=index.ravel(), environments=tuple(name for _, name in named)), finer
 
 
 def learn_guard(
