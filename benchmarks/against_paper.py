@@ -13,9 +13,10 @@ from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import DIRECT, Protocol, read_protocol
 from pisa_capc.benchmark.records import read_records, sort_out
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import is_comparison, stage_name
+from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
 
 NOTHING = "–"
+_PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
 LIMITS = """## What cannot be compared
 
 The paper's simulation generator is not public: our scene follows its description and was fixed from the literature
@@ -61,6 +62,28 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
     ours = Ours(results, dataset)
     own = [row for row in paper.numbers if row.direction == direction]
     rows = sorted({*ours.rows(direction), *own}, key=_order(protocol))
+    lines = _matrix(protocol, ours, paper, rows) if is_comparison(protocol) else _lines(protocol, ours, paper, rows)
+    headings = [heading for heading in lines[0] if any(line[heading] != NOTHING for line in lines)]
+    cells = [[line[heading] for heading in headings] for line in lines]
+    words = "\n".join(f"- {sentence}" for sentence in sentences(protocol, ours, paper, rows))
+    interval = (
+        "whose intervals `pisa bench tables` has" if is_comparison(protocol) else "with its 95 % confidence interval"
+    )
+    about = f"Change: {_meaning(protocol)}. Ours is of paired runs, {interval}; the paper's is of its printed means."
+    planned = sum(run.direction == direction for run in plan(protocol))
+    recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
+    if recorded < planned:
+        words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
+    shown = (
+        f"![{protocol.title}, {dataset}]({dataset}-{_PICTURES[protocol.name]}.png)\n\n"
+        if protocol.name in _PICTURES
+        else ""
+    )
+    return f"### {dataset}, {direction}\n\n{shown}{markdown_table(headings, cells)}\n\n{about}\n\n{words}\n"
+
+
+def _lines(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line per row."""
     lines = []
     for row in rows:
         f1, printed = ours.f1(row), paper.numbers.get(row, {})
@@ -79,24 +102,45 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
                 "paper: change": _signed(None if before is None else paper.change(row, before)),
             }
         )
-    headings = [heading for heading in lines[0] if any(line[heading] != NOTHING for line in lines)]
-    cells = [[line[heading] for heading in headings] for line in lines]
-    words = "\n".join(f"- {sentence}" for sentence in sentences(protocol, ours, paper, rows))
-    about = f"""Change: {_meaning(protocol)}. Ours is of paired runs, with its 95 % confidence interval; the paper's is
-of its printed means."""
-    planned = sum(run.direction == direction for run in plan(protocol))
-    recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
-    if recorded < planned:
-        words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
-    return f"### {dataset}, {direction}\n\n{markdown_table(headings, cells)}\n\n{about}\n\n{words}\n"
+    return lines
+
+
+def _matrix(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line per method, with all its stages beside each other: what is the training's doing and what U-CAPC's."""
+    lines = []
+    for row in dict.fromkeys(row._replace(stage=DIRECT) for row in rows):
+        printed = paper.numbers.get(row, {})
+        line = {
+            "": row.label,
+            "runs": str(len(ours.f1(row))),
+            "source val F1": _spread(mean(ours.source(row))),
+            "direct F1": _with_change(ours, row, reference(protocol, row)),
+        }
+        stages = [row._replace(stage=stage) for stage in protocol.calibration]
+        line |= {f"after {_called(at)}": _with_change(ours, at, row) for at in stages}
+        line |= {"paper: source val F1": printed.get("source", NOTHING), "paper: direct F1": printed.get("f1", NOTHING)}
+        line |= {f"paper: after {_called(at)}": paper.numbers.get(at, {}).get("f1", NOTHING) for at in stages}
+        lines.append(line)
+    return lines
+
+
+def _called(row: Row) -> str:
+    return "U-CAPC" if row.stage == PAPER else f"U-CAPC, {row.stage}"
+
+
+def _with_change(ours: Ours, row: Row, before: Row | None) -> str:
+    """Macro-F1 and, in brackets, its change."""
+    difference = before and paired_difference(ours.f1(row), ours.f1(before))
+    return _spread(mean(ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
 
 
 def _meaning(protocol: Protocol) -> str:
     if any(len(row.variants) > 1 for row in protocol.methods):
         return "against the full model"
-    other = "PISA" if is_comparison(protocol) else "Single" if len(protocol.methods) > 1 else ""
     calibrated = "a calibrated row against the same model's direct inference"
-    return f"{calibrated}, a direct row against {other}" if other else calibrated
+    if is_comparison(protocol):
+        return "in brackets, direct inference against PISA's, a calibration against the same model's direct inference"
+    return f"{calibrated}, a direct row against Single" if len(protocol.methods) > 1 else calibrated
 
 
 def _order(protocol: Protocol) -> Callable[[Row], tuple[int, ...]]:

@@ -102,7 +102,7 @@ def _stage_orders(ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str
 
 
 def _calibration_gains(ours: Ours, rows: Sequence[Row]) -> list[str]:
-    """In how many runs each calibration is ahead of direct inference, and where its mean is not."""
+    """In how many runs each calibration is ahead of direct inference, and where its mean is behind."""
     found = []
     for stage in dict.fromkeys(row.stage for row in rows if row.stage != DIRECT):
         own = [row for row in rows if row.stage == stage and ours.f1(row)]
@@ -114,9 +114,11 @@ def _calibration_gains(ours: Ours, rows: Sequence[Row]) -> list[str]:
         every = [gain for values in gains.values() for gain in values]
         if not every:
             continue
-        name = "U-CAPC as published" if stage == PAPER else f"The calibration {stage}"
+        name = {PAPER: "U-CAPC as published", "safe": "U-CAPC under the guard"}.get(stage, f"The calibration {stage}")
         ahead = sum(gain > 0 for gain in every)
-        behind = [row.label for row, values in gains.items() if sum(values) <= 0]
-        lost = f"; its mean is not ahead for {', '.join(behind)}" if behind else ""
-        found.append(f"{name} is ahead of direct inference in {ahead} of {len(every)} runs{lost}.")
+        behind = [row.label for row, values in gains.items() if sum(values) < 0]
+        still = sum(gain == 0 for gain in every)
+        same = f", the same in {still}" if still else ""
+        lost = f"; its mean is behind for {', '.join(behind)}" if behind else ""
+        found.append(f"{name} is ahead of direct inference in {ahead} of {len(every)} runs{same}{lost}.")
     return found

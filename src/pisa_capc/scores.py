@@ -89,7 +89,7 @@ def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
     from pisa_capc.figures.style import canvas
 
     names = list(next(iter(stages.values())).per_device)
-    columns = min(3, len(stages))
+    columns = 2 if len(stages) == 4 else min(3, len(stages))
     rows = -(-len(stages) // columns)
     side = max(1.9 if columns > 1 else 2.4, 0.19 * len(names))  # inches
     with canvas(path, side * columns + 1.3, (side + 0.75) * rows) as figure:

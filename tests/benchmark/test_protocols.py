@@ -11,7 +11,7 @@ import pytest
 
 from pisa_capc.benchmark.plan import plain, plan
 from pisa_capc.benchmark.protocols import check_protocol, read_protocol
-from pisa_capc.calibration import PRESETS
+from pisa_capc.calibration import PRESETS, Safe
 from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError
 from pisa_capc.geometry import square
@@ -40,6 +40,9 @@ def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
         assert all(value in grid[row.method][key] for key, value in chosen.items())
         assert all(row.variants[variant] == built.variants[variant] for variant in row.variants)
     for stage, settings in protocol.calibration.items():
+        if stage == "safe":
+            assert settings == {"guard": True, "group": Safe().group}
+            continue
         assert settings == {k: v for k, v in asdict(PRESETS[stage]).items() if k != "workspace_mib"}
 
 
@@ -62,7 +65,7 @@ def test_the_paper_is_covered() -> None:
     assert calibrated.calibration == ("paper", "without-grouping", "without-prior")
     compared = read_protocol("external-baselines")
     assert sorted(row.method for row in compared.methods) == sorted(set(method_names()) - {"erm"})  # single is erm
-    assert all("paper" in row.calibration for row in compared.methods)
+    assert all({"paper", "safe"} <= set(row.calibration) for row in compared.methods)
 
 
 def refused(folder: Path, message: str, **changes: Any) -> None:

@@ -48,10 +48,22 @@ def test_three_stages(protocol: Protocol, tmp_path: Path) -> None:
     for name, values in (("Single", SINGLE), ("PISA", PISA), ("PISA-CAPC", PAPER)):
         assert by_name[f"{name} F1"] == pytest.approx(Mean(mean(values), stdev(values)))
         assert by_name[f"{name} AUROC"] == pytest.approx(Mean((1 + mean(values)) / 2, stdev(values) / 2))
-    assert by_name["ΔSingle"] == pytest.approx(Difference(0.3, 0.3 - REACH, 0.3 + REACH), abs=1e-6)
+    assert by_name["PISA ΔSingle"] == pytest.approx(Difference(0.3, 0.3 - REACH, 0.3 + REACH), abs=1e-6)
     gains = [b - a for a, b in zip(PISA, PAPER, strict=True)]
     reach = T * stdev(gains) / 3**0.5
-    assert by_name["ΔPISA"] == pytest.approx((mean(gains), mean(gains) - reach, mean(gains) + reach), abs=1e-6)
+    assert "PISA-CAPC (safe) F1" not in by_name
+    assert by_name["PISA-CAPC ΔPISA"] == pytest.approx(
+        (mean(gains), mean(gains) - reach, mean(gains) + reach), abs=1e-6
+    )
+
+
+def test_the_safe_stage_is_measured_against_pisa(protocol: Protocol, tmp_path: Path) -> None:
+    for run, direct, paper in zip(all_runs(protocol, method="pisa"), PISA, PAPER, strict=True):
+        made_up(run, {"direct": direct, "paper": paper, "safe": direct + 0.01}).write(tmp_path / "safe")
+    [table] = make_tables(protocol, load_results(protocol, tmp_path / "safe"))
+    by_name = dict(zip(table.headings, table.rows[0], strict=True))
+    assert by_name["PISA-CAPC (safe) ΔPISA"] == pytest.approx(Difference(0.01, 0.01, 0.01))
+    assert by_name["Single F1"] is None
 
 
 def test_csv_has_a_row_for_each_stage(protocol: Protocol, tmp_path: Path) -> None:
@@ -102,12 +114,17 @@ def test_calibrations_against_the_published_one(tmp_path: Path) -> None:
 
 def test_groups_of_external_baselines(tmp_path: Path) -> None:
     protocol = quick(tmp_path, "external-baselines", THREE)
-    stages = {"pisa": ("direct", "paper", "without-prior"), "sigmix": ("direct", "paper"), "irm": ("direct",)}
+    stages = {"pisa": ("direct", "paper", "without-prior"), "sigmix": ("direct", "paper", "safe"), "irm": ("direct",)}
     for method, lower in (("pisa", 0.0), ("sigmix", 0.1), ("irm", 0.2)):
         for run, direct, paper in zip(all_runs(protocol, method=method), PISA, PAPER, strict=True):
-            scores = {"direct": direct - lower, "paper": paper - 2 * lower, "without-prior": paper - 0.01}
+            scores = {
+                "direct": direct - lower,
+                "paper": paper - 2 * lower,
+                "without-prior": paper - 0.01,
+                "safe": direct,
+            }
             made_up(run, {stage: scores[stage] for stage in stages[method]}).write(tmp_path / "records")
-    group_a, group_b = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    group_a, group_b, composed = make_tables(protocol, load_results(protocol, tmp_path / "records"))
     assert [row[0] for row in group_a.rows] == ["PISA", "SigMix", "IRM"]
     assert [row[-1] for row in group_a.rows[:2]] == [None, pytest.approx(Difference(-0.1, -0.1, -0.1))]
     assert group_a.rows[2][3] == pytest.approx(Mean(mean(PISA) - 0.2, stdev(PISA)))
@@ -117,6 +134,10 @@ def test_groups_of_external_baselines(tmp_path: Path) -> None:
     change = [b - a - 0.1 for a, b in zip(PISA, PAPER, strict=True)]
     reach = T * stdev(change) / 3**0.5
     assert group_b.rows[2][-2] == pytest.approx((mean(change), mean(change) - reach, mean(change) + reach), abs=1e-6)
+    assert composed.headings[3:] == ("paper F1", "paper Δdirect", "safe F1", "safe Δdirect")
+    assert composed.rows[1][2] == pytest.approx(Mean(mean(PISA) - 0.1, stdev(PISA)))
+    assert composed.rows[1][-1] == pytest.approx(Difference(0.1, 0.1, 0.1))
+    assert composed.rows[2][-4:] == [None] * 4
     assert "Group A, direct inference" in markdown([group_a])
     assert "SigMix + U-CAPC & 3" in latex([group_b])
     rows = flat_rows(load_results(protocol, tmp_path / "records"))

@@ -31,7 +31,7 @@ def scores(seed: int, margin: float) -> Scores:
 
 @pytest.fixture
 def protocol(tmp_path: Path) -> Protocol:
-    """Two seeds of single and pisa with whole scores; pisa is better, and better still after calibration."""
+    """Two seeds of single and pisa with whole scores; pisa is better, and better still after both calibrations."""
     protocol = quick(tmp_path, changes=QUICK)
     for run in all_runs(protocol):
         stages = {"direct": scores(run.seed, 0.5 if run.method == "single" else 1.5)}
@@ -55,9 +55,20 @@ def test_records_give_bars_scatter_confusions_and_captures(protocol: Protocol, t
     shares = 100 * together.confusion / together.confusion.sum(axis=1, keepdims=True)
     cells = [text for text in found["confusion-1-cnn"] if text.isdigit()]
     assert f"{shares[0, 0]:.0f}" in cells
-    assert found["confusion-1-cnn"].count("predicted device") == 3
-    assert {"E1/L1", "E1/M", "Single", "PISA-CAPC"} <= set(found["captures-1-cnn"])
+    assert found["confusion-1-cnn"].count("predicted device") == 4
+    assert {"E1/L1", "E1/M", "Single", "PISA-CAPC", "PISA-CAPC (safe)"} <= set(found["captures-1-cnn"])
     assert all(picture.caption.endswith(".") for picture in pictures)
+
+
+def test_a_comparison_shows_its_methods_best_on_top(tmp_path: Path) -> None:
+    protocol = quick(tmp_path, "external-baselines")
+    for method, f1 in (("pisa", 0.4), ("sigmix", 0.6), ("gad", 0.3)):
+        for run in all_runs(protocol, method=method):
+            made_up(run, {"direct": f1, "paper": f1 + 0.1, "safe": f1}).write(tmp_path / "records")
+    [picture] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    found = texts(picture.path)
+    assert [name for name in found if name in ("PISA", "SigMix", "GAD", "Single")] == ["GAD", "PISA", "SigMix"]
+    assert {"direct", "U-CAPC", "safe"} <= set(found)
 
 
 def test_other_formats(protocol: Protocol, tmp_path: Path) -> None:
@@ -88,7 +99,7 @@ def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: P
     assert f"<td>{value:.4f} ± " in page
     for text in ("three stages", "0123456789abcdef", "training.learning_rate", "<td>9.9</td>", "split seed"):
         assert text in page
-    assert "guard" not in page
+    assert "Guard" not in page
 
 
 def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> None:

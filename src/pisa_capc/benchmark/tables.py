@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from pisa_capc.benchmark.protocols import DIRECT, MethodPlan, Protocol
+from pisa_capc.benchmark.protocols import DIRECT, MethodPlan, Protocol, is_guarded
 from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, paired_difference
 
 FULL, PAPER = "full", "paper"  # the reference of the component ablation, and of the calibration ablation
-STAGES = (("Single", "single", DIRECT), ("PISA", "pisa", DIRECT), ("PISA-CAPC", "pisa", PAPER))
+
+
+class Stage(NamedTuple):
+    """A stage of the paper's comparison, and the name of the one that it is measured against."""
+
+    name: str
+    method: str
+    stage: str
+    before: str
+
+
+STAGES = (
+    Stage("Single", "single", DIRECT, ""),
+    Stage("PISA", "pisa", DIRECT, "Single"),
+    Stage("PISA-CAPC", "pisa", PAPER, "PISA"),
+    Stage("PISA-CAPC (safe)", "pisa", "safe", "PISA"),
+)
 NAMES = {
     "cnn": "CNN",
     "mscnn": "MSCNN",
@@ -78,7 +94,7 @@ def make_tables(protocol: Protocol, results: Results) -> list[Table]:
         for row in protocol.methods:
             if FULL in row.variants and len(row.variants) > 1:
                 tables += [_components(row, encoder, results, *place) for encoder in protocol.encoders]
-            if PAPER in row.calibration and len(row.calibration) > 1:
+            if PAPER in row.calibration and len(protocol.methods) == 1 and len(row.calibration) > 1:
                 tables += [_calibrations(row, encoder, results, *place) for encoder in protocol.encoders]
     return tables or [_scores(protocol, results)]
 
@@ -111,29 +127,46 @@ def flat_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def _three_stages(protocol: Protocol, results: Results, dataset: str, direction: str) -> Table:
-    """Single, PISA and PISA-CAPC by encoder, each with what it adds to the one before."""
+    """Single, PISA and PISA-CAPC by encoder, and the safe one where it is recorded, each with what it adds."""
+    found = {
+        (encoder, stage.name): Key(dataset, direction, stage.method, FULL, encoder)
+        for encoder in protocol.encoders
+        for stage in STAGES
+    }
+    stages = stages_of(results, (dataset, direction))
     headings = ["Encoder", "runs"]
-    for i, (name, _, _) in enumerate(STAGES):
-        headings += [f"{name} F1", f"{name} AUROC"] + ([f"Δ{STAGES[i - 1][0]}"] if i else [])
+    for stage in stages:
+        headings += [f"{stage.name} F1", f"{stage.name} AUROC"]
+        headings += [f"{stage.name} Δ{stage.before}"] if stage.before else []
     rows: list[list[Cell]] = []
     for encoder in protocol.encoders:
-        keys = [Key(dataset, direction, method, FULL, encoder) for _, method, _ in STAGES]
-        if not any(key in results.runs for key in keys):
+        runs = max(len(results.runs.get(found[encoder, stage.name], ())) for stage in STAGES)
+        if not runs:
             continue
-        row: list[Cell] = [NAMES.get(encoder, encoder), max(len(results.runs.get(key, ())) for key in keys)]
-        before = None
-        for key, (_, _, stage) in zip(keys, STAGES, strict=True):
-            f1 = results.f1(key, stage)
-            row += [mean(f1), mean(results.auroc(key, stage))]
-            if before is not None:
-                row.append(paired_difference(f1, before))
-            before = f1
+        row: list[Cell] = [NAMES.get(encoder, encoder), runs]
+        f1 = {stage.name: results.f1(found[encoder, stage.name], stage.stage) for stage in STAGES}
+        for stage in stages:
+            row += [mean(f1[stage.name]), mean(results.auroc(found[encoder, stage.name], stage.stage))]
+            row += [paired_difference(f1[stage.name], f1[stage.before])] if stage.before else []
         rows.append(row)
     return Table(f"{dataset}, {direction}: three stages", tuple(headings), rows)
 
 
+def stages_of(results: Results, place: tuple[str, str]) -> list[Stage]:
+    """The paper's three stages, and the safe one where it is recorded at this dataset and direction."""
+    recorded = {
+        (key.method, stage)
+        for key, runs in results.runs.items()
+        if key[:2] == place
+        for record in runs.values()
+        for stage in record.stages
+    }
+    return [stage for stage in STAGES if stage.stage in (DIRECT, PAPER) or (stage.method, stage.stage) in recorded]
+
+
 def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, direction: str) -> list[Table]:
-    """The paper's Group A, direct inference, against PISA; and Group B, after calibration, against PISA-CAPC."""
+    """The paper's Group A, direct inference, against PISA; Group B, after U-CAPC, against PISA-CAPC; and of every
+    method what is its training's doing and what a calibration's."""
     keys = {row.method: Key(dataset, direction, row.method, FULL, encoder) for row in protocol.methods}
     recorded = {method: key for method, key in keys.items() if key in results.runs}
     if not recorded:
@@ -141,15 +174,20 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
     pisa, capc = (results.f1(keys["pisa"], stage) for stage in (DIRECT, PAPER))
     group_a: list[list[Cell]] = []
     group_b: list[list[Cell]] = []
+    composed: list[list[Cell]] = []
+    both = [stage for stage in protocol.calibration if all(stage in row.calibration for row in protocol.methods)]
     for method, key in recorded.items():
         direct = results.f1(key, DIRECT)
         scores = (mean(direct), mean(results.auroc(key, DIRECT)))
         delta = None if method == "pisa" else paired_difference(direct, pisa)
         source = mean(results.source_f1(key))
         group_a.append([stage_name(method, DIRECT), len(direct), source, *scores, delta])
-        for stage in next(iter(results.runs[key].values())).stages:
-            if stage == DIRECT:
-                continue
+        stages = [stage for stage in next(iter(results.runs[key].values())).stages if stage != DIRECT]
+        composed.append([stage_name(method, DIRECT), len(direct), mean(direct)])
+        for stage in both:
+            f1 = results.f1(key, stage)
+            composed[-1] += [mean(f1), paired_difference(f1, direct)]
+        for stage in [stage for stage in stages if not is_guarded(protocol.calibration.get(stage, {}))]:
             f1 = results.f1(key, stage)
             scores = (mean(f1), mean(results.auroc(key, stage)))
             delta = None if (method, stage) == ("pisa", PAPER) else paired_difference(f1, capc)
@@ -159,6 +197,10 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
     tables = [Table(f"{title} A, direct inference", (*headings, "ΔPISA"), group_a)]
     if group_b:
         tables.append(Table(f"{title} B, after U-CAPC", (*headings, "Δdirect", "ΔPISA-CAPC"), group_b))
+    if both:
+        changed = [heading for stage in both for heading in (f"{stage} F1", f"{stage} Δdirect")]
+        title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: training and calibration"
+        tables.append(Table(title, ("Method", "runs", "direct F1", *changed), composed))
     return tables
 
 

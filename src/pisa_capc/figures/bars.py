@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
-from pisa_capc.benchmark.tables import FULL, NAMES, STAGES
+from pisa_capc.benchmark.tables import FULL, NAMES, stages_of
 from pisa_capc.figures.style import PAGE_INCHES, STAGE_COLOURS, Picture, canvas
 
 
 def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str], path: Path) -> Picture:
-    """Bars of Single, PISA and PISA-CAPC with their values, and the standard deviation over the runs.
+    """Bars of Single, PISA and PISA-CAPC, plain and safe, with their values, and the standard deviation over the runs.
 
     place: dataset and direction.
     """
@@ -19,11 +19,21 @@ def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str
     with canvas(path, PAGE_INCHES, 2.4) as figure:
         axes = figure.subplots()
         top = 0.0
-        for i, (name, method, stage) in enumerate(STAGES):
+        stages = stages_of(results, place)
+        width = 0.84 / len(stages)
+        for i, (name, method, stage, _) in enumerate(stages):
             found = {j: mean(results.f1(Key(*place, method, FULL, e), stage)) for j, e in enumerate(encoders)}
-            bars = {j + 0.28 * (i - 1): value for j, value in found.items() if value is not None}
+            bars = {j + width * (i - (len(stages) - 1) / 2): value for j, value in found.items() if value is not None}
             heights, spreads = [v.mean for v in bars.values()], [v.std or 0.0 for v in bars.values()]
-            axes.bar(list(bars), heights, 0.26, color=STAGE_COLOURS[i], label=name, yerr=spreads, error_kw={"lw": 0.7})
+            axes.bar(
+                list(bars),
+                heights,
+                0.93 * width,
+                color=STAGE_COLOURS[i],
+                label=name,
+                yerr=spreads,
+                error_kw={"lw": 0.7},
+            )
             for x, height, spread in zip(bars, heights, spreads, strict=True):
                 axes.text(x, height + spread + 0.01, f"{height:.3f}", ha="center", va="bottom", fontsize=6, rotation=90)
                 top = max(top, height + spread)
@@ -31,7 +41,7 @@ def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str
         axes.set_xlim(-0.6, len(encoders) - 0.4)
         axes.set_ylim(0, 1.25 * top or 1)
         axes.set_ylabel("Macro-F1")
-        figure.legend(loc="outside upper center", ncols=len(STAGES))
+        figure.legend(loc="outside upper center", ncols=len(stages))
     runs = max(len(own) for key, own in results.runs.items() if key[:2] == place)
     caption = (
         f"Macro-F1 on the target by encoder and stage, {place[0]}, {place[1]}. "

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import NAMES
+from pisa_capc.benchmark.tables import NAMES, is_comparison
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.captures import capture_scores
 from pisa_capc.figures.confusion import confusion_figure
+from pisa_capc.figures.methods import method_scores
 from pisa_capc.figures.scatter import source_against_target, stage_name
 from pisa_capc.figures.style import Picture, check_format
 from pisa_capc.scores import Scores
@@ -17,12 +18,18 @@ from pisa_capc.scores import Scores
 
 def make_figures(protocol: Protocol, results: Results, folder: Path, format: str) -> list[Picture]:
     """Of every dataset and direction: three-stage bars, source against target, and by encoder confusions and captures.
+    Of a comparison of many methods: their scores by encoder.
 
     The bars need the methods single and pisa. Files are numbered by dataset and direction, in the order of the records.
     """
     check_format(format)
     pictures = []
     for i, place in enumerate(results.places(), 1):
+        if is_comparison(protocol):
+            for encoder in protocol.encoders:
+                path = folder / f"methods-{i}-{encoder}.{format}"
+                pictures.append(method_scores(protocol, results, place, encoder, path))
+            continue
         if {"single", "pisa"} <= {row.method for row in protocol.methods}:
             pictures.append(three_stage_bars(protocol, results, place, folder / f"three-stages-{i}.{format}"))
         pictures.append(source_against_target(results, place, folder / f"source-target-{i}.{format}"))

@@ -61,7 +61,7 @@ def _mark(i: int) -> dict[str, Any]:
 def stage_name(key: Key, stage: str) -> str:
     """What a stage of runs is called: the paper's name where it has one."""
     if key.variant == FULL:
-        for name, method, its_stage in STAGES:
+        for name, method, its_stage, _ in STAGES:
             if (key.method, stage) == (method, its_stage):
                 return name
     parts = [key.method, *([key.variant] * (key.variant != FULL)), *([stage] * (stage != DIRECT))]
