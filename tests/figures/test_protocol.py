@@ -99,7 +99,7 @@ def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: P
     assert f"<td>{value:.4f} ± " in page
     for text in ("three stages", "0123456789abcdef", "training.learning_rate", "<td>9.9</td>", "split seed"):
         assert text in page
-    assert "Guard" not in page
+    assert "Decisions of the calibration" not in page
 
 
 def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def method_scores(protocol: Protocol, results: Results, place: tuple[str, str], 
     Stages that not every method has are left to the tables.
     """
     keys = {row.method: Key(*place, row.method, FULL, encoder) for row in protocol.methods}
-    direct = {m: found.mean for m, key in keys.items() if (found := mean(results.f1(key, DIRECT)))}
+    direct = {method: f1.mean for method, key in keys.items() if (f1 := mean(results.f1(key, DIRECT)))}
     methods = sorted(direct, key=direct.__getitem__)
     shared = [stage for stage in protocol.calibration if all(stage in row.calibration for row in protocol.methods)]
     with canvas(path, COLUMN_INCHES, 0.8 + 0.2 * len(methods)) as figure:
