@@ -171,6 +171,7 @@ def main() -> None:
         row["share of floor %"] = 100 * (flop / rate * 1e3) / row["ours ms"]
         row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
         rows.append(row)
+        print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in row.items()), flush=True)
         if options.profile:
             print_profile(ours, f"{method} {encoder}")
         del ours, eager
