@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes
+from pisa_capc.cli.output import warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.store.files import atomic
 
@@ -211,7 +211,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "frames": len(result.prediction),
         "changed": result.changed,
         **({} if result.known is None else {"rejected": _rejected(result)}),
-        **({} if result.guard is None else {"guard": [_plain(decision) for decision in result.guard]}),
+        **({} if result.guard is None else {"guard": [plain_decision(decision) for decision in result.guard]}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -225,7 +225,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
     }
 
 
-def _plain(decision: Decision) -> dict[str, Any]:
+def plain_decision(decision: Decision) -> dict[str, Any]:
     """For JSON, which knows no infinity: null is a threshold that no price meets, or a price that there is not."""
     price, *thresholds = (v if math.isfinite(v) else None for v in (decision.price, *decision.thresholds))
     return {**asdict(decision), "price": price, "thresholds": thresholds}
@@ -236,7 +236,6 @@ def _rejected(result: Calibration) -> int:
 
 
 def _print_table(result: Calibration, method: str) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
@@ -256,4 +255,4 @@ def _print_table(result: Calibration, method: str) -> None:
             decision = result.guard[r]
             cells += [decision.level, f"{decision.price:.3f}", " ≤ ".join(f"{t:.3g}" for t in decision.thresholds)]
         table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
-    Console().print(table)
+    wide_console().print(table)
