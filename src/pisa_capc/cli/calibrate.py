@@ -20,10 +20,11 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import Calibration, Calibrator
+    from pisa_capc.calibration import Calibration, Calibrator, Decisions
     from pisa_capc.calibration.guard import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
+_RESULT = ("probability", "score", "prediction", "known", "unknown_score")
 _PLAIN = "once"
 
 
@@ -97,7 +98,7 @@ def calibrate(
     `source_validation_label` (V,), and by the score `source_bank` (B, D) or `source_covariance` (D, D).
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
-    `pisa calibrate apply --help`.
+    `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
 
@@ -181,12 +182,11 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def write_result(path: Path, result: Calibration, arrays: dict[str, np.ndarray]) -> None:
+def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, np.ndarray]) -> None:
     """The calibrated frames as NPZ, with what their scores said about them."""
     written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
-    written |= {"probability": result.probability, "score": result.score, "prediction": result.prediction}
-    if result.known is not None:
-        written |= {"known": result.known, "unknown_score": result.unknown_score}
+    found = {name: getattr(result, name, None) for name in _RESULT}
+    written |= {name: values for name, values in found.items() if values is not None}
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **written)
 
