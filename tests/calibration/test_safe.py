@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from pisa_capc.calibration import (
     UCAPC,
@@ -20,7 +25,9 @@ from pisa_capc.calibration import (
 from pisa_capc.calibration.guard import LEVELS, PENALTY, TOLERATED_LOSS, Guard, Rehearsals
 from pisa_capc.calibration.rehearsal import KINDS, REPEATS, SIZES, draw_capture, draw_shares, macro_f1, rehearse
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
-from pisa_capc.errors import DataError
+from pisa_capc.cli import app
+from pisa_capc.cli import frozen as _registers  # noqa: F401
+from pisa_capc.errors import DataError, ModelError
 from tests.calibration.examples import shifted_captures
 
 EXAMPLE = shifted_captures(sizes=(400, 300, 300))
@@ -100,6 +107,84 @@ class TestFrozen:
         FrozenCalibration.fit(*FRAMES, settings=Safe(), source=source).save(tmp_path / "kept")
         applied = FrozenCalibration.load(tmp_path / "kept").apply(*FRAMES)
         np.testing.assert_allclose(applied.probability, result.probability, rtol=0, atol=1e-9)
+        assert applied.guard == result.guard
+
+    def test_captures_that_were_not_fitted_get_the_decision_about_all_frames(self) -> None:
+        own = np.sort(prices(UCAPC().calibrate(*FRAMES)))
+        source = guarded(own[0], own[1], own[1])
+        frozen = FrozenCalibration.fit(*FRAMES, settings=Safe(), source=source)
+        everything = Safe(group="none").calibrate(*FRAMES[:2], source=source).guard
+        assert everything is not None
+        with pytest.warns(UserWarning, match="1 captures were not fitted"):
+            applied = frozen.apply(*FRAMES[:2], np.where(EXAMPLE.capture == 0, 9, EXAMPLE.capture))
+        assert frozen.guard is not None
+        assert applied.guard == (*frozen.guard[1:], replace(everything[0], capture=9))
+        assert frozen.apply(*FRAMES[:2]).guard == everything
+
+    @pytest.mark.parametrize("thresholds", [(-math.inf, 0.1, math.inf), None], ids=str)
+    def test_thresholds_without_bounds_are_kept(self, thresholds: tuple[float, ...] | None, tmp_path: Path) -> None:
+        source = None if thresholds is None else guarded(*thresholds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is no guard
+            frozen = FrozenCalibration.fit(*FRAMES, settings=Safe(), source=source)
+        frozen.save(tmp_path)
+        json.loads((tmp_path / "calibration.json").read_text(), parse_constant=pytest.fail)
+        again = FrozenCalibration.load(tmp_path)
+        assert (again.guard, again.pooled_guard) == (frozen.guard, frozen.pooled_guard)
+        assert frozen.pooled_guard is not None
+        assert frozen.pooled_guard.thresholds == (thresholds or (-math.inf,) * 3)
+
+    def test_what_earlier_versions_wrote_is_still_read(self, tmp_path: Path) -> None:
+        frozen = FrozenCalibration.fit(*FRAMES, settings=Safe(), source=guarded(0.1, 0.2, 0.3))
+        frozen.save(tmp_path)
+        path = tmp_path / "calibration.json"
+        about = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in about.items() if k not in ("guard", "pooled_guard")}))
+        again = FrozenCalibration.load(tmp_path).apply(*FRAMES)
+        assert again.guard is None
+        np.testing.assert_array_equal(again.probability, frozen.apply(*FRAMES).probability)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda about: about["guard"].pop(), "decided about other captures"),
+            (lambda about: about["guard"][0].update(level="fulll"), "Did you mean 'full'"),
+            (lambda about: about["guard"][0].update(price="cheap"), "cheap"),
+            (lambda about: about["guard"][0].update(thresholds=[3, 2, 1]), "rising order"),
+            (lambda about: about.pop("pooled_guard"), "pooled_guard"),
+        ],
+    )
+    def test_damaged_decisions_are_refused(self, change: Any, message: str, tmp_path: Path) -> None:
+        FrozenCalibration.fit(*FRAMES, settings=Safe(), source=guarded(0.1, 0.2, 0.3)).save(tmp_path)
+        path = tmp_path / "calibration.json"
+        about = json.loads(path.read_text())
+        change(about)
+        path.write_text(json.dumps(about))
+        with pytest.raises(ModelError, match=message):
+            FrozenCalibration.load(tmp_path)
+
+    def test_the_commands_show_what_was_decided(self, tmp_path: Path) -> None:
+        scores, own = tmp_path / "scores.npz", np.sort(prices(UCAPC().calibrate(*FRAMES)))
+        guard = np.array([own[0], own[1], own[1]])
+        np.savez(scores, embedding=FRAMES[0], logits=FRAMES[1], capture=FRAMES[2], source_guard=guard)
+
+        def run(*arguments: str | Path) -> str:
+            ran = CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
+            assert ran.exit_code == 0, ran.output
+            return ran.stdout
+
+        safe = json.loads(run(scores, "--preset", "safe", "--out", tmp_path / "a.npz", "--json"))["guard"]
+        levels = {d["level"] for d in safe}
+        assert levels == {"full", "part", "off"}
+        fitted = run("fit", scores, "--preset", "safe", "--out", tmp_path / "cal")
+        assert all(f"{d['capture']} (guard: {d['level']})" in fitted for d in safe)
+        again = run("fit", scores, "--preset", "safe", "--out", tmp_path / "cal", "--force", "--json")
+        assert json.loads(again)["guard"] == safe
+        applied = json.loads(run("apply", tmp_path / "cal", scores, "--out", tmp_path / "b.npz", "--json"))
+        assert applied["method"] == "safe, frozen"
+        assert applied["guard"] == safe
+        table = run("apply", tmp_path / "cal", scores, "--out", tmp_path / "b.npz", "--force")
+        assert all(f" {word} " in table for word in (*levels, "price", "thresholds", f"{own[0]:.3f}"))
 
 
 class TestLearning:

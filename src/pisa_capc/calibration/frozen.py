@@ -11,6 +11,9 @@ the frames of the fit get exactly the result of the fit.
 Which p and g: those of the frame's own capture where it was fitted. A capture that was not gets the pooled set, fitted
 over all frames as one group; this is the nearest thing to "somewhere in these surroundings", and is said with every
 result (`Applied.pooled`) and warned about, because a capture's own shift is then not corrected.
+
+Where a guard watched the fit its decisions are kept too, and given back with every result: what was allowed, at which
+price and under which thresholds. They are those of the fit; nothing is decided anew when the calibration is applied.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from pisa_capc.calibration.batches import batches, block_rows, row_blocks
-from pisa_capc.calibration.inputs import Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.guard import Decision
+from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.calibration.safe import Safe
 from pisa_capc.calibration.source import SourceStatistics
@@ -63,6 +68,8 @@ class FrozenCalibration:
     potentials: np.ndarray | None  # (R, C), or none where no prior is imposed
     pooled_prototypes: np.ndarray  # (C, D)
     pooled_potentials: np.ndarray | None  # (C,)
+    guard: tuple[Decision, ...] | None = None  # (R,) what the guard decided in the fit; none without a guard
+    pooled_guard: Decision | None = None
 
     @classmethod
     def fit(
@@ -98,6 +105,8 @@ class FrozenCalibration:
             own.potentials,
             np.zeros(shape[1:]) if pooled.prototypes is None else pooled.prototypes[0],
             None if pooled.potentials is None else pooled.potentials[0],
+            own.guard,
+            None if pooled.guard is None else replace(pooled.guard[0], capture=EVERYTHING),
         )
 
     @property
@@ -128,7 +137,11 @@ class FrozenCalibration:
             potentials = np.concatenate((self.potentials, self.pooled_potentials[None]))
         for batch in batches(inputs):
             self._apply_batch(inputs, batch, [chosen[r] for r in batch], prototypes, potentials, recorder)
-        return Applied(**vars(recorder.finish()), pooled=unknown)
+        guard = None
+        if self.guard is not None and self.pooled_guard is not None:
+            kept = (*self.guard, self.pooled_guard)
+            guard = tuple(replace(kept[r], capture=key) for r, key in zip(chosen, inputs.groups.keys, strict=True))
+        return Applied(**vars(replace(recorder.finish(), guard=guard)), pooled=unknown)
 
     def _apply_batch(
         self,
@@ -164,13 +177,16 @@ class FrozenCalibration:
         arrays = {"prototypes": self.prototypes, "pooled_prototypes": self.pooled_prototypes}
         if self.potentials is not None and self.pooled_potentials is not None:
             arrays |= {"potentials": self.potentials, "pooled_potentials": self.pooled_potentials}
-        about = {
+        about: dict[str, Any] = {
             "kind": "frozen U-CAPC",
             "classes": self.classes,
             "features": self.features,
             "captures": list(self.captures),
             "settings": asdict(self.settings),
         }
+        if self.guard is not None and self.pooled_guard is not None:
+            about["guard"] = [decision.to_json() for decision in self.guard]
+            about["pooled_guard"] = self.pooled_guard.to_json()
         write_pair(Path(folder), NAME, SCHEMA, arrays, about)
 
     @classmethod
@@ -181,7 +197,13 @@ class FrozenCalibration:
         try:
             settings = from_mapping(UCAPC, about["settings"], "settings")
             captures, classes, features = tuple(about["captures"]), about["classes"], about["features"]
-        except (KeyError, TypeError, ConfigError) as error:
+            guard = pooled_guard = None
+            if "guard" in about:  # there is none without a guard, and in what earlier versions wrote
+                guard = tuple(Decision.from_json(values) for values in about["guard"])
+                pooled_guard = Decision.from_json(about["pooled_guard"])
+                if tuple(decision.capture for decision in guard) != captures:
+                    raise ValueError("the guard decided about other captures")
+        except (KeyError, TypeError, ValueError, ConfigError, DataError) as error:
             raise ModelError(f"{folder / NAME}.json: not a calibration ({error}). Use {MADE_BY} again.") from error
         expected = {"prototypes": (len(captures), classes, features), "pooled_prototypes": (classes, features)}
         if settings.prior == "balanced":
@@ -194,6 +216,8 @@ class FrozenCalibration:
             arrays.get("potentials"),
             arrays["pooled_prototypes"],
             arrays.get("pooled_potentials"),
+            guard,
+            pooled_guard,
         )
 
 

@@ -269,13 +269,8 @@ def find_groups(
     that never fall are those of a receiver that counts on, and say nothing.
     """
     for name, values in (("cfo_hz", cfo_hz), ("frame", frame)):
-        if values is None:
-            continue
-        if values.dtype.kind not in "iuf" or values.shape != (len(logits),) or not np.isfinite(values).all():
-            raise DataError(
-                f"{name} is {values.dtype} {values.shape}; expected one finite number per frame, ({len(logits)},). "
-                "Remove it to find groups without it."
-            )
+        if values is not None:
+            check_column(name, values, len(logits))
     if frame is not None:
         frame = frame.astype(np.int64)  # differences of unsigned numbers never fall
         frame = None if (np.diff(frame) >= 0).all() else frame
@@ -289,6 +284,15 @@ def find_groups(
             group[done : (done := done + count)] = number
     group[done:] = finder.current
     return group
+
+
+def check_column(name: str, values: NDArray[Any], frames: int) -> None:
+    """Refuse what is not one finite number per frame."""
+    if values.dtype.kind not in "iuf" or values.shape != (frames,) or not np.isfinite(values).all():
+        raise DataError(
+            f"{name} is {values.dtype} {values.shape}; expected one finite number per frame, ({frames},). "
+            "Remove it to find groups without it."
+        )
 
 
 def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:

@@ -22,14 +22,15 @@ The price decides between four levels, from the boldest to the most cautious:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.errors import DataError
+from pisa_capc.errors import DataError, unknown_name
 
 LEVELS = ("full", "part", "mild", "off")
 TOLERATED_LOSS = 0.002  # of Macro-F1, in the mean over the rehearsals of one kind in one environment
@@ -45,6 +46,19 @@ class Decision:
     level: str
     price: float
     thresholds: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file: JSON knows no infinity, so a number that is not finite becomes a word, as "-inf"."""
+        price, *thresholds = (v if math.isfinite(v) else str(v) for v in (self.price, *self.thresholds))
+        return {**asdict(self), "price": price, "thresholds": thresholds}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Decision:
+        """A decision as `to_json` wrote it."""
+        if values["level"] not in LEVELS:
+            raise DataError(unknown_name("guard level", str(values["level"]), LEVELS))
+        guard = Guard(tuple(map(float, values["thresholds"])))
+        return cls(values["capture"], values["level"], float(values["price"]), guard.thresholds)
 
 
 @dataclass(frozen=True)

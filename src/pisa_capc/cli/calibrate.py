@@ -15,15 +15,16 @@ import typer
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes
+from pisa_capc.cli.output import warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import Calibration, Calibrator
+    from pisa_capc.calibration import Calibration, Calibrator, Decisions
     from pisa_capc.calibration.guard import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
+_RESULT = ("probability", "score", "prediction", "known", "unknown_score")
 _PLAIN = "once"
 
 
@@ -97,7 +98,7 @@ def calibrate(
     `source_validation_label` (V,), and by the score `source_bank` (B, D) or `source_covariance` (D, D).
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
-    `pisa calibrate apply --help`.
+    `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
 
@@ -181,12 +182,11 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def write_result(path: Path, result: Calibration, arrays: dict[str, np.ndarray]) -> None:
+def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, np.ndarray]) -> None:
     """The calibrated frames as NPZ, with what their scores said about them."""
     written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
-    written |= {"probability": result.probability, "score": result.score, "prediction": result.prediction}
-    if result.known is not None:
-        written |= {"known": result.known, "unknown_score": result.unknown_score}
+    found = {name: getattr(result, name, None) for name in _RESULT}
+    written |= {name: values for name, values in found.items() if values is not None}
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **written)
 
@@ -211,7 +211,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "frames": len(result.prediction),
         "changed": result.changed,
         **({} if result.known is None else {"rejected": _rejected(result)}),
-        **({} if result.guard is None else {"guard": [_plain(decision) for decision in result.guard]}),
+        **({} if result.guard is None else {"guard": [plain_decision(decision) for decision in result.guard]}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -225,7 +225,7 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
     }
 
 
-def _plain(decision: Decision) -> dict[str, Any]:
+def plain_decision(decision: Decision) -> dict[str, Any]:
     """For JSON, which knows no infinity: null is a threshold that no price meets, or a price that there is not."""
     price, *thresholds = (v if math.isfinite(v) else None for v in (decision.price, *decision.thresholds))
     return {**asdict(decision), "price": price, "thresholds": thresholds}
@@ -236,7 +236,6 @@ def _rejected(result: Calibration) -> int:
 
 
 def _print_table(result: Calibration, method: str) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
@@ -256,4 +255,4 @@ def _print_table(result: Calibration, method: str) -> None:
             decision = result.guard[r]
             cells += [decision.level, f"{decision.price:.3f}", " ≤ ".join(f"{t:.3g}" for t in decision.thresholds)]
         table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
-    Console().print(table)
+    wide_console().print(table)

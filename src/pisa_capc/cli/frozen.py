@@ -11,6 +11,7 @@ import typer
 from pisa_capc.cli.calibrate import (
     chosen_calibrator,
     commands,
+    plain_decision,
     read_scores,
     refuse_existing,
     show_result,
@@ -37,7 +38,7 @@ def fit(
     """Fit U-CAPC on one stream and keep it, for `pisa calibrate apply` on others.
 
     Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
-    are not known here. No frame and no label is kept.
+    are not known here. With --preset safe, what the guard decided for each is kept too. No frame and no label is kept.
     """
     from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics
 
@@ -51,9 +52,13 @@ def fit(
     frozen.save(out)
     if as_json:
         fitted = {"captures": list(frozen.captures), "classes": frozen.classes, "features": frozen.features}
-        typer.echo(json.dumps({"out": str(out), "frames": len(arrays["logits"]), **fitted}))
+        guard = {} if frozen.guard is None else {"guard": [plain_decision(decision) for decision in frozen.guard]}
+        typer.echo(json.dumps({"out": str(out), "frames": len(arrays["logits"]), **fitted, **guard}))
         return
-    typer.echo(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(map(str, frozen.captures))}")
+    names = [str(capture) for capture in frozen.captures]
+    if frozen.guard is not None:
+        names = [f"{decision.capture} (guard: {decision.level})" for decision in frozen.guard]
+    typer.echo(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}")
 
 
 @commands.command()
@@ -67,7 +72,7 @@ def apply(
     """Correct decisions with a calibration fitted before; each frame by itself, however few there are.
 
     A frame gets the prototypes of its `capture` where that was fitted. Other captures, and files without `capture`, get
-    the pooled set; a note says which.
+    the pooled set; a note says which. Where a guard watched the fit, what it decided then is shown.
     """
     from pisa_capc.calibration import FrozenCalibration
 
@@ -76,4 +81,4 @@ def apply(
     with warnings_as_notes():
         result = frozen.apply(arrays["embedding"], arrays["logits"], arrays.get("capture"))
     write_result(out, result, arrays)
-    show_result(result, "ucapc, frozen", as_json)
+    show_result(result, "ucapc, frozen" if result.guard is None else "safe, frozen", as_json)

@@ -60,10 +60,15 @@ def print_table(
         table.add_row(*row, end_section=i == len(rows))
     if last:
         table.add_row(*last, style="bold")
+    wide_console().print(table)
+
+
+def wide_console() -> Console:
+    """Standard output, on which a table is not squeezed because nobody's terminal says how wide it is."""
     out = Console()
     if not out.is_terminal:
         out.width = WIDE
-    out.print(table)
+    return out
 
 
 @contextmanager

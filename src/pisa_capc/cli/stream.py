@@ -1,0 +1,195 @@
+"""Command of a calibration that decides frames as they are received: calibrate stream."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pisa_capc.cli.calibrate import commands, read_scores, refuse_existing, write_result
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.progress import console as notes
+from pisa_capc.progress import progress
+
+if TYPE_CHECKING:
+    from pisa_capc.calibration import Decisions, Online, OnlineCalibrator
+    from pisa_capc.calibration.feed import LineReader, Playback, StreamFrame
+
+STANDARD_INPUT = Path("-")
+NOTES = 5  # that are shown; a receiver that sends nothing but NaN should not fill a disk
+
+
+@commands.command()
+def stream(
+    frames: Annotated[
+        Path, typer.Argument(help="JSON lines, or an .npz that `pisa embed` wrote; - is standard input.")
+    ] = STANDARD_INPUT,
+    run: Annotated[Path | None, typer.Option(help="A run of `pisa train`, for the names of the devices.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With an .npz: also write `probability`, `score`, `prediction`, `group`.")
+    ] = None,
+    recordings: Annotated[
+        bool, typer.Option("--recordings", help="`frame` falls where a recording begins: look for groups only there.")
+    ] = False,
+    all_classes: Annotated[
+        bool, typer.Option("--all-classes", help="Also print the probability and score of every class.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting, as warmup=32, calibration.prior=none, finder.window=96."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
+) -> None:
+    """Decide frames as they are received, one JSON line in, one JSON line out, without names of captures.
+
+    A line holds a frame's `embedding` and `logits`, and may hold `cfo_hz`, which helps to find groups, and `frame` and
+    `capture`, which are carried through: {"embedding": [0.1, …], "logits": [1.9, …], "frame": 17}. What is printed for
+    it, at once, is {"frame": 17, "prediction": 3, "device": "D04", "probability": 0.93, "group": 0}: the number of the
+    class, its name with --run, and the group of frames whose prototypes decided.
+
+    The order of the lines is the order of the frames. A frame with NaN, infinity or null is left out with a note, any
+    other fault ends the stream with the number of its line. Ctrl-C ends it too.
+
+    An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
+    """
+    from pisa_capc.calibration import Online
+    from pisa_capc.calibration.feed import EXPECTED, Playback
+    from pisa_capc.config import from_assignments, from_mapping
+
+    settings = from_mapping(Online, from_assignments(set_ or []), "stream")
+    if out is not None:
+        if frames.suffix != ".npz":
+            raise ConfigError("--out is for an .npz. Decisions about JSON lines are printed: add > decided.jsonl.")
+        refuse_existing(out, force)
+    decider = _Decider(settings, _devices(run), recordings)
+    printed = sys.stdout  # a progress bar would put itself in its place
+    with _opened(frames, recordings) as feed:
+        total = len(feed) if isinstance(feed, Playback) else None
+        kept: list[Decisions] = []
+        try:
+            with progress("stream", total, show=frames != STANDARD_INPUT and not printed.isatty()) as bar:
+                for frame in feed:
+                    decisions = decider.decide(frame)
+                    printed.write(json.dumps(decider.line(frame, decisions, all_classes)) + "\n")
+                    printed.flush()
+                    bar.advance()
+                    if out is not None:
+                        kept.append(decisions)
+        except KeyboardInterrupt:
+            if out is not None:  # half of it is not what was asked for
+                raise
+        else:
+            if not decider.frames:
+                read = "standard input" if frames == STANDARD_INPUT else frames
+                left = f" ({feed.left_out:,} left out)" if feed.left_out else ""
+                raise DataError(f"{read}: holds no frame that can be decided{left}; expected lines as {EXPECTED}.")
+            if out is not None and isinstance(feed, Playback):
+                result = feed.by_row(kept)
+                write_result(out, result, {**feed.arrays, "group": result.group})
+        finally:
+            decider.say(feed.left_out)
+
+
+@contextmanager
+def _opened(frames: Path, recordings: bool) -> Iterator[LineReader | Playback]:
+    from pisa_capc.calibration.feed import LineReader, Playback
+
+    if frames.suffix == ".npz":
+        yield Playback(read_scores(frames), recordings)
+    elif frames == STANDARD_INPUT:
+        yield LineReader(sys.stdin.buffer, _Notes(), recordings)
+    else:
+        try:
+            file = frames.open("rb")
+        except OSError as error:
+            raise DataError(f"{frames}: cannot be read ({error.strerror}). Expected JSON lines, or an .npz.") from error
+        with file:
+            yield LineReader(file, _Notes(), recordings)
+
+
+def _devices(run: Path | None) -> tuple[str, ...]:
+    from pisa_capc.training import load_model
+
+    return () if run is None else load_model(run).devices
+
+
+class _Notes:
+    """Says the first few notes, then that there are more."""
+
+    def __init__(self) -> None:
+        self._left = NOTES
+
+    def __call__(self, text: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            text += " Further notes are not shown."
+        if self._left >= 0:
+            notes.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+class _Decider:
+    """A stream under way, and what there is to say of it in the end."""
+
+    def __init__(self, settings: Online, devices: tuple[str, ...], recordings: bool) -> None:
+        self._settings, self._devices, self._recordings = settings, devices, recordings
+        self._calibrator: OnlineCalibrator | None = None
+        self._started = 0.0
+        self.frames = self._changed = self._groups = 0
+
+    def decide(self, frame: StreamFrame) -> Decisions:
+        if self._calibrator is None:
+            self._calibrator = self._begin(frame)
+        number = frame.number if self._recordings else None
+        decisions = self._calibrator.push(frame.embedding, frame.logits, frame.cfo_hz, number)
+        self.frames += 1
+        self._changed += int(decisions.prediction[0] != frame.logits.argmax())
+        self._groups = max(self._groups, int(decisions.group[0]) + 1)
+        return decisions
+
+    def _begin(self, frame: StreamFrame) -> OnlineCalibrator:
+        from pisa_capc.calibration import OnlineCalibrator
+
+        if self._devices and len(self._devices) != len(frame.logits):
+            raise DataError(
+                f"frames have {len(frame.logits)} logits, the run has {len(self._devices)} devices. "
+                "Give the run whose model made them."
+            )
+        self._started = time.perf_counter()
+        return OnlineCalibrator(len(frame.logits), len(frame.embedding), frame.cfo_hz is not None, self._settings)
+
+    def line(self, frame: StreamFrame, decisions: Decisions, all_classes: bool) -> dict[str, Any]:
+        """What is printed of a frame."""
+        prediction = int(decisions.prediction[0])
+        return {
+            "frame": frame.position if frame.number is None else frame.number,
+            **({} if frame.capture is None else {"capture": frame.capture}),
+            "prediction": prediction,
+            **({"device": self._devices[prediction]} if self._devices else {}),
+            "probability": float(decisions.probability[0, prediction]),
+            "group": int(decisions.group[0]),
+            **(
+                {"probabilities": decisions.probability[0].tolist(), "scores": decisions.score[0].tolist()}
+                if all_classes
+                else {}
+            ),
+        }
+
+    def say(self, left_out: int) -> None:
+        """The last line, on standard error."""
+        if not self.frames:
+            return
+        rate = self.frames / max(time.perf_counter() - self._started, 1e-9)
+        skipped = f", {left_out:,} left out" if left_out else ""
+        notes.print(
+            f"{self.frames:,} frame{'s' * (self.frames > 1)}{skipped}, "
+            f"{self._groups:,} group{'s' * (self._groups > 1)}, "
+            f"{self._changed:,} decision{'s' * (self._changed != 1)} changed, {rate:,.0f} frames/s",
+            highlight=False,
+            soft_wrap=True,
+        )
