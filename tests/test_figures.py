@@ -62,12 +62,12 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
             )
             assert single < 0.12 < pisa < capc
     components, methods = (results_page._direct(name) for name in ("component-ablation", "external-baselines"))
-    for dataset in ("wifi-sim", "lora-sim"):
-        assert components[dataset, "contextual-only"] < 0.1
-        assert methods[dataset, "eada"] > methods[dataset, "pisa"]
-        assert all(f1 < 0.15 for (d, name), f1 in methods.items() if d == dataset and name not in ("pisa", "eada"))
-    for variant in ("no-cfo-dynamics", "topology-only"):
-        assert components["wifi-sim", variant] > components["wifi-sim", "pisa"]
+    wifi = {name: f1 for (dataset, name), f1 in components.items() if dataset == "wifi-sim"}
+    assert min(wifi, key=wifi.__getitem__) == "contextual-only"
+    assert min(wifi["no-cfo-dynamics"], wifi["topology-only"]) > wifi["pisa"]
+    assert methods["wifi-sim", "eada"] > 2 * methods["wifi-sim", "pisa"]
+    assert methods["lora-sim", "eada"] == pytest.approx(methods["lora-sim", "pisa"], abs=0.01)
+    assert all(f1 < 0.15 for (_, name), f1 in methods.items() if name not in ("pisa", "eada"))
     for waveform in ("wifi", "lora"):
         models = record(f"calibration-study-{waveform}.json")["models"]
         assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in results_page.CELLS)

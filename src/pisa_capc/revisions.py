@@ -9,7 +9,7 @@ SPLIT = 1  # protocol.split and the scores
 TRAINING = 1  # trainer, encoders, layers and descriptors
 CALIBRATION = 1  # U-CAPC
 GUARD = 1  # rehearsals, guard and the safe calibration
-METHODS = {"pisa": 1, "single": 1}  # a method that is not listed has version 1
+METHODS = {"irm": 2}  # a method that is not listed has version 1
 
 
 def of_run(method: str, calibrated: bool, guarded: bool = False) -> dict[str, int]:

@@ -62,7 +62,7 @@ def test_the_waveform_follows_from_the_sample_rate_or_is_named() -> None:
 
     build(20e6)
     build(1e6)
-    with pytest.raises(ConfigError, match=r"eada: no preamble is known at 5e\+06 samples/s"):
+    with pytest.raises(ConfigError, match=r"equaliser: no preamble is known at 5e\+06 samples/s"):
         build(5e6)
     build(5e6, waveform="lora")
     with pytest.raises(ConfigError, match="expected one of auto, wifi, lora, found 'zigbee'"):

@@ -10,6 +10,7 @@ import torch
 from pisa_capc.methods.adversarial import reverse_gradient
 from pisa_capc.methods.domains import membership
 from pisa_capc.methods.gad import divergence
+from pisa_capc.methods.irm import invariance_penalty
 from pisa_capc.methods.mixing import mix, mixed_cross_entropy
 from pisa_capc.stacked.noise import permutation
 from pisa_capc.training.objective import cross_entropy
@@ -134,6 +135,20 @@ def test_groupdro_follows_the_worst_environment() -> None:
     assert not model.environment_weight.requires_grad
 
 
+def test_eada_without_its_critic_is_the_equalised_control() -> None:
+    data = of_run(batch(), 0)
+    control, eada = method("equalised"), method("eada", weight=0.0)
+    own, other = seeded(control, data.key), seeded(eada, data.key)
+    other.load_state_dict(own.state_dict(), strict=False)  # the critic is its own
+    losses = control.loss(own, data)["cls"], eada.loss(other, data)["cls"]
+    torch.testing.assert_close(*losses, rtol=0, atol=0)
+    losses[0].sum().backward()
+    losses[1].sum().backward()
+    found, expected = ({name: p.grad for name, p in m.named_parameters() if p.grad is not None} for m in (other, own))
+    assert expected
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 def test_irm_raises_its_weight_after_the_first_steps() -> None:
     built, data = method("irm", warmup_steps=2), of_run(batch(), 0)
     model = seeded(built, data.key)
@@ -141,6 +156,15 @@ def test_irm_raises_its_weight_after_the_first_steps() -> None:
     assert torch.equal(first["invariance"], second["invariance"])
     torch.testing.assert_close(third["invariance"], first["invariance"])  # weight 100, divided by 100
     torch.testing.assert_close(third["cls"], first["cls"] / 100)
+
+
+def test_irm_has_no_penalty_on_average_where_one_classifier_is_best_everywhere() -> None:
+    rng = torch.Generator().manual_seed(1)
+    logits = torch.randn(400, 64, 4, generator=rng)
+    label = torch.distributions.Categorical(logits=logits).sample()  # the logits are the truth
+    member = torch.ones(400, 64, 1, dtype=torch.bool)
+    found = invariance_penalty(logits, label, member)
+    assert abs(found.mean().item()) < 3 * found.std().item() / 20
 
 
 def test_more_environments_than_a_batch_holds_are_no_trouble() -> None:

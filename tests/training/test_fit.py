@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.frames import Frames
+from pisa_capc.methods.pisa import PisaMethod
 from pisa_capc.sources import FrameSource
 from pisa_capc.training import TrainingConfig, fit
 from pisa_capc.training.stack import Stack
@@ -92,6 +93,18 @@ def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(weights(second)["classifier.weight"][0], seen[0][1])
     assert first.about["metrics"] == {"validation_f1": 0.8, "best_epoch": 2}
     assert second.about["metrics"] == {"validation_f1": 0.9, "best_epoch": 1}
+
+
+@pytest.mark.parametrize(("settling", "epoch"), [(0, 1), (1, 3), (10**6, 4)])
+def test_an_epoch_before_the_objective_has_settled_is_not_kept(
+    frames: Frames, monkeypatch: pytest.MonkeyPatch, settling: int, epoch: int
+) -> None:
+    scores = iter([0.9, 0.5, 0.6, 0.55])
+    monkeypatch.setattr(Stack, "validate", lambda self: np.array([next(scores)]))
+    monkeypatch.setattr(PisaMethod, "settling_steps", settling)
+    [found] = fit(runs(frames, (1, 1)), **FAST | {"training": replace(TRAINING, epochs=4)})
+    expected = {1: 0.9, 3: 0.6, 4: 0.55}[epoch]  # where no epoch has settled, the last
+    assert found.about["metrics"] == {"validation_f1": expected, "best_epoch": epoch}
 
 
 class Guarded:

@@ -43,6 +43,7 @@ METHODS = {
     "gad": "GAD",
     "riei": "RIEI",
     "eada": "EADA",
+    "equalised": "Single, equalised",
     "difex": "DIFEX",
     "irm": "IRM",
     "coral": "CORAL",

@@ -11,6 +11,7 @@ from pisa_capc.methods import (  # noqa: F401  (each registers itself)
     dann,
     difex,
     eada,
+    equalised,
     gad,
     groupdro,
     irm,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +13,14 @@ from scipy.linalg import toeplitz
 from torch import Tensor, nn
 
 from pisa_capc.errors import ConfigError
+from pisa_capc.methods.registry import Setup
+from pisa_capc.methods.single import SingleSettings
 from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
 from pisa_capc.stacked import at_least_float32, full_precision
 
 LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
 SILENCE = 1e-12
+NEEDS = ("frames that begin with a Wi-Fi preamble (20 MS/s) or a LoRa upchirp (1 MS/s)",)
 
 
 class Preamble(NamedTuple):
@@ -31,6 +35,25 @@ PREAMBLES = {
     "wifi": Preamble(wifi_preamble, 20e6, 160),
     "lora": Preamble(lora_upchirps, 1e6, None),  # a chirp stays a tone under any short channel once dechirped
 }
+WAVEFORMS = ("auto", *PREAMBLES)
+
+
+@dataclass(frozen=True)
+class EqualiserSettings(SingleSettings):
+    """taps: length of the channel estimate [samples]; ridge: its regularisation, of the preamble's mean power;
+    noise: floor of the equaliser, of the channel's mean power. waveform: 'auto' is the one with this sample rate."""
+
+    waveform: str = "auto"
+    taps: int = 8
+    ridge: float = 0.01
+    noise: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.waveform not in WAVEFORMS:
+            raise ConfigError(f"waveform: expected one of {', '.join(WAVEFORMS)}, found {self.waveform!r}.")
+        if self.ridge == 0 or self.noise == 0:
+            raise ConfigError("ridge and noise: expected more than 0, or silence could not be equalised.")
 
 
 class Equaliser(nn.Module):
@@ -50,7 +73,7 @@ class Equaliser(nn.Module):
         reference = preamble.waveform()[:samples]
         known = len(reference)
         if known < max(2 * LAG, taps):
-            raise ConfigError(f"eada: expected frames of {max(2 * LAG, taps)} samples or more, found {samples}.")
+            raise ConfigError(f"equaliser: expected frames of {max(2 * LAG, taps)} samples or more, found {samples}.")
         convolution = toeplitz(reference, np.zeros(taps))
         gram = convolution.conj().T @ convolution
         solve = np.linalg.solve(gram + ridge * known * np.eye(taps), convolution.conj().T)
@@ -79,3 +102,29 @@ class Equaliser(nn.Module):
         step = (tone[..., :-LAG].conj() * tone[..., LAG:]).sum((-1, -2)).angle() / LAG  # radians per sample
         phase = step[..., None, None] * torch.arange(received.shape[-1], device=received.device)
         return torch.polar(torch.ones_like(phase), phase)
+
+
+def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
+    """The equaliser of the named waveform, or of the one whose preamble has the sample rate of the frames."""
+    rate = setup.sample_rate_hz
+    found = [name for name, preamble in PREAMBLES.items() if preamble.sample_rate_hz == rate]
+    if settings.waveform == "auto" and not found:
+        known = ", ".join(f"{p.sample_rate_hz:g} ({name})" for name, p in PREAMBLES.items())
+        raise ConfigError(
+            f"equaliser: no preamble is known at {rate:g} samples/s; known: {known}. "
+            "Set waveform if it is one of these."
+        )
+    waveform = found[0] if settings.waveform == "auto" else settings.waveform
+    return Equaliser(waveform, setup.samples, settings.taps, settings.ridge, settings.noise)
+
+
+class Equalised(nn.Module):
+    """A network that sees each antenna through an equaliser; to be named before the network it is mixed with."""
+
+    def __init__(self, equaliser: Equaliser, *network: Any, **others: Any) -> None:
+        super().__init__(*network, **others)
+        self.equalise = equaliser
+
+    def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
+        found: Tensor = super().feature(self.equalise(iq), mask)  # type: ignore[misc]
+        return found

@@ -60,6 +60,7 @@ class Method:
 
     terms: tuple[str, ...] = ("cls",)  # names of the objective's terms
     drops: tuple[float, float] = (0.0, 0.0)  # probabilities with which the perturbed view loses an antenna, a span
+    settling_steps: int = 0  # after which the objective is the method's; epochs that begin earlier are not selected
 
     def __init__(self, setup: Setup, settings: Any) -> None:
         self.setup = setup

@@ -42,6 +42,7 @@ class Job:
         self.best = method.build(len(runs)).to(bank.device)  # each run at its best epoch
         self.best_f1 = np.full(len(runs), -1.0)
         self.history: list[dict[str, Any]] = []  # one record an epoch
+        self.first = 0  # the first epoch, from 0, that can be selected
 
     def train(self, show: bool, tensorboard: str | Path | None) -> list[TrainedModel]:
         training = self.training
@@ -56,6 +57,7 @@ class Job:
             weight_decay=training.weight_decay,
             precision=self.precision,
         )
+        self.first = min(-(-self.method.settling_steps // stack.steps), training.epochs - 1)
         self._resume(stack)
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
@@ -95,9 +97,10 @@ class Job:
 
     def _keep(self, stack: Stack, f1: NDArray[np.float64], record: dict[str, Any]) -> None:
         """Take over the runs that are better than ever, and write a checkpoint."""
-        for i in np.flatnonzero(f1 > self.best_f1).tolist():
-            copy_run(stack.model, i, self.best, i)
-        self.best_f1 = np.maximum(self.best_f1, f1)
+        if len(self.history) >= self.first:
+            for i in np.flatnonzero(f1 > self.best_f1).tolist():
+                copy_run(stack.model, i, self.best, i)
+            self.best_f1 = np.maximum(self.best_f1, f1)
         self.history.append(record)
         if self.folder is not None:
             tensors = stack.state() | {f"best.{name}": value for name, value in self.best.state_dict().items()}
@@ -139,8 +142,9 @@ class Job:
                 }
                 for entry in self.history
             ]
-            scores = [entry["validation_f1"] for entry in own]
-            metrics = {"validation_f1": float(self.best_f1[i]), "best_epoch": int(np.argmax(scores)) + 1}
+            scores = [entry["validation_f1"] for entry in own[self.first :]]
+            best_epoch = self.first + int(np.argmax(scores)) + 1
+            metrics = {"validation_f1": float(self.best_f1[i]), "best_epoch": best_epoch}
             seconds = round(sum(entry["seconds"] for entry in self.history) / len(self.runs), 3)
             extra = {"metrics": metrics, "history": own, "seconds": seconds, "machine": machine()}
             models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, source))
