@@ -175,7 +175,8 @@ def _chosen(path: Path) -> str:
     table = markdown_table(["method", "points", "chosen", "F1 on the source environment left out"], rows)
     return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
 {record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
-(record `results/{path.name}`); other sets take the same values. Where all points are near chance the choice says little:
+(record `results/{path.name}`); other sets take the same values. Where all points are near chance the choice says
+little:
 
 {table}
 """

@@ -48,8 +48,8 @@ def summary() -> str:
   It is our reading of a name, and its front end, an equaliser on the known preamble, is what none of the others has.
   The scenes are kind to an equaliser: no interference, the frame begins where it should, and the LoRa channel is almost
   flat at its bandwidth.
-- **Why the others fail here**: within the source the channel itself names the device, because a device stands in its own
-  place, in training and in validation frames alike (this is the published split). Source validation therefore says
+- **Why the others fail here**: within the source the channel itself names the device, because a device stands in its
+  own place, in training and in validation frames alike (this is the published split). Source validation therefore says
   little about the target, the selection by it rewards the shortcut, and nothing in two environments says which part is
   the radio. The methods see the antennas stacked, as Single does, not one by one as PISA does.
 - **Under the guard U-CAPC costs no encoder more than 0.001 Macro-F1 in the mean of any cell of the study**, at the
