@@ -56,6 +56,22 @@ def test_frames_may_be_longer_than_the_preamble() -> None:
     assert Equaliser("wifi", 2 * SAMPLES, 8, 0.01, 0.01)(longer).shape == longer.shape
 
 
+def test_pisa_behind_the_equaliser_is_pisa_of_equalised_frames() -> None:
+    setup = Setup(3, "cnn", square(), (0, 1), SAMPLES, 20e6)
+    method = build_method("pisa-equalised", setup)
+    model = method.build().eval()
+    plain = build_method("pisa", setup).build().eval()
+    plain.load_state_dict(model.state_dict())
+    iq, _ = received("wifi")
+    iq = iq.float().expand(2, *iq.shape)
+    expected = plain(model.equalise(iq)).logits
+    torch.testing.assert_close(model(iq).logits, expected)
+    assert not torch.allclose(plain(iq).logits, expected)
+    mask = torch.tensor([True, True, False, True]).expand(2, 4)
+    absent = iq.masked_fill(~mask[..., None, None], float("nan"))
+    assert model(absent, mask=mask).logits.isfinite().all()
+
+
 def test_the_waveform_follows_from_the_sample_rate_or_is_named() -> None:
     def build(rate: float, samples: int = SAMPLES, **settings: str) -> None:
         build_method("eada", Setup(3, "cnn", square(), (0, 1), samples, rate), settings=settings).build()

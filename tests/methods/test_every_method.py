@@ -101,7 +101,7 @@ def test_a_method_across_environments_refuses_a_single_one(name: str) -> None:
 
 def test_the_list_of_methods_is_complete() -> None:
     wanted = {"pisa", "single", "erm", "sigmix", "rffcc", "gad", "riei", "eada", "difex", "irm", "coral", "mmd", "dann"}
-    wanted |= {"groupdro", "mixup", "pisa-objective", "equalised"}
+    wanted |= {"groupdro", "mixup", "pisa-objective", "equalised", "pisa-equalised"}
     found = {entry["name"]: entry for entry in method_list()}
     assert set(found) == wanted
     assert {name for name, entry in found.items() if entry["source_environments"] == 2} == set(ACROSS)

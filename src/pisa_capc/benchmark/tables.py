@@ -44,6 +44,7 @@ METHODS = {
     "riei": "RIEI",
     "eada": "EADA",
     "equalised": "Single, equalised",
+    "pisa-equalised": "PISA, equalised",
     "difex": "DIFEX",
     "irm": "IRM",
     "coral": "CORAL",

@@ -17,6 +17,10 @@ from pisa_capc.methods.registry import register
 class EadaSettings(EqualiserSettings, CriticSettings):
     """Of the critic and of the equaliser."""
 
+    def __post_init__(self) -> None:
+        CriticSettings.__post_init__(self)
+        EqualiserSettings.__post_init__(self)
+
 
 class EqualisedWithCritic(Equalised, WithCritic):
     """DANN's network behind an equaliser."""

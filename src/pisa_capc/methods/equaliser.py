@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Setup
-from pisa_capc.methods.single import SingleSettings
 from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
 from pisa_capc.stacked import at_least_float32, full_precision
 
@@ -39,7 +38,7 @@ WAVEFORMS = ("auto", *PREAMBLES)
 
 
 @dataclass(frozen=True)
-class EqualiserSettings(SingleSettings):
+class EqualiserSettings:
     """taps: length of the channel estimate [samples]; ridge: its regularisation, of the preamble's mean power;
     noise: floor of the equaliser, of the channel's mean power. waveform: 'auto' is the one with this sample rate."""
 
@@ -49,10 +48,11 @@ class EqualiserSettings(SingleSettings):
     noise: float = 0.01
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.waveform not in WAVEFORMS:
             raise ConfigError(f"waveform: expected one of {', '.join(WAVEFORMS)}, found {self.waveform!r}.")
-        if self.ridge == 0 or self.noise == 0:
+        if self.taps < 1:
+            raise ConfigError(f"taps: expected at least 1, found {self.taps}.")
+        if self.ridge <= 0 or self.noise <= 0:
             raise ConfigError("ridge and noise: expected more than 0, or silence could not be equalised.")
 
 
