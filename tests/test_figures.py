@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from benchmarks import results_page
 from benchmarks.against_paper import section
+from benchmarks.calibration_study import CELLS
 from benchmarks.sides import Row, published
 
 from pisa_capc.benchmark.plan import plan
@@ -70,7 +71,7 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
     assert all(f1 < 0.15 for (_, name), f1 in methods.items() if name not in ("pisa", "eada"))
     for waveform in ("wifi", "lora"):
         models = record(f"calibration-study-{waveform}.json")["models"]
-        assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in results_page.CELLS)
+        assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in CELLS)
 
 
 def test_the_papers_tables_are_whole_and_as_printed() -> None:

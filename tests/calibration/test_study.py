@@ -38,7 +38,7 @@ def unknown(known: study.Arrays) -> study.Arrays:
     return {name: known[name][::2] for name in ("embedding", "logits", "capture")}
 
 
-@pytest.mark.parametrize("cell", [cell for cell in study.CELLS if cell != "frozen"])
+@pytest.mark.parametrize("cell", [cell for cell in study.EVERY if cell != "frozen"])
 def test_a_cell_is_what_it_says(cell: str, known: study.Arrays, unknown: study.Arrays) -> None:
     rows, group, strange = study._draw(cell, known, unknown, np.random.default_rng(0))
     assert len(group) == len(rows) + len(strange)
@@ -56,6 +56,8 @@ def test_a_cell_is_what_it_says(cell: str, known: study.Arrays, unknown: study.A
     if cell == "missing":
         assert [np.flatnonzero(count == 0).tolist() for count in own] == [np.flatnonzero(own[0] == 0).tolist()] * 2
         assert (own[0] == 0).sum() == 3
+    if cell in study.UNREHEARSED:
+        assert [(count > 0).sum() for count in own] == [study.UNREHEARSED[cell]] * 2
     if cell == "withheld":
         assert sorted(rows) == list(range(len(known["label"])))
         assert (np.diff((group == "E1/M").astype(int)) >= 0).all()  # one capture after the other
@@ -73,7 +75,7 @@ def test_aims_are_differences_of_means(tmp_path: Path) -> None:
     cell = dict.fromkeys((*study.OWN, *study.PEERS), 0.5) | {"paper": 0.6, "safe": 0.58}
     frozen = {"direct": 0.5, "paper": 0.59, "safe": 0.57, "paper, not frozen": 0.6, "safe, not frozen": 0.58}
     models = {
-        name: {c: dict(frozen if c == "frozen" else cell) for c in study.CELLS} for name in ("cnn/a", "cnn/b", "tcn/a")
+        name: {c: dict(frozen if c == "frozen" else cell) for c in study.EVERY} for name in ("cnn/a", "cnn/b", "tcn/a")
     }
     for name, change in (("cnn/a", -0.02), ("cnn/b", 0.01)):
         models[name]["missing"]["safe"] = 0.5 + change
@@ -82,6 +84,10 @@ def test_aims_are_differences_of_means(tmp_path: Path) -> None:
     assert found["worst safe - direct"] == [-0.005, "cnn", "missing"]
     assert found["worst paper - direct"] == [-0.4, "cnn", "missing"]
     assert found["balanced gain kept by safe"] == 0.8
+    assert found["worst - direct, not rehearsed"] == {
+        "safe": [0.08, "cnn", "one-device"],
+        "paper": [0.1, "cnn", "one-device"],
+    }
     assert found["gain kept frozen"] == {"paper": 0.9, "safe": 0.875}
     study.draw(models, "made up", tmp_path / "study.svg")
     assert "safe preset" in (tmp_path / "study.svg").read_text()
