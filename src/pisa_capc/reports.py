@@ -16,12 +16,12 @@ from pisa_capc.benchmark.results import Mean, Results
 from pisa_capc.benchmark.tables import NAMES, make_tables
 from pisa_capc.calibration import Calibration
 from pisa_capc.evaluation import METRICS
+from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.protocol import make_figures, stage_scores
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
-from pisa_capc.picture import draw
+from pisa_capc.page import Page
 from pisa_capc.provenance import machine
-from pisa_capc.report import Report
 from pisa_capc.scores import Scores, mean_and_spread
 from pisa_capc.store.dataset import Dataset
 
@@ -30,7 +30,7 @@ HEADINGS = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macr
 
 def report_of_runs(
     subjects: Sequence[Subject], dataset: Path, kinds: Sequence[str] = USUAL, points: int = POINTS, note: str = ""
-) -> Report:
+) -> Page:
     """A page about trained runs on the target: the first subject, and what stands beside it; see `figures.run`.
 
     note: a sentence to read before the numbers.
@@ -38,52 +38,50 @@ def report_of_runs(
     main = subjects[0][0]
     about = main.trained.about
     target = ", ".join(np.unique(main.outputs.environment).tolist())
-    report = Report(f"Trained in {', '.join(about['source'])}, tested in {target}")
-    report.text(
+    page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
+    page.text(
         f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
         "Stages that end in -CAPC are calibrated without labels, capture by capture; the others decide directly."
     )
     if note:
-        report.text(note)
-    report.section("Scores")
+        page.text(note)
+    page.section("Scores")
     for encoder, found in stages(subjects).items():
-        _score_tables(report, encoder, found)
-    _training_table(report, subjects)
-    report.section("Calibration")
-    _calibration_tables(report, main.calibration)
+        _score_tables(page, encoder, found)
+    _training_table(page, subjects)
+    page.section("Calibration")
+    _calibration_tables(page, main.calibration)
     if main.safe is not None:
-        report.text(
-            "The same under the guard that was trained with the model, which decides how far each capture goes:"
-        )
-        _calibration_tables(report, main.safe)
-    report.section("Figures")
+        page.text("The same under the guard that was trained with the model, which decides how far each capture goes:")
+        _calibration_tables(page, main.safe)
+    page.section("Figures")
     with TemporaryDirectory() as folder:
         frames = Path(folder) / "frames.png"
-        draw(dataset, frames)
+        dataset_picture(dataset, frames)
         pictures = draw_run(subjects, Path(folder), "svg", kinds, points)
         for picture in (*pictures, Picture(frames, "The dataset: a frame, its spectrum, CFO over time, echoes.")):
-            report.picture(picture.caption, picture.path)
-    report.section("Settings and provenance")
+            page.picture(picture.caption, picture.path)
+    page.section("Settings and provenance")
     described = {k: v for k, v in about.items() if k not in ("history", "metrics", "schema")}
-    report.values(f"The model in {main.folder.name}", described)
-    report.values("The dataset", {"fingerprint": about["dataset"], **Dataset.read(dataset).provenance})
-    report.values("Where this report was made", machine())
-    return report
+    page.values(f"The model in {main.folder.name}", described)
+    page.values("The dataset", {"fingerprint": about["dataset"], **Dataset.read(dataset).provenance})
+    page.values("Where this report was made", machine())
+    return page
 
 
-def report_of_protocol(protocol: Protocol, results: Results) -> Report:
+def report_of_protocol(protocol: Protocol, results: Results) -> Page:
     """A page about a protocol, from its records alone."""
     records = [record for runs in results.runs.values() for record in runs.values()]
-    report = Report(f"{protocol.title} ({protocol.name})")
-    report.text(f"{len(records)} recorded runs. {len(results.others)} records of other settings or code are left out.")
-    report.section("Results")
+    page = Page(f"{protocol.title} ({protocol.name})")
+    page.text(f"{len(records)} recorded runs. {len(results.others)} records of other settings or code are left out.")
+    page.section("Results")
     for table in make_tables(protocol, results):
-        report.table(table.title, table.headings, [[cell_text(cell) for cell in row] for row in table.rows])
-        report.text(table.note)
+        page.table(table.title, table.headings, [[cell_text(cell) for cell in row] for row in table.rows])
+        page.text(table.note)
     for place in results.places():
         for encoder in protocol.encoders:
             if found := stage_scores(results, place, encoder):
-                _score_tables(report, f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}", found)
+                _score_tables(page, f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}", found)
     guards = {
         f"{' '.join(key)} {seeds} {stage}": values["guard"]
         for key, runs in results.runs.items()
@@ -92,13 +90,13 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Report:
         if "guard" in values
     }
     if guards:
-        report.values("Decisions of the calibration's guard", guards)
-    report.section("Figures")
+        page.values("Decisions of the calibration's guard", guards)
+    page.section("Figures")
     with TemporaryDirectory() as folder:
         for picture in make_figures(protocol, results, Path(folder), "svg"):
-            report.picture(picture.caption, picture.path)
-    report.section("Settings and provenance")
-    report.values("The protocol", asdict(protocol))
+            page.picture(picture.caption, picture.path)
+    page.section("Settings and provenance")
+    page.values("The protocol", asdict(protocol))
     rows = [
         [
             record.name,
@@ -110,16 +108,16 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Report:
         for record in records
     ]
     headings = ["record", "direction", "method", "variant", "encoder", "split seed", "seed", "best epoch", "seconds"]
-    report.table("Runs", headings, rows)
+    page.table("Runs", headings, rows)
     for conditions in dict.fromkeys(record.conditions for record in records):
         own = [record for record in records if record.conditions == conditions]
-        report.values(f"Dataset {own[0].dataset}", {"fingerprint": conditions.dataset})
+        page.values(f"Dataset {own[0].dataset}", {"fingerprint": conditions.dataset})
         for found in _distinct([{**asdict(conditions), **record.machine} for record in own]):
-            report.values(f"Machine of runs on {own[0].dataset}", {k: v for k, v in found.items() if k != "dataset"})
-    return report
+            page.values(f"Machine of runs on {own[0].dataset}", {k: v for k, v in found.items() if k != "dataset"})
+    return page
 
 
-def _score_tables(report: Report, title: str, found: Mapping[str, Sequence[Scores]]) -> None:
+def _score_tables(page: Page, title: str, found: Mapping[str, Sequence[Scores]]) -> None:
     """Of every stage, over its runs: all metrics, then by capture and by device."""
     first = next(iter(found.values()))[0]
 
@@ -128,23 +126,23 @@ def _score_tables(report: Report, title: str, found: Mapping[str, Sequence[Score
             return cell_text(Mean(*mean_and_spread([value(run, name) for run in runs])))
 
         rows = [[stage, *(cell(runs, name) for name in names)] for stage, runs in found.items()]
-        report.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(name, name) for name in names)], rows)
+        page.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(name, name) for name in names)], rows)
 
     table("target scores", METRICS, getattr)
     table("Macro-F1 by capture", list(first.per_capture), lambda scores, name: scores.per_capture[name].macro_f1)
     table("F1 by device", list(first.per_device), lambda scores, name: scores.per_device[name])
 
 
-def _training_table(report: Report, subjects: Sequence[Subject]) -> None:
+def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
     rows = []
     for one in (one for subject in subjects for one in subject):
         about, metrics = one.trained.about, one.trained.about["metrics"]
         f1, epoch = f"{metrics['validation_f1']:.4f}", f"{metrics['best_epoch']} of {about['training']['epochs']}"
         rows.append([about["method"], about["encoder"], one.trained.name, f1, epoch, f"{about['seconds']:.1f}"])
-    report.table("Training", ["method", "encoder", "run", "source-validation F1", "best epoch", "seconds"], rows)
+    page.table("Training", ["method", "encoder", "run", "source-validation F1", "best epoch", "seconds"], rows)
 
 
-def _calibration_tables(report: Report, result: Calibration) -> None:
+def _calibration_tables(page: Page, result: Calibration) -> None:
     """Every number a capture's summary holds, and what a guard decided where the result carries it as `guard`."""
     names = [f.name for f in fields(result.captures[0]) if np.ndim(getattr(result.captures[0], f.name)) == 0]
     masses = ("mass_before", "mass_after")
@@ -154,10 +152,10 @@ def _calibration_tables(report: Report, result: Calibration) -> None:
         for summary in result.captures
     ]
     headings = [*names, "emptiest … fullest class before", "after"]
-    report.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
+    page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
     guard = getattr(result, "guard", None)
     if guard is not None:
-        report.values("Decisions of the guard", _plain({"guard": guard}))
+        page.values("Decisions of the guard", _plain({"guard": guard}))
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from scipy.io import savemat
 
 from pisa_capc import load
-from pisa_capc.picture import delay_profiles, draw
+from pisa_capc.figures.dataset import dataset_picture, delay_profiles
 from pisa_capc.store import Dataset
 from pisa_capc.summary import summarise
 from tests.datasets import write_random
@@ -53,7 +53,7 @@ class TestInspect:
         write_random(tmp_path / "set", cfo=False)
         assert summarise(tmp_path / "set")["cfo_hz"] is None
         assert pisa("inspect", tmp_path / "set").returncode == 0
-        draw(tmp_path / "set", tmp_path / "a.png")
+        dataset_picture(tmp_path / "set", tmp_path / "a.png")
 
     def test_missing_captures_are_shown_and_not_counted(self, tmp_path: Path) -> None:
         write_random(tmp_path / "set")
@@ -76,7 +76,7 @@ class TestInspect:
 
     @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
     def test_the_picture_is_drawn_in_the_format_of_its_name(self, suffix: str, folder: Path, tmp_path: Path) -> None:
-        draw(folder, tmp_path / f"a.{suffix}")
+        dataset_picture(folder, tmp_path / f"a.{suffix}")
         start = (tmp_path / f"a.{suffix}").read_bytes()[:5]
         assert start in (b"\x89PNG\r", b"%PDF-", b"<?xml")
 

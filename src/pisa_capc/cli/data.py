@@ -49,9 +49,9 @@ def inspect(
         )
         raise typer.Exit(2)
     if plot is not None:
-        from pisa_capc.picture import draw
+        from pisa_capc.figures.dataset import dataset_picture
 
-        draw(folder, plot)
+        dataset_picture(folder, plot)
         notes.print(f"picture: {plot}", highlight=False)
 
 

@@ -17,7 +17,7 @@ INTERPOLATION = 4  # points per sample of the delay axis
 FRAMES_PER_RECORDING = 8  # enough for a mean over a set of some hundred recordings
 
 
-def draw(folder: str | Path, path: str | Path) -> None:
+def dataset_picture(folder: str | Path, path: str | Path) -> None:
     """Draw a dataset; the suffix of `path` chooses the format."""
     frames = load(folder)
     with canvas(path, PAGE_INCHES, 4.6) as figure:

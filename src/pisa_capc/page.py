@@ -26,10 +26,10 @@ figure img { min-width: 50%; }
 TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
-class Report:
-    """A page that grows part by part.
+class Page:
+    """It grows part by part.
 
-    >>> page = Report("A title")
+    >>> page = Page("A title")
     >>> page.table("Scores", ["stage", "F1"], [["direct", "0.9"]])
     >>> "<td>direct</td>" in page.html()
     True
