@@ -37,13 +37,14 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan
 from pisa_capc.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics, calibrators, find_groups
 from pisa_capc.calibration.guard import Guard, Rehearsals
-from pisa_capc.calibration.rehearsal import MISSING, draw_capture, draw_shares, macro_f1, rehearse
+from pisa_capc.calibration.rehearsal import MISSING, draw_capture, draw_shares, rehearse
 from pisa_capc.engines import run_jobs
 from pisa_capc.figures.style import PAGE_INCHES, canvas
 from pisa_capc.frames import Frames
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
 from pisa_capc.provenance import machine
+from pisa_capc.scores import macro_f1_of_present
 from pisa_capc.simulate.generate import generate
 from pisa_capc.store.files import atomic, write_text_atomic
 from pisa_capc.store.native import fingerprint, load
@@ -162,7 +163,7 @@ def score_cell(cell: str, known: Arrays, unknown: Arrays, rng: np.random.Generat
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of captures with fewer frames than classes
             result = kind(group="capture").calibrate(embedding, logits, group, source)
-        found[name] = round(macro_f1(label, np.asarray(result.prediction)[: len(rows)], logits.shape[1]), 5)
+        found[name] = round(macro_f1_of_present(label, np.asarray(result.prediction)[: len(rows)], logits.shape[1]), 5)
     return found
 
 
@@ -222,7 +223,7 @@ def _frozen(known: Arrays, source: SourceStatistics) -> dict[str, float]:
         own = np.flatnonzero(kind == k)
         first[own[: len(own) // 2]] = True
     rest = ~first
-    found = {"direct": macro_f1(known["label"][rest], known["logits"][rest].argmax(1), classes)}
+    found = {"direct": macro_f1_of_present(known["label"][rest], known["logits"][rest].argmax(1), classes)}
     for name, settings in {"paper": UCAPC(), "safe": Safe()}.items():
         frozen = FrozenCalibration.fit(
             known["embedding"][first], known["logits"][first], known["capture"][first], settings, source
@@ -233,7 +234,7 @@ def _frozen(known: Arrays, source: SourceStatistics) -> dict[str, float]:
             (name, np.asarray(applied.prediction)),
             (f"{name}, not frozen", np.asarray(whole.prediction)[rest]),
         ):
-            found[stage] = macro_f1(known["label"][rest], prediction, classes)
+            found[stage] = macro_f1_of_present(known["label"][rest], prediction, classes)
     return {name: round(value, 5) for name, value in found.items()}
 
 

@@ -147,6 +147,12 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike, classes: int) -> float:
     return float(f1_per_class(confusion_matrix(np.asarray(labels), np.asarray(predictions), classes)).mean())
 
 
+def macro_f1_of_present(labels: ArrayLike, predictions: ArrayLike, classes: int) -> float:
+    """Macro-F1 over the classes that have frames: what a capture without some of them can be judged by."""
+    confusion = confusion_matrix(np.asarray(labels), np.asarray(predictions), classes)
+    return float(f1_per_class(confusion)[confusion.any(axis=1)].mean())
+
+
 def macro_auroc(labels: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
     """Mean over classes of P(p_c of a frame of class c > p_c of another frame), ties counted half.
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.calibration.guard import LEVELS, Rehearsals
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
+from pisa_capc.scores import macro_f1_of_present
 
 # Class frequencies of a resampled capture: equal, drawn from Dirichlet distributions, or equal with classes missing.
 BALANCED, MISSING = "balanced", "missing"
@@ -44,14 +45,6 @@ def draw_capture(
     return np.concatenate(rows)
 
 
-def macro_f1(label: NDArray[np.int64], prediction: NDArray[np.int64], classes: int) -> float:
-    """Macro-F1 over the classes that are there."""
-    table = np.bincount(label * classes + prediction, minlength=classes**2).reshape(classes, classes)
-    there = table.sum(axis=1) > 0
-    f1 = 2 * table.diagonal() / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1)
-    return float(f1[there].mean())
-
-
 def rehearse(
     embedding: NDArray[np.floating],
     logits: NDArray[np.floating],
@@ -82,5 +75,5 @@ def rehearse(
     truth = label[rows]
     decided = [np.asarray(results[level].prediction) for level in LEVELS]
     members = np.split(np.arange(len(rows)), np.cumsum([len(part) for part in drawn])[:-1])
-    f1 = np.array([[macro_f1(truth[own], by[own], classes) for by in decided] for own in members])
+    f1 = np.array([[macro_f1_of_present(truth[own], by[own], classes) for by in decided] for own in members])
     return Rehearsals(prices(results["full"]), f1 - f1[:, -1:], np.array(kinds))
