@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.sides import Ours, Published, Row, published, reference
 from benchmarks.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
-from pisa_capc.benchmark.protocols import DIRECT, Protocol, read_protocol
+from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records, sort_out
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
 from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
@@ -46,7 +46,7 @@ def section(name: str, folder: Path) -> str:
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
     if protocol.search:
-        parts.append(_chosen(folder / f"{name}-search.json"))
+        parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
     return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
 
 
@@ -161,7 +161,7 @@ def _order(protocol: Protocol) -> Callable[[Row], tuple[int, ...]]:
     return position
 
 
-def _chosen(path: Path) -> str:
+def _chosen(search: Search, path: Path) -> str:
     """Which hyperparameters were searched, and what was chosen."""
     if not path.is_file():
         return "Hyperparameters: no search is recorded; those without a published value are the code's defaults.\n"
@@ -173,6 +173,8 @@ def _chosen(path: Path) -> str:
         settings = ", ".join(f"{key} {value}" for key, value in found["chosen"].items())
         rows.append([stage_name(method, DIRECT), str(len(found["points"])), settings, by_environment])
     table = markdown_table(["method", "points", "chosen", "F1 on the source environment left out"], rows)
+    absent = ", ".join(stage_name(method, DIRECT) for method in search.grid if method not in record["methods"])
+    table += f"\n\nNo search is recorded for {absent}: the value is the code's default." if absent else ""
     return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
 {record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
 (record `results/{path.name}`); other sets take the same values. Where all points are near chance the choice says

@@ -176,7 +176,9 @@ def test_external_baselines_by_group_and_whatever_stages_there_are(tmp_path: Pat
     point = {"settings": {"weight": 0.1}, "macro_f1": {"E2": 0.25, "E3": 0.35}, "mean": 0.3}
     found = {"epochs": 10, "domains": "captures", "methods": {"gad": {"chosen": point["settings"], "points": [point]}}}
     (tmp_path / "external-baselines-search.json").write_text(json.dumps(found))
-    assert "| GAD | 1 | weight 0.1 | E2 0.2500, E3 0.3500 |" in section("external-baselines", tmp_path)
+    text = section("external-baselines", tmp_path)
+    assert "| GAD | 1 | weight 0.1 | E2 0.2500, E3 0.3500 |" in text
+    assert "No search is recorded for SigMix, RFFCC, EADA, DIFEX, IRM, CORAL, MMD, DANN:" in text
 
 
 def test_what_was_not_run_is_said(tmp_path: Path) -> None:

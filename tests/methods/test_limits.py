@@ -149,6 +149,18 @@ def test_eada_without_its_critic_is_the_equalised_control() -> None:
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+def test_pisa_behind_an_equaliser_is_trained_on_equalised_frames_perturbed_afterwards() -> None:
+    data = of_run(batch(), 0)
+    behind, plain = method("pisa-equalised"), method("pisa")
+    model, other = seeded(behind, data.key), seeded(plain, data.key)
+    other.load_state_dict(model.state_dict())
+    found, expected = behind.loss(model, data), plain.loss(other, data._replace(iq=model.equalise(data.iq)))
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=0)
+    assert not torch.allclose(plain.loss(other, data)["cls"], expected["cls"])
+
+
 def test_irm_raises_its_weight_after_the_first_steps() -> None:
     built, data = method("irm", warmup_steps=2), of_run(batch(), 0)
     model = seeded(built, data.key)
@@ -156,6 +168,8 @@ def test_irm_raises_its_weight_after_the_first_steps() -> None:
     assert torch.equal(first["invariance"], second["invariance"])
     torch.testing.assert_close(third["invariance"], first["invariance"])  # weight 100, divided by 100
     torch.testing.assert_close(third["cls"], first["cls"] / 100)
+    assert built.settling_steps == 2
+    assert method("irm", weight=1.0).settling_steps == 0  # the weight is reached at once
 
 
 def test_irm_has_no_penalty_on_average_where_one_classifier_is_best_everywhere() -> None:

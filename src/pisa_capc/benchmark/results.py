@@ -79,8 +79,9 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
     records, others = sort_out(read_records(folder), runs)
     if not records:
         old = f" It holds {len(others)} records of other settings or code." if others else ""
+        data = "" if protocol.dataset.simulate else " --data FOLDER"
         raise DataError(
-            f"{folder}: holds no records of {protocol.name}.{old} Make them: pisa bench run {protocol.name}"
+            f"{folder}: holds no records of {protocol.name}.{old} Make them: pisa bench run {protocol.name}{data}"
         )
     order = {cell: i for i, cell in enumerate(dict.fromkeys(run.cell for run in runs))}
     names = _names(records)

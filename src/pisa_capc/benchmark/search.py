@@ -119,7 +119,9 @@ def _check_free(path: Path, dataset: str) -> None:
 def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
     """The search and the source environments; refused where leaving one out would make no sense."""
     if protocol.search is None:
-        raise ConfigError(f"{protocol.name}: has no section `search`, so there is nothing to choose.")
+        raise ConfigError(
+            f"{protocol.name}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."
+        )
     if len(protocol.directions) > 1:
         raise ConfigError(
             f"{protocol.name}: a search needs one direction, found {len(protocol.directions)}: the source of one "

@@ -11,7 +11,7 @@ from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, pa
 FULL, PAPER = "full", "paper"  # the reference of the component ablation, and of the calibration ablation
 
 
-class Stage(NamedTuple):
+class PaperStage(NamedTuple):
     """A stage of the paper's comparison, and the name of the one that it is measured against."""
 
     name: str
@@ -21,10 +21,10 @@ class Stage(NamedTuple):
 
 
 STAGES = (
-    Stage("Single", "single", DIRECT, ""),
-    Stage("PISA", "pisa", DIRECT, "Single"),
-    Stage("PISA-CAPC", "pisa", PAPER, "PISA"),
-    Stage("PISA-CAPC (safe)", "pisa", "safe", "PISA"),
+    PaperStage("Single", "single", DIRECT, ""),
+    PaperStage("PISA", "pisa", DIRECT, "Single"),
+    PaperStage("PISA-CAPC", "pisa", PAPER, "PISA"),
+    PaperStage("PISA-CAPC (safe)", "pisa", "safe", "PISA"),
 )
 NAMES = {
     "cnn": "CNN",
@@ -89,7 +89,9 @@ def make_tables(protocol: Protocol, results: Results) -> list[Table]:
     tables = []
     for place in results.places():
         if is_comparison(protocol):
-            tables += [t for encoder in protocol.encoders for t in _groups(protocol, encoder, results, *place)]
+            for encoder in protocol.encoders:
+                tables += _groups(protocol, encoder, results, *place)
+                tables += _composed(protocol, encoder, results, *place)
             continue
         if {"single", "pisa"} <= {row.method for row in protocol.methods}:
             tables.append(_three_stages(protocol, results, *place))
@@ -154,7 +156,7 @@ def _three_stages(protocol: Protocol, results: Results, dataset: str, direction:
     return Table(f"{dataset}, {direction}: three stages", tuple(headings), rows)
 
 
-def stages_of(results: Results, place: tuple[str, str]) -> list[Stage]:
+def stages_of(results: Results, place: tuple[str, str]) -> list[PaperStage]:
     """The paper's three stages, and the safe one where it is recorded at this dataset and direction."""
     recorded = {
         (key.method, stage)
@@ -167,8 +169,7 @@ def stages_of(results: Results, place: tuple[str, str]) -> list[Stage]:
 
 
 def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, direction: str) -> list[Table]:
-    """The paper's Group A, direct inference, against PISA; Group B, after U-CAPC, against PISA-CAPC; and of every
-    method what is its training's doing and what a calibration's."""
+    """The paper's Group A, direct inference, against PISA; and Group B, after U-CAPC, against PISA-CAPC."""
     keys = {row.method: Key(dataset, direction, row.method, FULL, encoder) for row in protocol.methods}
     recorded = {method: key for method, key in keys.items() if key in results.runs}
     if not recorded:
@@ -176,20 +177,15 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
     pisa, capc = (results.f1(keys["pisa"], stage) for stage in (DIRECT, PAPER))
     group_a: list[list[Cell]] = []
     group_b: list[list[Cell]] = []
-    composed: list[list[Cell]] = []
-    both = [stage for stage in protocol.calibration if all(stage in row.calibration for row in protocol.methods)]
     for method, key in recorded.items():
         direct = results.f1(key, DIRECT)
         scores = (mean(direct), mean(results.auroc(key, DIRECT)))
         delta = None if method == "pisa" else paired_difference(direct, pisa)
         source = mean(results.source_f1(key))
         group_a.append([stage_name(method, DIRECT), len(direct), source, *scores, delta])
-        stages = [stage for stage in next(iter(results.runs[key].values())).stages if stage != DIRECT]
-        composed.append([stage_name(method, DIRECT), len(direct), mean(direct)])
-        for stage in both:
-            f1 = results.f1(key, stage)
-            composed[-1] += [mean(f1), paired_difference(f1, direct)]
-        for stage in [stage for stage in stages if not is_guarded(protocol.calibration.get(stage, {}))]:
+        for stage in next(iter(results.runs[key].values())).stages:
+            if stage == DIRECT or is_guarded(protocol.calibration.get(stage, {})):  # beside each other in _composed
+                continue
             f1 = results.f1(key, stage)
             scores = (mean(f1), mean(results.auroc(key, stage)))
             delta = None if (method, stage) == ("pisa", PAPER) else paired_difference(f1, capc)
@@ -199,11 +195,30 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
     tables = [Table(f"{title} A, direct inference", (*headings, "ΔPISA"), group_a)]
     if group_b:
         tables.append(Table(f"{title} B, after U-CAPC", (*headings, "Δdirect", "ΔPISA-CAPC"), group_b))
-    if both:
-        changed = [heading for stage in both for heading in (f"{stage} F1", f"{stage} Δdirect")]
-        title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: training and calibration"
-        tables.append(Table(title, ("Method", "runs", "direct F1", *changed), composed))
     return tables
+
+
+def _composed(protocol: Protocol, encoder: str, results: Results, dataset: str, direction: str) -> list[Table]:
+    """Of every method what is its training's doing and what a calibration's."""
+    shared = shared_stages(protocol)
+    rows: list[list[Cell]] = []
+    for planned in protocol.methods:
+        key = Key(dataset, direction, planned.method, FULL, encoder)
+        direct = results.f1(key, DIRECT)
+        if direct:
+            after = [results.f1(key, stage) for stage in shared]
+            changes = [cell for f1 in after for cell in (mean(f1), paired_difference(f1, direct))]
+            rows.append([stage_name(planned.method, DIRECT), len(direct), mean(direct), *changes])
+    if not shared or not rows:
+        return []
+    headings = [heading for stage in shared for heading in (f"{stage} F1", f"{stage} Δdirect")]
+    title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: training and calibration"
+    return [Table(title, ("Method", "runs", "direct F1", *headings), rows)]
+
+
+def shared_stages(protocol: Protocol) -> list[str]:
+    """The calibrations after which every method is scored."""
+    return [stage for stage in protocol.calibration if all(stage in row.calibration for row in protocol.methods)]
 
 
 def _components(row: MethodPlan, encoder: str, results: Results, dataset: str, direction: str) -> Table:

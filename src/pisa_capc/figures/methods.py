@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pisa_capc.benchmark.protocols import DIRECT, Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
-from pisa_capc.benchmark.tables import FULL, NAMES, stage_name
+from pisa_capc.benchmark.tables import FULL, NAMES, shared_stages, stage_name
 from pisa_capc.figures.style import COLUMN_INCHES, GREY, MARKERS, STAGE_COLOURS, Picture, canvas
 
 
@@ -18,7 +18,7 @@ def method_scores(protocol: Protocol, results: Results, place: tuple[str, str], 
     keys = {row.method: Key(*place, row.method, FULL, encoder) for row in protocol.methods}
     direct = {method: f1.mean for method, key in keys.items() if (f1 := mean(results.f1(key, DIRECT)))}
     methods = sorted(direct, key=direct.__getitem__)
-    shared = [stage for stage in protocol.calibration if all(stage in row.calibration for row in protocol.methods)]
+    shared = shared_stages(protocol)
     with canvas(path, COLUMN_INCHES, 0.8 + 0.2 * len(methods)) as figure:
         axes = figure.subplots()
         if chance := _chance(results, place):

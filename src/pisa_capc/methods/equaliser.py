@@ -53,7 +53,10 @@ class EqualiserSettings:
         if self.taps < 1:
             raise ConfigError(f"taps: expected at least 1, found {self.taps}.")
         if self.ridge <= 0 or self.noise <= 0:
-            raise ConfigError("ridge and noise: expected more than 0, or silence could not be equalised.")
+            raise ConfigError(
+                f"ridge and noise: expected more than 0, or silence could not be equalised; found {self.ridge} and "
+                f"{self.noise}."
+            )
 
 
 class Equaliser(nn.Module):

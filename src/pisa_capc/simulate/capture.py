@@ -66,8 +66,8 @@ def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
 def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
     """Propagation of one capture: reflectors belong to the place, their fine structure to the capture.
 
-    Devices that are put at the same place see the same clusters but never the same phases, so the channel does not
-    name the device.
+    Devices that are put at the same place see the same clusters but never the same phases. A channel is therefore of
+    one device in one capture: it can name the device to a model that has seen that capture, and in no other.
     """
     environment, setting = scene.environments[spec.environment], scene.captures[spec.capture]
     place_rng = generator(seed, scene.waveform.kind, "place", spec.environment, spec.capture)
