@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pisa_capc.config import from_assignments, from_mapping, read_yaml
+from pisa_capc.config import differences, from_assignments, from_mapping, read_yaml
 from pisa_capc.errors import ConfigError
 
 
@@ -104,3 +104,10 @@ def test_assignments_become_a_nested_mapping() -> None:
 def test_assignments_that_mean_nothing_are_refused(texts: list[str]) -> None:
     with pytest.raises(ConfigError, match="setting"):
         from_assignments(texts)
+
+
+def test_differences_are_named_by_their_path_and_nothing_else_is() -> None:
+    found = {"seed": 3, "model": {"eta": 0.2, "beta": 1.0}, "gone": {"x": 1}}
+    expected = {"seed": 3, "model": {"eta": 0.4, "beta": 1.0}, "new": None}
+    assert differences(found, expected) == [("gone.x", 1, None), ("model.eta", 0.2, 0.4)]
+    assert differences(found, found) == []

@@ -108,6 +108,22 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> list[tuple[str, Any, Any]]:
+    """What differs between two nested mappings: the setting's dotted name, what was found and what was expected.
+
+    >>> differences({"model": {"eta": 0.2, "beta": 1}, "seed": 3}, {"model": {"eta": 0.4, "beta": 1}, "seed": 3})
+    [('model.eta', 0.2, 0.4)]
+    """
+    different = []
+    for key in sorted({*found, *expected}):
+        here, there = found.get(key), expected.get(key)
+        if all(isinstance(value, Mapping) or value is None for value in (here, there)):
+            different += differences(here or {}, there or {}, f"{path}{key}.")
+        elif here != there:
+            different.append((f"{path}{key}", here, there))
+    return different
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, with errors that name the file."""
     try:

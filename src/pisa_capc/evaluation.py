@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe, SourceStatistics
 from pisa_capc.calibration.guard import Decision
+from pisa_capc.config import differences
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.progress import progress
@@ -70,14 +71,19 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     found = [(path, load_model(path)) for path in folders]
     first = found[0][1].about
     for path, trained in found[1:]:
-        for key in ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices"):
-            if trained.about[key] != first[key]:
-                raise ModelError(
-                    f"{folder}: holds runs of different experiments ({key}: {first[key]!r} in {found[0][0].name}, "
-                    f"{trained.about[key]!r} in {path.name}); expected runs that differ in their seeds. "
-                    "Name one of them."
-                )
+        if different := differences(_experiment(first), _experiment(trained.about)):
+            name, one, other = different[0]
+            raise ModelError(
+                f"{folder}: holds runs of different experiments ({name}: {one!r} in {found[0][0].name}, "
+                f"{other!r} in {path.name}); expected runs that differ in their seeds. Name one of them."
+            )
     return found
+
+
+def _experiment(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What runs of one experiment share, of a `model.json`."""
+    keys = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices")
+    return {key: about[key] for key in keys}
 
 
 def check_dataset(trained: TrainedModel, frames: Frames, fingerprint: str, run: Path, dataset: Path) -> None:

@@ -51,6 +51,8 @@ def test_runs_can_be_chosen(tmp_path: Path) -> None:
     assert {(r.method, r.seed) for r in select(runs, ["method=pisa", "seed=1,2"])} == {("pisa", 1), ("pisa", 2)}
     with pytest.raises(ConfigError, match=r"unknown key 'metod'\. Did you mean 'method'"):
         select(runs, ["metod=pisa"])
+    with pytest.raises(ConfigError, match=r"--only 'encoder': expected KEY=VALUE\[,VALUE…\], as encoder=cnn,tcn"):
+        select(runs, ["encoder"])
     with pytest.raises(ConfigError, match=r"unknown method 'pissa'\. Did you mean 'pisa'"):
         select(runs, ["method=pissa"])
 

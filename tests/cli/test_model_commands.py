@@ -313,7 +313,7 @@ def test_runs_of_different_experiments_are_not_averaged(
     about = json.loads(path.read_text())
     about["training"]["epochs"] = 7
     path.write_text(json.dumps(about))
-    refused(pisa("evaluate", several, data, "--target", "E1"), "runs of different experiments", "training")
+    refused(pisa("evaluate", several, data, "--target", "E1"), "runs of different experiments", "training.epochs: 1 in")
 
 
 @pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])

@@ -114,5 +114,8 @@ def test_a_finished_run_is_loaded_and_not_trained_again(
     kill_in_epoch(monkeypatch, 0)
     [again] = fit(runs(frames), **FAST, out=tmp_path, dataset="abc")
     assert_identical(first, again)
-    with pytest.raises(ModelError, match=r"already holds another model \(dataset: 'abc' there, 'xyz' here"):
+    with pytest.raises(ModelError, match=r"already holds another model \(dataset: 'abc' there, 'xyz' here\)"):
         fit(runs(frames), **FAST, out=tmp_path, dataset="xyz")
+    settings = {"model": {"eta": 0.4}}
+    with pytest.raises(ModelError, match=r"another model \(settings\.model\.eta: 0\.2 there, 0\.4 here\)"):
+        fit(runs(frames), **FAST, out=tmp_path, dataset="abc", settings=settings)

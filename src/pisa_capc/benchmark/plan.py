@@ -101,8 +101,10 @@ def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
     chosen = list(runs)
     for text in only:
         key, equals, values = text.partition("=")
-        if not equals or key not in KEYS:
-            raise ConfigError(f"--only {text!r}: " + unknown_name("key", key, KEYS) + " Expected KEY=VALUE[,VALUE…].")
+        if not equals:
+            raise ConfigError(f"--only {text!r}: expected KEY=VALUE[,VALUE…], as encoder=cnn,tcn.")
+        if key not in KEYS:
+            raise ConfigError(f"--only {text!r}: " + unknown_name("key", key, KEYS))
         known = {_value(run, key) for run in runs}
         wanted = [value.strip() for value in values.split(",")]
         for value in wanted:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
+from pisa_capc.config import differences
 from pisa_capc.errors import DataError
 from pisa_capc.store.files import write_text_atomic
 
@@ -87,17 +88,6 @@ def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[lis
         if digest(record.run) in planned:
             current.append(record)
         else:
-            nearest = min((_differences(record.run, run) for run in planned.values()), key=len, default=["protocol"])
-            others.append((record, "; ".join(nearest)))
+            nearest = min((differences(record.run, run) for run in planned.values()), key=len)
+            others.append((record, "; ".join(f"{name} is {was!r}, now {now!r}" for name, was, now in nearest)))
     return current, others
-
-
-def _differences(found: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> list[str]:
-    differences = []
-    for key in sorted({*found, *expected}):
-        here, there = found.get(key), expected.get(key)
-        if isinstance(here, Mapping) and isinstance(there, Mapping):
-            differences += _differences(here, there, f"{path}{key}.")
-        elif here != there:
-            differences.append(f"{path}{key} is {here!r}, now {there!r}")
-    return differences

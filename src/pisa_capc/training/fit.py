@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import pisa_capc
+from pisa_capc.config import differences
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
@@ -184,9 +185,8 @@ def _finished(folder: Path | None, about: Mapping[str, Any]) -> TrainedModel | N
     if folder is None or not (folder / "model.json").is_file():
         return None
     found = load_model(folder)
-    if different := [key for key in about if found.about.get(key) != about[key]]:
-        raise ModelError(
-            f"{folder}: already holds another model ({different[0]}: {found.about.get(different[0])!r} there, "
-            f"{about[different[0]]!r} here). Choose another --out, or remove it."
-        )
+    if different := differences({key: found.about.get(key) for key in about}, about):
+        listed = "; ".join(f"{name}: {there!r} there, {here!r} here" for name, there, here in different[:3])
+        listed += f"; and {len(different) - 3} more" if len(different) > 3 else ""
+        raise ModelError(f"{folder}: already holds another model ({listed}). Choose another --out, or remove it.")
     return found
