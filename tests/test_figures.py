@@ -117,8 +117,9 @@ def write(folder: Path, name: str, scores: dict[tuple[str, str], dict[str, float
 
 def test_stages_in_the_papers_order_and_in_another(tmp_path: Path) -> None:
     single, pisa = ("single", "full"), ("pisa", "full")
-    write(tmp_path, "wifi-sim", {single: {"direct": 0.2}, pisa: {"direct": 0.4, "paper": 0.5}}, "cnn")
-    text = write(tmp_path, "wifi-sim", {single: {"direct": 0.3}, pisa: {"direct": 0.2, "paper": 0.1}}, "tcn")
+    write(tmp_path, "wifi-sim", {single: {"direct": 0.2}, pisa: {"direct": 0.4, "paper": 0.5, "safe": 0.45}}, "cnn")
+    scores = {single: {"direct": 0.3}, pisa: {"direct": 0.2, "paper": 0.1, "safe": 0.2}}
+    text = write(tmp_path, "wifi-sim", scores, "tcn")
     assert (
         "| CNN: PISA-CAPC | 9 | 0.9000 ± 0.0000 | 0.5040 ± 0.0027 | 0.7520 ± 0.0014 | +0.1000 [+0.1000, +0.1000]"
         in text
@@ -130,18 +131,18 @@ def test_stages_in_the_papers_order_and_in_another(tmp_path: Path) -> None:
     assert "U-CAPC as published is ahead of direct inference in 9 of 18 runs" in text
     assert "its mean is behind for TCN: PISA-CAPC" in text
     assert "**Incomplete:** 90 of 126 runs" in text
-    assert "safe" not in text
+    assert "U-CAPC under the guard is ahead of direct inference in 9 of 18 runs, the same in 9." in text
 
 
 def test_a_change_within_its_interval_is_not_called_a_sign(tmp_path: Path) -> None:
     protocol = read_protocol("calibration-ablation")
     for i, run in enumerate(all_runs(protocol)):
-        made_up(run, {"direct": 0.5, "paper": 0.6, "without-prior": 0.5 + (-1) ** i * 0.01}).write(
-            tmp_path / protocol.name
-        )
+        stages = {"direct": 0.5, "paper": 0.6, "without-grouping": 0.5005, "without-prior": 0.5 + (-1) ** i * 0.01}
+        made_up(run, stages).write(tmp_path / protocol.name)
     text = section(protocol.name, tmp_path)
-    assert "sign in 1 of 2 rows; the interval holds zero for Transformer: PISA-CAPC (without-prior)." in text
-    assert "Stages, best first: PISA-CAPC, PISA-CAPC (without-prior), PISA. The paper's order is the same" in text
+    assert "sign in 2 of 3 rows; the interval holds zero for Transformer: PISA-CAPC (without-prior)." in text
+    order = "PISA-CAPC, PISA-CAPC (without-prior), PISA-CAPC (without-grouping), PISA"
+    assert f"Stages, best first: {order}. The paper's order is the same" in text
 
 
 def test_the_most_costly_component_comes_first(tmp_path: Path) -> None:
@@ -155,11 +156,11 @@ def test_the_most_costly_component_comes_first(tmp_path: Path) -> None:
     assert "sign in 2 of 3 rows; the opposite one for Transformer: PISA no-cfo-dynamics." in text
 
 
-def test_external_baselines_by_group_and_whatever_stages_there_are(tmp_path: Path) -> None:
+def test_external_baselines_by_group(tmp_path: Path) -> None:
     scores = {
-        ("pisa", "full"): {"direct": 0.5, "paper": 0.6, "safe": 0.55},
+        ("pisa", "full"): {"direct": 0.5, "paper": 0.6, "safe": 0.55, "without-prior": 0.5},
         ("sigmix", "full"): {"direct": 0.6, "paper": 0.55, "safe": 0.6},
-        ("gad", "full"): {"direct": 0.4, "paper": 0.45},
+        ("gad", "full"): {"direct": 0.4, "paper": 0.45, "safe": 0.4},
     }
     text = write(tmp_path, "external-baselines", scores, "transformer")
     assert "best first: SigMix, PISA, GAD. The paper's order is another: PISA, SigMix, GAD." in text
@@ -167,11 +168,11 @@ def test_external_baselines_by_group_and_whatever_stages_there_are(tmp_path: Pat
     assert (
         "Against PISA-CAPC, all after U-CAPC (decided where the interval leaves out zero): behind SigMix, GAD" in text
     )
-    assert "after U-CAPC | after U-CAPC, safe |" in text
+    assert "after U-CAPC | after U-CAPC, without-prior | after U-CAPC, safe |" in text
     assert (
         "| Transformer: SigMix | 9 | 0.9000 ± 0.0000 | 0.6040 ± 0.0027 (+0.1000) | 0.5540 ± 0.0027 (-0.0500) |" in text
     )
-    assert "under the guard is ahead of direct inference in 9 of 18 runs, the same in 9." in text
+    assert "under the guard is ahead of direct inference in 9 of 27 runs, the same in 18." in text
     assert "no search is recorded" in text
     point = {"settings": {"weight": 0.1}, "macro_f1": {"E2": 0.25, "E3": 0.35}, "mean": 0.3}
     found = {"epochs": 10, "domains": "captures", "methods": {"gad": {"chosen": point["settings"], "points": [point]}}}

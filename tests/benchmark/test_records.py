@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pisa_capc import revisions
@@ -12,7 +17,8 @@ from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, jobs_of, plan, select
 from pisa_capc.benchmark.records import read_records, record_name, sort_out
 from pisa_capc.errors import ConfigError, DataError
-from tests.benchmark.tools import CPU, QUICK, made_up, quick
+from pisa_capc.scores import score
+from tests.benchmark.tools import CPU, QUICK, ROOT, made_up, quick
 
 
 def test_everything_that_determines_a_run_is_in_its_name(tmp_path: Path) -> None:
@@ -85,6 +91,96 @@ def test_a_changed_record_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace('"seed": 1', '"seed": 7'), encoding="utf-8")
     with pytest.raises(DataError, match="it was changed or renamed"):
         read_records(tmp_path / "records")
+
+
+def test_a_changed_score_is_named_with_both_digests(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    rewrite(path, lambda values: values["stages"]["direct"].update(macro_auroc=0.9))
+    with pytest.raises(DataError, match=r"its content has the digest \w{16} and says \w{16}; it was changed\. Remove"):
+        read_records(path.parent)
+
+
+def test_a_record_of_an_earlier_version_is_read_without_a_digest(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    before = read_records(path.parent)
+    rewrite(path, lambda values: values.pop("digest"))
+    assert read_records(path.parent) == before
+
+
+SENSELESS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "stages.direct: expected scores by name, found 'x'": lambda v: v["stages"].update(direct="x"),
+    "stages: expected direct, paper, safe, found direct, safe": lambda v: v["stages"].pop("paper"),
+    "stages: expected direct, paper, safe, found direct, paper, safe, other": lambda v: v["stages"].update(other={}),
+    "not a whole record (KeyError: 'macro_f1')": lambda v: v["stages"].update(direct={}),
+    "stages.direct.macro_f1: expected a number from 0 to 1, found 1.5": lambda v: direct(v, macro_f1=1.5),
+    "stages.direct.macro_f1: expected a number from 0 to 1, found nan": lambda v: direct(v, macro_f1=float("nan")),
+    "stages.direct.macro_f1: expected a number from 0 to 1, found None": lambda v: direct(v, macro_f1=None),
+    "stages.direct.macro_auroc: expected a number from 0 to 1, found '1'": lambda v: direct(v, macro_auroc="1"),
+    "stages.direct: macro_f1 is 0.7; its confusion gives": lambda v: direct(v, macro_f1=0.7),
+    "stages.direct: accuracy is 0.1; its confusion gives 0.75": lambda v: direct(v, accuracy=0.1),
+    "stages.direct: per_device.D2 is 0.1; its confusion gives": lambda v: v["stages"]["direct"]["per_device"].update(
+        D2=0.1
+    ),
+    "stages.direct: frames of per_capture is 5; its confusion gives 4": lambda v: v["stages"]["direct"]["per_capture"][
+        "E1/L1"
+    ].update(frames=5),
+    "stages.direct.confusion: expected counts of 2 × 2 devices": lambda v: direct(v, confusion=[[1, 2]]),
+    "stages.safe.guard.E1/L1.price: expected a number from 0 on, found inf": lambda v: v["stages"]["safe"]["guard"][
+        "E1/L1"
+    ].update(price=float("inf")),
+    "validation_f1: expected a number from 0 to 1, found -0.1": lambda v: v.update(validation_f1=-0.1),
+    "best_epoch: expected a number from 1 to 1, found 2": lambda v: v.update(best_epoch=2),
+    "seconds.training: expected a number from 0 on, found -1": lambda v: v["seconds"].update(training=-1),
+    "written with schema 2; this version reads 1": lambda v: v.update(schema=2),
+}
+
+
+def direct(values: dict[str, Any], **scores: Any) -> None:
+    values["stages"]["direct"].update(scores)
+
+
+def written(folder: Path) -> Path:
+    """A whole record of PISA, with the confusion of four frames and a guard's decision."""
+    run = plan(quick(folder))[-1]
+    scores = score([[1, 0], [1, 0], [0, 1], [1, 0]], np.array([0, 0, 1, 1]), ("D1", "D2"), np.array(["E1/L1"] * 4))
+    stages = {stage: scores.to_json() for stage in ("direct", "paper", "safe")}
+    stages["safe"]["guard"] = {"E1/L1": {"level": "mild", "price": 0.25}}
+    record = replace(made_up(run, {}), stages=stages)
+    record.write(folder / "records")
+    return record.path(folder / "records")
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.mark.parametrize("message", SENSELESS)
+def test_what_no_run_can_have_given_is_refused_where_there_is_no_digest(tmp_path: Path, message: str) -> None:
+    path = written(tmp_path)
+    rewrite(path, lambda values: (values.pop("digest"), SENSELESS[message](values)))
+    with pytest.raises(DataError, match=re.escape(message)) as error:
+        read_records(path.parent)
+    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).endswith("Remove the file; `pisa bench run` makes the record again.")
+
+
+def test_all_corrupt_records_are_named_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    for name in ("00", "11"):
+        (path.parent / f"{name}.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"2 of 3 records cannot be used\. Remove these files") as error:
+        read_records(path.parent)
+    assert [line.split(": ")[0] for line in str(error.value).splitlines()[1:]] == [
+        str(path.parent / f"{name}.json") for name in ("00", "11")
+    ]
+
+
+def test_the_committed_records_are_whole() -> None:
+    folders = [folder for folder in (ROOT / "results").iterdir() if folder.is_dir()]
+    assert folders
+    assert all(read_records(folder) for folder in folders)
 
 
 def test_records_of_other_code_and_settings_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

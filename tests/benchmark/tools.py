@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def made_up(run: PlannedRun, f1: Mapping[str, float], source_f1: float = 0.9, wh
     """A record with these Macro-F1 by stage; the AUROC is half way to one."""
     stages = {stage: {"macro_f1": value, "macro_auroc": (1 + value) / 2} for stage, value in f1.items()}
     return Record(run.to_json(), where, "small", stages, source_f1, 1, {"training": 1.0, "scoring": 0.1}, {})
+
+
+def with_stages(protocol: Protocol, **stages: tuple[str, ...]) -> Protocol:
+    """The protocol with these calibrations of the methods named, and the others as they are."""
+    rows = (replace(row, calibration=stages.get(row.method, row.calibration)) for row in protocol.methods)
+    return replace(protocol, methods=tuple(rows))
 
 
 def all_runs(protocol: Protocol, **fixed: str) -> list[PlannedRun]:

@@ -64,7 +64,8 @@ def test_a_comparison_shows_its_methods_best_on_top(tmp_path: Path) -> None:
     protocol = quick(tmp_path, "external-baselines")
     for method, f1 in (("pisa", 0.4), ("sigmix", 0.6), ("gad", 0.3)):
         for run in all_runs(protocol, method=method):
-            made_up(run, {"direct": f1, "paper": f1 + 0.1, "safe": f1}).write(tmp_path / "records")
+            stages = {"direct": f1, **dict.fromkeys(run.calibration, f1), "paper": f1 + 0.1}
+            made_up(run, stages).write(tmp_path / "records")
     [picture] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
     found = texts(picture.path)
     assert [name for name in found if name in ("PISA", "SigMix", "GAD", "Single")] == ["GAD", "PISA", "SigMix"]

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pisa_capc.benchmark.checks import check_record
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.config import differences
-from pisa_capc.errors import DataError
+from pisa_capc.errors import DataError, PisaError
 from pisa_capc.store.files import write_text_atomic
 
 SCHEMA = 1
@@ -52,7 +53,9 @@ class Record:
         return folder / f"{self.name}.json"
 
     def write(self, folder: Path) -> None:
-        write_text_atomic(self.path(folder), json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True) + "\n")
+        values = {"schema": SCHEMA, **asdict(self)}
+        text = json.dumps({**values, "digest": digest(values)}, sort_keys=True)
+        write_text_atomic(self.path(folder), text + "\n")
 
 
 def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
@@ -60,23 +63,42 @@ def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Every record in the folder; a file that is not a whole record is an error that names it."""
-    return [_read(path) for path in sorted(folder.glob("*.json"))]
+    """Every record in the folder; files that are not whole records are one error that names them all."""
+    records, broken = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            records.append(_read(path))
+        except DataError as error:
+            broken.append(str(error))
+    if len(broken) == 1:
+        raise DataError(f"{broken[0]} Remove the file; `pisa bench run` makes the record again.")
+    if broken:
+        found = "\n".join(broken)
+        raise DataError(
+            f"{folder}: {len(broken)} of {len(broken) + len(records)} records cannot be used. Remove these files; "
+            f"`pisa bench run` makes the records again.\n{found}"
+        )
+    return records
 
 
 def _read(path: Path) -> Record:
-    remedy = "Remove the file; `pisa bench run` makes the record again."
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        mark = values.pop("digest", None)  # records of earlier versions have none
+        content = digest(values)
         schema = values.pop("schema")
         if schema != SCHEMA:
-            raise DataError(f"{path}: written with schema {schema}; this version reads {SCHEMA}. {remedy}")
+            raise DataError(f"written with schema {schema}; this version reads {SCHEMA}.")
         record = Record(**{**values, "conditions": Conditions(**values["conditions"])})
-        whole = record.name == path.stem
+        if record.name != path.stem:
+            raise DataError(f"its content is that of {record.name}.json; it was changed or renamed.")
+        if mark not in (None, content):
+            raise DataError(f"its content has the digest {content} and says {mark}; it was changed.")
+        check_record(record)
+    except PisaError as error:
+        raise DataError(f"{path}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path}: not a whole record ({type(error).__name__}: {error}). {remedy}") from error
-    if not whole:
-        raise DataError(f"{path}: its content is that of {record.name}.json; it was changed or renamed. {remedy}")
+        raise DataError(f"{path}: not a whole record ({type(error).__name__}: {error}).") from error
     return record
 
 

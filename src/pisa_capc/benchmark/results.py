@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,10 @@ class Results:
     def places(self) -> list[tuple[str, str]]:
         """Every dataset and direction that there are records of, in the order of the protocol."""
         return list(dict.fromkeys((key.dataset, key.direction) for key in self.runs))
+
+    def stages(self, key: Key) -> Counter[str]:
+        """How many runs each stage is recorded of, in the order of the stages."""
+        return Counter(stage for record in self.runs[key].values() for stage in record.stages)
 
     def values(self, key: Key, value: Callable[[Record], float | None]) -> Values:
         """One number of each run; runs for which it is not defined are left out."""

@@ -121,11 +121,11 @@ def stage_name(method: str, stage: str) -> str:
 def flat_rows(results: Results) -> list[dict[str, Any]]:
     """One row per dataset, direction, method, variant, encoder and stage, for programs; see COLUMNS."""
     rows = []
-    for key, runs in results.runs.items():
+    for key in results.runs:
         source = mean(results.source_f1(key))
-        for stage in next(iter(runs.values())).stages:
+        for stage, count in results.stages(key).items():
             f1, auroc = mean(results.f1(key, stage)), mean(results.auroc(key, stage))
-            numbers = (*(f1 or (None, None)), *(auroc or (None, None)), source and source.mean, len(runs))
+            numbers = (*(f1 or (None, None)), *(auroc or (None, None)), source and source.mean, count)
             rows.append(dict(zip(COLUMNS, (*key, stage, *numbers), strict=True)))
     return rows
 
@@ -183,7 +183,7 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
         delta = None if method == "pisa" else paired_difference(direct, pisa)
         source = mean(results.source_f1(key))
         group_a.append([stage_name(method, DIRECT), len(direct), source, *scores, delta])
-        for stage in next(iter(results.runs[key].values())).stages:
+        for stage in results.stages(key):
             if stage == DIRECT or is_guarded(protocol.calibration.get(stage, {})):  # beside each other in _composed
                 continue
             f1 = results.f1(key, stage)
@@ -249,9 +249,9 @@ def _calibrations(row: MethodPlan, encoder: str, results: Results, dataset: str,
 
 def _scores(protocol: Protocol, results: Results) -> Table:
     rows: list[list[Cell]] = [
-        [*key, stage, len(runs), mean(results.source_f1(key)), mean(results.f1(key, stage))]
-        for key, runs in results.runs.items()
-        for stage in next(iter(runs.values())).stages
+        [*key, stage, count, mean(results.source_f1(key)), mean(results.f1(key, stage))]
+        for key in results.runs
+        for stage, count in results.stages(key).items()
     ]
     headings = ("Dataset", "Direction", "Method", "Variant", "Encoder", "Stage", "runs", "Source val F1", "Target F1")
     return Table(protocol.title, headings, rows, "Mean ± sample standard deviation over the runs.")
