@@ -11,8 +11,17 @@ from pisa_capc.store.dataset import Dataset
 
 
 def dataset_name(source: DataSource, data: Path | None) -> str:
-    """What tables call the dataset: a folder given in place of a simulated set goes by its own name."""
-    return source.name if data is None or source.simulate is None else data.resolve().name
+    """What tables call the dataset.
+
+    A folder given in place of a simulated set goes by its own name. Recordings given to a protocol of recordings are
+    what the protocol names; a simulated set never is, and is marked as one.
+    """
+    if data is None:
+        return source.name
+    if source.simulate is not None:
+        return data.resolve().name
+    simulated = (data / "dataset.json").is_file() and Dataset.read(data).is_simulated
+    return f"{data.resolve().name} (simulated)" if simulated else source.name
 
 
 def dataset_folder(source: DataSource, data: Path | None, work: Path) -> Path:

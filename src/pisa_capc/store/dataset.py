@@ -66,6 +66,14 @@ class Dataset:
                 "expected positive numbers."
             )
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether `pisa simulate` made the set, or the one that it is a part of."""
+        made = self.provenance
+        while isinstance(made.get("of"), dict):
+            made = made["of"]
+        return str(made.get("command")).startswith("pisa simulate")
+
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
