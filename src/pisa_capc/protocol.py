@@ -10,7 +10,7 @@ one exception says what it is for by its name: `Evaluator.labels_for_drawing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -126,10 +126,8 @@ def split(
             raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
         for name in names:
             index_of("environment", name, frames.environments)
-    if both := sorted(set(sources) & set(targets)):
-        raise ConfigError(f"environment {both[0]!r} is both source and target; a target must be unseen. Leave one out.")
-    if not 0 < validation < 1 or few_shot < 0:
-        raise ConfigError(f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {validation} and {few_shot}.")
+    check_unseen(sources, targets)
+    check_rule(validation, few_shot)
 
     source_frames, target_frames = frames.where(environment=sources), frames.where(environment=targets)
     for kind, part in (("source", source_frames), ("target", target_frames)):
@@ -142,6 +140,18 @@ def split(
     dropped = _draw(target_frames, seed, "few-shot", lambda n: min(few_shot, n // 4))
     kept = target_frames.select(~dropped)
     return Split(source_frames.select(~held_out), source_frames.select(held_out), kept.unlabelled(), Evaluator(kept))
+
+
+def check_unseen(sources: Iterable[str], targets: Iterable[str]) -> None:
+    """Refuse a target environment that is also a source."""
+    if both := sorted(set(sources) & set(targets)):
+        raise ConfigError(f"environment {both[0]!r} is both source and target; a target must be unseen. Leave one out.")
+
+
+def check_rule(validation: float, few_shot: int) -> None:
+    """Refuse a share of validation, or a number of few-shot frames, that no group can give."""
+    if not 0 < validation < 1 or few_shot < 0:
+        raise ConfigError(f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {validation} and {few_shot}.")
 
 
 def _names(value: Sequence[str] | str) -> tuple[str, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from pisa_capc.methods.pisa import PisaMethod
 from pisa_capc.protocol import FEW_SHOT, VALIDATION
 from pisa_capc.simulate.generate import DEFAULT_SEED
 from pisa_capc.training import TrainingConfig
-from tests.benchmark.tools import PROTOCOLS, QUICK, quick, write_protocol
+from tests.benchmark.tools import PROTOCOLS, QUICK, ROOT, quick, write_protocol
 
 NAMES = sorted(path.stem for path in PROTOCOLS.glob("*.yaml"))
 
@@ -105,3 +108,44 @@ def test_senseless_lists_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "seeds: expected at least one", seeds=[])
     refused(tmp_path, "seeds: holds something twice", seeds=[1, 1])
     refused(tmp_path, "seeds[0]: expected int, found 'one'", seeds=["one"])
+
+
+def test_what_every_run_would_fail_at_is_refused_when_the_protocol_is_read(tmp_path: Path) -> None:
+    def refused_on_reading(message: str, **changes: Any) -> None:
+        with pytest.raises(ConfigError, match=r"quick\.yaml: .*" + re.escape(message)):
+            quick(tmp_path, changes={**QUICK, **changes})
+
+    def simulated(**changes: Any) -> dict[str, Any]:
+        return {"name": "small", "simulate": {"waveform": "wifi", "scale": 0.1, "seed": 1, **changes}}
+
+    def direction(source: list[str], target: list[str]) -> list[dict[str, list[str]]]:
+        return [{"source": source, "target": target}]
+
+    refused_on_reading("unknown waveform 'wfi'. Did you mean 'wifi'?", dataset=simulated(waveform="wfi"))
+    refused_on_reading("scale: expected a number above 0 and up to 1, found 2.0", dataset=simulated(scale=2))
+    refused_on_reading("expected seeds from 0 on, found -1", dataset=simulated(seed=-1))
+    refused_on_reading("environment 'E2' is both source and target", directions=direction(["E2", "E3"], ["E2"]))
+    refused_on_reading("target: expected one environment or more", directions=direction(["E2"], []))
+    refused_on_reading(
+        "source: expected one environment or more, each once", directions=direction(["E2", "E2"], ["E1"])
+    )
+    for rule in ({"validation": 1.2}, {"validation": float("nan")}, {"few_shot": -4}):
+        refused_on_reading("split: expected 0 < validation < 1 and few_shot ≥ 0", split=rule)
+    refused_on_reading("seeds: expected seeds from 0 on, found -3", seeds=[1, -3])
+    refused_on_reading("unknown precision 'flaot32'. Did you mean 'float32'?", precision="flaot32")
+    search = {"epochs": 0, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64]}}}
+    refused_on_reading("search.epochs: expected at least 1, found 0", search=search)
+
+
+def test_the_package_that_is_installed_has_the_protocols(tmp_path: Path) -> None:
+    """As `pip install .` builds it: without the checkout around it."""
+    build = ["egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path / "lib")]
+    subprocess.run([sys.executable, "setup.py", "-q", *build], cwd=ROOT, check=True, capture_output=True)
+    inside = tmp_path / "lib" / "pisa_capc" / "protocols"
+    assert sorted(path.stem for path in inside.iterdir()) == NAMES
+    script = "from pisa_capc.benchmark.protocols import _find; print(_find('wifi-sim'))"
+    alone = {**os.environ, "PYTHONPATH": str(tmp_path / "lib")}
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=alone, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == str(inside / "wifi-sim.yaml")

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.protocol import check_rule, check_unseen
+from pisa_capc.simulate.scene import LONGEST_SAMPLES, check_scale
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC, Safe
 
-FOLDERS = (Path("protocols"), Path(__file__).resolve().parents[3] / "protocols")  # here, or beside the source
+PACKAGE = Path(__file__).resolve().parents[1]
+# Here, beside the source, or inside the package where it is installed.
+FOLDERS = (Path("protocols"), PACKAGE.parents[1] / "protocols", PACKAGE / "protocols")
+PRECISIONS = ("auto", "float32", "bfloat16")  # of training
 DIRECT = "direct"  # the stage without calibration, which every run has
 
 
@@ -25,6 +30,12 @@ class Simulated:
     waveform: str
     scale: float
     seed: int
+
+    def __post_init__(self) -> None:
+        if self.waveform not in LONGEST_SAMPLES:
+            raise ConfigError("dataset.simulate: " + unknown_name("waveform", self.waveform, LONGEST_SAMPLES))
+        check_scale(self.scale)
+        _check_seeds("dataset.simulate.seed", (self.seed,))
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,12 @@ class Direction:
     source: tuple[str, ...]
     target: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        for kind, names in (("source", self.source), ("target", self.target)):
+            if not names or len(set(names)) != len(names):
+                raise ConfigError(f"directions: {kind}: expected one environment or more, each once, found {names}.")
+        check_unseen(self.source, self.target)
+
     @property
     def name(self) -> str:
         return f"{','.join(self.source)} → {','.join(self.target)}"
@@ -51,6 +68,9 @@ class SplitRule:
 
     validation: float
     few_shot: int
+
+    def __post_init__(self) -> None:
+        check_rule(self.validation, self.few_shot)
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,9 @@ class Search:
     grid: dict[str, dict[str, tuple[Any, ...]]]
 
     def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ConfigError(f"search.epochs: expected at least 1, found {self.epochs}.")
+        _check_seeds("search", (self.split_seed, self.seed))
         counts = {method: len(self.points(method)) for method in self.grid}
         if not counts or min(counts.values()) < 1:
             raise ConfigError("search.grid: expected methods, each with one or more values of its settings.")
@@ -114,6 +137,10 @@ class Protocol:
                 raise ConfigError(f"{key}: expected at least one.")
             if len({repr(value) for value in values}) != len(values):
                 raise ConfigError(f"{key}: holds something twice.")
+        _check_seeds("split_seeds", self.split_seeds)
+        _check_seeds("seeds", self.seeds)
+        if self.precision not in PRECISIONS:
+            raise ConfigError(unknown_name("precision", self.precision, PRECISIONS))
         for row in self.methods:
             if not row.variants:
                 raise ConfigError(f"methods: {row.method} has no variants; expected at least `full: {{}}`.")
@@ -186,6 +213,11 @@ def calibration_of(settings: Mapping[str, Any], where: str) -> UCAPC | Safe:
 
     rest = {key: value for key, value in settings.items() if key != "guard"}
     return from_mapping(Safe, rest, where) if is_guarded(settings) else from_mapping(UCAPC, settings, where)
+
+
+def _check_seeds(where: str, seeds: tuple[int, ...]) -> None:
+    if min(seeds) < 0:
+        raise ConfigError(f"{where}: expected seeds from 0 on, found {min(seeds)}.")
 
 
 def _check_complete(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:

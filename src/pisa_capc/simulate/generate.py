@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.engines import check_engine, run_jobs
-from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames, index_of
 from pisa_capc.progress import progress
 from pisa_capc.simulate.capture import prepare, render
-from pisa_capc.simulate.scene import Scene, load_scene
+from pisa_capc.simulate.scene import Scene, check_scale, load_scene
 from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, load, write_capture_chunks
 
 DEFAULT_SEED = 2026
@@ -46,8 +46,7 @@ class Summary:
 
 def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from: Path | None) -> Dataset:
     """The dataset a recipe makes; its provenance holds all that determines the samples."""
-    if not 0 < scale <= 1:
-        raise ConfigError(f"scale: expected a number above 0 and up to 1, found {scale}.")
+    check_scale(scale)
     return Dataset(
         scene.receiver.geometry,
         scene.waveform.sample_rate_hz,

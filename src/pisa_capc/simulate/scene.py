@@ -159,6 +159,11 @@ def load_scene(name: str, override: Path | None = None, samples: int | None = No
     return from_mapping(Scene, values, where="")
 
 
+def check_scale(scale: float) -> None:
+    if not 0 < scale <= 1:
+        raise ConfigError(f"scale: expected a number above 0 and up to 1, found {scale}.")
+
+
 def _scaled(frames: int, scale: float) -> int:
     return min(frames, max(FEWEST_FRAMES, round(frames * scale)))
 
