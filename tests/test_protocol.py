@@ -14,7 +14,7 @@ import pytest
 import pisa_capc
 from pisa_capc import Frames, UnlabelledFrames
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.protocol import Evaluator, split
+from pisa_capc.protocol import FEW_SHOT, Evaluator, few_shot_note, frames_left_out, split
 
 
 def wifi_layout(static: int = 512, mobile: int = 1024) -> Frames:
@@ -95,6 +95,14 @@ def test_small_sets_follow_the_rule_and_drop_at_most_a_quarter(n: int, validatio
     small = Frames.from_arrays(np.ones((2 * n, 1, 1)), device="a", environment=["E1"] * n + ["E2"] * n)
     parts = split(small, "E1", "E2", 1)
     assert (len(parts.train), len(parts.validation), len(parts.target)) == (n - validation, validation, n - dropped)
+    assert frames_left_out(FEW_SHOT, n) == dropped
+
+
+def test_groups_that_leave_out_fewer_frames_than_asked_are_told_of() -> None:
+    assert few_shot_note(16, [64, 512]) == ""
+    assert few_shot_note(0, [3]) == ""
+    assert "so 2 of 3 leave out fewer; the shortest 12 of 51." in few_shot_note(16, [512, 51, 63])
+    assert few_shot_note(900, [512, 1024]).startswith("few_shot 900: ")
 
 
 class TestRefusals:

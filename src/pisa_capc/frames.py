@@ -13,13 +13,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pisa_capc.errors import DataError, unknown_name
+from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
 
 __all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames"]
 
 MODEL_SAMPLES = 320  # the segment the models of the paper see, for both waveforms
+
+
+def samples_seen(asked: int, stored: int) -> int:
+    """Samples that a model sees of frames of `stored` samples: as asked, or all of frames short of the paper's."""
+    if asked > stored and asked != MODEL_SAMPLES:
+        raise ConfigError(
+            f"samples: a model was to see {asked} of each frame, and the frames hold {stored}. Ask for {stored} or "
+            "fewer, or use frames that are longer."
+        )
+    return min(asked, stored)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

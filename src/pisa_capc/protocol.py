@@ -1,8 +1,8 @@
 """The cross-environment protocol: labelled source frames, unlabelled target frames, and the one who marks.
 
 For every environment–device–capture group of n frames, a source gives round(0.2 n) random frames to validation and the
-rest to training; a target leaves out 16 random frames, the few-shot subset of the released benchmark, which nothing
-here uses. Each group's draw depends on the split seed and the group's names alone.
+rest to training; a target leaves out 16 random frames (at most a quarter), the few-shot subset of the released
+benchmark, which nothing here uses. Each group's draw depends on the split seed and the group's names alone.
 
 Target labels are hidden by type: the target frames have no device column, and the `Evaluator` only returns scores. Its
 one exception says what it is for by its name: `Evaluator.labels_for_drawing`.
@@ -115,8 +115,7 @@ def split(
 
     source, target: names of environments; none may be both.
     validation: share of each source group, rounded to whole frames.
-    few_shot: frames each target group leaves out; at most a quarter of the group, so that small simulated sets
-        (fewer than 64 frames per group) keep most of theirs.
+    few_shot: frames each target group leaves out; see `frames_left_out`.
 
     Frames stay in dataset order within each part.
     """
@@ -137,7 +136,7 @@ def split(
     held_out = _draw(source_frames, seed, "split", lambda n: round(validation * n))
     _check_not_empty(source_frames, held_out, "validation")
     _check_not_empty(source_frames, ~held_out, "training")
-    dropped = _draw(target_frames, seed, "few-shot", lambda n: min(few_shot, n // 4))
+    dropped = _draw(target_frames, seed, "few-shot", lambda n: frames_left_out(few_shot, n))
     kept = target_frames.select(~dropped)
     return Split(source_frames.select(~held_out), source_frames.select(held_out), kept.unlabelled(), Evaluator(kept))
 
@@ -152,6 +151,23 @@ def check_rule(validation: float, few_shot: int) -> None:
     """Refuse a share of validation, or a number of few-shot frames, that no group can give."""
     if not 0 < validation < 1 or few_shot < 0:
         raise ConfigError(f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {validation} and {few_shot}.")
+
+
+def frames_left_out(few_shot: int, frames: int) -> int:
+    """Few-shot frames of a target group: at most a quarter, so that groups of fewer than 64 keep most of theirs."""
+    return min(few_shot, frames // 4)
+
+
+def few_shot_note(few_shot: int, groups: Sequence[int]) -> str:
+    """What to tell people where target groups of these sizes leave out fewer frames than asked; nothing otherwise."""
+    short = [frames for frames in groups if frames_left_out(few_shot, frames) < few_shot]
+    if not short:
+        return ""
+    least = min(short)
+    return (
+        f"few_shot {few_shot}: a target recording leaves out at most a quarter of its frames, so {len(short)} of "
+        f"{len(groups)} leave out fewer; the shortest {frames_left_out(few_shot, least)} of {least}."
+    )
 
 
 def _names(value: Sequence[str] | str) -> tuple[str, ...]:

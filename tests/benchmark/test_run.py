@@ -165,6 +165,9 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
     other = quick(tmp_path, changes={**QUICK, "directions": [{"source": ["E2"], "target": ["E4"]}]})
     with pytest.raises(ConfigError, match="unknown environment 'E4'"):
         run_protocol(other, options(tmp_path, data))
+    longer = quick(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "samples": 64}})
+    with pytest.raises(ConfigError, match="a model was to see 64 of each frame, and the frames hold 32"):
+        run_protocol(longer, options(tmp_path, data))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"neither dataset\.json nor MAT files"):
         run_protocol(quick(tmp_path), options(tmp_path, tmp_path / "empty"))
@@ -175,7 +178,9 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     run = ("bench", "run", path, *results, "--data", data, "--work", tmp_path / "work", "--only", "method=single")
     assert "2 of 2 runs are to be computed" in pisa(*run, "--dry-run")[1]
     assert "none of 4 runs is recorded" in pisa("bench", "status", path, *results)[1]
-    assert "2 runs recorded, 0 were there" in pisa(*run)[1]
+    _, text, notes = pisa(*run)
+    assert "2 runs recorded, 0 were there" in text
+    assert "few_shot 16: a target recording leaves out at most a quarter of its frames, so 6 of 6 leave out" in notes
     assert "all 2 runs are recorded" in pisa(*run)[1]
     assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
     code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")

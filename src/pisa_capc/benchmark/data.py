@@ -7,6 +7,8 @@ from pathlib import Path
 from pisa_capc.benchmark.plan import PlannedRun, digest
 from pisa_capc.benchmark.protocols import DataSource
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.frames import MODEL_SAMPLES, samples_seen
+from pisa_capc.protocol import few_shot_note
 from pisa_capc.store.dataset import Dataset
 
 
@@ -61,12 +63,22 @@ def is_whole(folder: Path) -> bool:
     return (folder / "dataset.json").is_file() and not Dataset.read(folder).missing(folder)
 
 
-def check_environments(folder: Path, runs: list[PlannedRun]) -> None:
-    """Refuse, before any work, a dataset without the environments of the runs."""
-    known = {capture.environment for capture in Dataset.read(folder).captures}
+def check_dataset(folder: Path, runs: list[PlannedRun]) -> None:
+    """Refuse, before any work, a dataset without the environments of the runs, or with frames too short for them."""
+    dataset = Dataset.read(folder)
+    for run in runs:
+        samples_seen(run.training.get("samples", MODEL_SAMPLES), dataset.samples)
+    known = {capture.environment for capture in dataset.captures}
     for name in sorted({name for run in runs for name in (*run.source, *run.target)}):
         if name not in known:
             raise ConfigError(f"{folder}: " + unknown_name("environment", name, known))
+
+
+def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:
+    """What to say where the protocol's few-shot frames are more than the recordings of a target give."""
+    targets = {name for run in runs for name in run.target}
+    groups = [capture.frames for capture in Dataset.read(folder).captures if capture.environment in targets]
+    return few_shot_note(runs[0].split["few_shot"], groups)
 
 
 def _state(folder: Path) -> str:

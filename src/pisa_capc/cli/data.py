@@ -136,8 +136,8 @@ def split_(
     as_json: bool = AsJson,
 ) -> None:
     """Count the frames of a split: source training and validation, and target, per device and capture."""
-    from pisa_capc.frames import Frames
-    from pisa_capc.protocol import split
+    from pisa_capc.frames import Frames, groups_of
+    from pisa_capc.protocol import FEW_SHOT, few_shot_note, split
     from pisa_capc.store.native import load
 
     frames = load(folder)
@@ -165,6 +165,9 @@ def split_(
         for i, (name, counts) in enumerate(rows.items(), 1):
             table.add_row(name, *(f"{n:,}" if n else "–" for n in counts.values()), end_section=i == len(rows))
     Console().print(table)
+    whole = frames.where(environment=listed(target))
+    if note := few_shot_note(FEW_SHOT, [len(members) for members in groups_of(whole)]):
+        notes.print(note, highlight=False, soft_wrap=True)
 
 
 def _verify(folder: Path) -> None:

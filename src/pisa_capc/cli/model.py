@@ -70,7 +70,9 @@ def train(
     epochs: int | None = typer.Option(None, help="Epochs; 30 as in the paper.", show_default=False),
     batch: int | None = typer.Option(None, help="Frames of a step; 128 as in the paper.", show_default=False),
     samples: int | None = typer.Option(
-        None, help="Samples of a frame that the model sees; 320 as in the paper.", show_default=False
+        None,
+        help="Samples of a frame that the model sees; 320 as in the paper, or the whole of shorter frames.",
+        show_default=False,
     ),
     settings: list[str] = typer.Option(
         [], "--set", help="Any other setting, as model.beta=0.5 or training.learning_rate=3e-4.", show_default=False
@@ -155,8 +157,9 @@ def embed(
 ) -> None:
     """Write embeddings and logits of a trained model, without labels, for `pisa calibrate`.
 
-    Of the run's target environment, the frames are exactly those that `pisa evaluate` scores: 16 of each recording are
-    left out, the few-shot subset of the released benchmark. Of any other environment they are all frames.
+    Of the run's target environment, the frames are exactly those that `pisa evaluate` scores: 16 of each recording (a
+    quarter where it has fewer than 64) are left out, the few-shot subset of the released benchmark. Of any other
+    environment they are all frames.
 
     The arrays are embedding, logits, capture (as E1/L1), environment and frame, one row per frame, cfo_hz where the
     dataset has it (mean over the antennas), and source_…: statistics of the source that some calibrations use.

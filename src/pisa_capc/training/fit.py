@@ -14,6 +14,7 @@ import torch
 import pisa_capc
 from pisa_capc.config import differences
 from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.frames import samples_seen
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
@@ -77,7 +78,7 @@ def fit(
     if place.type == "cpu":
         keep_freed_memory()
     first = runs[0].split
-    samples = min(training.samples, first.train.source.samples)
+    samples = samples_seen(training.samples, first.train.source.samples)
     environments = tuple(np.unique(first.train.environment).tolist())
     setup = Setup(len(first.devices), encoder, first.train.geometry, environments, samples, first.train.sample_rate_hz)
     built = build_method(method, setup, variant, settings)

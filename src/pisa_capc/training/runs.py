@@ -15,7 +15,7 @@ from pisa_capc.protocol import Split
 class TrainingConfig:
     """The paper's optimisation: AdamW for 30 epochs, the checkpoint with the best source-validation Macro-F1.
 
-    samples: length of the segment the model sees; frames that are shorter are used whole.
+    samples: length of the segment the model sees; frames that are shorter than the paper's are used whole.
     """
 
     epochs: int = 30
