@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pisa_capc.config import differences, from_assignments, from_mapping, read_yaml
+from pisa_capc.config import check_numbers, differences, from_assignments, from_mapping, read_yaml
 from pisa_capc.errors import ConfigError
 
 
@@ -111,3 +111,14 @@ def test_differences_are_named_by_their_path_and_nothing_else_is() -> None:
     expected = {"seed": 3, "model": {"eta": 0.4, "beta": 1.0}, "new": None}
     assert differences(found, expected) == [("gone.x", 1, None), ("model.eta", 0.2, 0.4)]
     assert differences(found, found) == []
+
+
+def test_numbers_are_finite_and_not_negative() -> None:
+    check_numbers(Inner())
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(
+            ConfigError, match=rf"^inner\.rate_hz: expected a finite number, zero or more, found {value}"
+        ):
+            check_numbers(Inner(rate_hz=value), "inner.")
+    with pytest.raises(ConfigError, match=r"^pair: .* found -2\.0"):
+        check_numbers(Inner(pair=(1.0, -2.0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -97,6 +98,17 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if hint is float:
         raise ConfigError(f"{path}: expected a number, found {value!r}.")
     return value
+
+
+def check_numbers(settings: Any, where: str = "") -> None:
+    """Refuse numbers of a dataclass of settings, alone or in tuples, that are negative, NaN or infinite.
+
+    No weight, width, scale or rate of these methods has a meaning below zero.
+    """
+    for name, value in vars(settings).items():
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not 0 <= number < math.inf:
+                raise ConfigError(f"{where}{name}: expected a finite number, zero or more, found {number}.")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

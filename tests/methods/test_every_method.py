@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,5 +117,27 @@ def test_unknown_methods_and_settings_name_the_nearest() -> None:
         build_method("sigmx", setup())
     with pytest.raises(ConfigError, match="Did you mean 'weight'"):
         method("coral", wieght=1.0)
-    with pytest.raises(ConfigError, match="weight: expected at least 0, found -1"):
+    with pytest.raises(ConfigError, match="weight: expected a finite number, zero or more, found -1"):
         method("coral", weight=-1.0)
+
+
+def numbers(settings: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The path of every number among settings."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from ((name, *path) for path in numbers(value))
+        elif isinstance(value, int | float | tuple) and not isinstance(value, bool):
+            yield (name,)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_numbers_that_are_not_finite_or_negative_are_refused_before_any_training(name: str) -> None:
+    paths = list(numbers(method(name).describe()))
+    assert paths
+    for *parents, last in paths:
+        whole = isinstance(reduce(dict.__getitem__, [*parents, last], method(name).describe()), int)
+        for number in (-3,) if whole else (-3.0, math.nan, math.inf):
+            value = [1.0, number] if last == "kernel_gammas" else number
+            settings = reduce(lambda inner, parent: {parent: inner}, reversed(parents), {last: value})
+            with pytest.raises(ConfigError, match=last):
+                method(name, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,5 +225,11 @@ def test_impossible_trainings_are_refused(frames: Frames) -> None:
         TrainingConfig(epochs=0)
     with pytest.raises(ConfigError, match="learning_rate > 0"):
         TrainingConfig(learning_rate=0)
+    with pytest.raises(
+        ConfigError, match=r"training\.learning_rate: expected a finite number, zero or more, found nan"
+    ):
+        TrainingConfig(learning_rate=math.nan)
+    with pytest.raises(ConfigError, match=r"training\.weight_decay: expected a finite number, zero or more, found inf"):
+        TrainingConfig(weight_decay=math.inf)
     with pytest.raises(DataError, match="one dataset"):
         fit(runs(frames, (1, 1)) + runs(small_frames(), (2, 2)), **FAST)

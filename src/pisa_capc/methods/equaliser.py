@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 from torch import Tensor, nn
 
+from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Setup
 from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
@@ -57,6 +58,7 @@ class EqualiserSettings:
                 f"ridge and noise: expected more than 0, or silence could not be equalised; found {self.ridge} and "
                 f"{self.noise}."
             )
+        check_numbers(self)
 
 
 class Equaliser(nn.Module):

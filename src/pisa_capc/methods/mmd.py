@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pisa_capc.errors import ConfigError
 from pisa_capc.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.methods.domains import mean_over_pairs
 from pisa_capc.methods.registry import Batch, register
@@ -19,6 +20,11 @@ from pisa_capc.training.objective import cross_entropy
 @dataclass(frozen=True)
 class MmdSettings(WeightSettings):
     kernel_gammas: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.kernel_gammas:
+            raise ConfigError("kernel_gammas: expected one or more; without a kernel the method is erm.")
 
 
 def squared_mmd(z: Tensor, member: Tensor, gammas: Sequence[float]) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import PISA, PisaConfig
@@ -35,6 +36,7 @@ class ObjectiveConfig:
             raise ConfigError(
                 f"antenna_drop and span_drop: expected from 0 to below 1, found {self.antenna_drop}, {self.span_drop}."
             )
+        check_numbers(self)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import Single
@@ -18,11 +19,11 @@ class SingleSettings:
     embedding: int = 64
 
     def __post_init__(self) -> None:
-        """Widths are at least one, weights and rates at least zero."""
+        """Widths and counts are at least one, weights and rates at least zero."""
         for name, value in vars(self).items():
-            least = 1 if isinstance(value, int) else 0
-            if isinstance(value, int | float) and value < least:
-                raise ConfigError(f"{name}: expected at least {least}, found {value}.")
+            if isinstance(value, int) and value < 1:
+                raise ConfigError(f"{name}: expected at least 1, found {value}.")
+        check_numbers(self)
 
 
 @register("erm")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pisa_capc.config import check_numbers
 from pisa_capc.encoders import WIDTH, build_encoder
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
@@ -57,6 +58,7 @@ class PisaConfig:
             raise ConfigError(f"graph_dropout: expected from 0 to below 1, found {self.graph_dropout}.")
         if self.alpha_min > self.alpha_max:
             raise ConfigError(f"alpha_min {self.alpha_min} exceeds alpha_max {self.alpha_max}.")
+        check_numbers(self)
 
 
 class Details(NamedTuple):

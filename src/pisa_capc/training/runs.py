@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.frames import MODEL_SAMPLES
 from pisa_capc.protocol import Split
@@ -33,6 +34,7 @@ class TrainingConfig:
                 "training: expected learning_rate > 0 and weight_decay ≥ 0, "
                 f"found {self.learning_rate} and {self.weight_decay}."
             )
+        check_numbers(self, "training.")
 
 
 @dataclass(frozen=True)
