@@ -19,6 +19,7 @@ th:first-child, td:first-child { text-align: left; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 h2 { margin-top: 3rem; border-bottom: 2px solid #ddd; }
 .wide { overflow-x: auto; }
+details td { text-align: left; } details td table { margin: 0 0 .5rem; }
 summary { font-weight: 600; cursor: pointer; }
 figure { margin: 2rem 0; } figcaption { font-size: .9rem; color: #444; } img { max-width: 100%; }
 figure img { min-width: 50%; }
@@ -51,9 +52,8 @@ class Page:
         self.parts.append(f'<div class="wide">{table}</div>')
 
     def values(self, caption: str, values: Mapping[str, Any]) -> None:
-        """Names and values, one below the other, behind a line to open; what is nested is named by its path."""
-        table = f"<table>{_body(_flat(values))}</table>"
-        self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{table}</details>')
+        """Names and values, one below the other, behind a line to open; what is nested is a table in its place."""
+        self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{_nested(values)}</details>')
 
     def picture(self, caption: str, path: Path) -> None:
         """The picture in `path`, as part of the page."""
@@ -77,13 +77,13 @@ def _body(rows: Sequence[Sequence[str]]) -> str:
     return "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
 
 
-def _flat(values: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
-    rows = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            rows += _flat(value, f"{path}{name}.")
-        elif isinstance(value, list | tuple):
-            rows.append((f"{path}{name}", ", ".join(map(str, value))))
-        else:
-            rows.append((f"{path}{name}", str(value)))
-    return rows
+def _nested(value: Any) -> str:
+    """A mapping as a table of names and values, mappings in a list one below the other, all else as text."""
+    if isinstance(value, Mapping) and value:
+        rows = (f"<tr><td>{escape(str(name))}</td><td>{_nested(inner)}</td></tr>" for name, inner in value.items())
+        return f"<table>{''.join(rows)}</table>"
+    if isinstance(value, list | tuple) and any(isinstance(inner, Mapping) for inner in value):
+        return "".join(_nested(inner) for inner in value)
+    if isinstance(value, list | tuple):
+        return escape(", ".join(map(str, value)))
+    return "–" if value is None or value == {} else escape(str(value))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.protocols import DIRECT, Protocol
 from pisa_capc.benchmark.render import cell_text
 from pisa_capc.benchmark.results import Mean, Results
-from pisa_capc.benchmark.tables import NAMES, make_tables
+from pisa_capc.benchmark.tables import FULL, NAMES, make_tables, stage_name
 from pisa_capc.calibration import Calibration
+from pisa_capc.calibration.guard import LEVELS
 from pisa_capc.evaluation import METRICS
 from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.protocol import make_figures, stage_scores
@@ -82,15 +84,7 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
         for encoder in protocol.encoders:
             if found := stage_scores(results, place, encoder):
                 _score_tables(page, f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}", found)
-    guards = {
-        f"{' '.join(key)} {seeds} {stage}": values["guard"]
-        for key, runs in results.runs.items()
-        for seeds, record in runs.items()
-        for stage, values in record.stages.items()
-        if "guard" in values
-    }
-    if guards:
-        page.values("Decisions of the calibration's guard", guards)
+    _guard_tables(page, results)
     page.section("Figures")
     with TemporaryDirectory() as folder:
         for picture in make_figures(protocol, results, Path(folder), "svg"):
@@ -133,6 +127,38 @@ def _score_tables(page: Page, title: str, found: Mapping[str, Sequence[Scores]])
     table("F1 by device", list(first.per_device), lambda scores, name: scores.per_device[name])
 
 
+def _guard_tables(page: Page, results: Results) -> None:
+    """Of every dataset, direction and guarded stage: models by row, captures by column, runs by what was decided."""
+    tables: dict[str, dict[str, dict[str, Counter[str]]]] = {}
+    for key, runs in results.runs.items():
+        variant = "" if key.variant == FULL else f", {key.variant}"
+        model = f"{NAMES.get(key.encoder, key.encoder)}: {stage_name(key.method, DIRECT)}{variant}"
+        for record in runs.values():
+            for stage, scores in record.stages.items():
+                for capture, decision in scores.get("guard", {}).items():
+                    table = tables.setdefault(f"{key.dataset}, {key.direction}, stage {stage}", {})
+                    counts = table.setdefault(model, {}).setdefault(capture, Counter())
+                    counts["withheld" if decision["level"] == LEVELS[-1] else decision["level"]] += 1
+    for place, rows in tables.items():
+        captures = list(dict.fromkeys(capture for row in rows.values() for capture in row))
+        page.table(
+            f"Decisions of the calibration's guard: {place}",
+            ["model", *captures],
+            [[model, *(_counted(row.get(capture, Counter())) for capture in captures)] for model, row in rows.items()],
+        )
+    if tables:
+        page.text(
+            "Runs by how far the guard let a capture's calibration go: full, part and mild were accepted, from the "
+            "boldest to the most cautious; withheld are those that kept the classifier's own decisions."
+        )
+
+
+def _counted(counts: Counter[str]) -> str:
+    """'2 part, 7 mild', the boldest first."""
+    order = (*LEVELS, *counts)
+    return ", ".join(f"{counts[name]} {name}" for name in sorted(counts, key=order.index)) or "–"
+
+
 def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
     rows = []
     for one in (one for subject in subjects for one in subject):
@@ -143,7 +169,7 @@ def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
 
 
 def _calibration_tables(page: Page, result: Calibration) -> None:
-    """Every number a capture's summary holds, and what a guard decided where the result carries it as `guard`."""
+    """Every number a capture's summary holds, and what a guard decided where there was one."""
     names = [f.name for f in fields(result.captures[0]) if np.ndim(getattr(result.captures[0], f.name)) == 0]
     masses = ("mass_before", "mass_after")
     rows = [
@@ -153,20 +179,13 @@ def _calibration_tables(page: Page, result: Calibration) -> None:
     ]
     headings = [*names, "emptiest … fullest class before", "after"]
     page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
-    guard = getattr(result, "guard", None)
-    if guard is not None:
-        page.values("Decisions of the guard", _plain({"guard": guard}))
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses and sequences of them as mappings, whatever they hold."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple) and any(is_dataclass(v) or isinstance(v, Mapping) for v in value):
-        return {str(i): _plain(v) for i, v in enumerate(value)}
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if result.guard is not None:
+        rows = [
+            [str(d.capture), d.level, f"{d.price:.4f}", ", ".join(f"{limit:.4f}" for limit in d.thresholds)]
+            for d in result.guard
+        ]
+        headings = ["capture", "level", "price", f"highest price of {', '.join(LEVELS[:-1])}"]
+        page.table("Decisions of the guard", headings, rows)
 
 
 def _distinct(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -125,9 +125,9 @@ SENSELESS: dict[str, Callable[[dict[str, Any]], Any]] = {
         "E1/L1"
     ].update(frames=5),
     "stages.direct.confusion: expected counts of 2 × 2 devices": lambda v: direct(v, confusion=[[1, 2]]),
-    "stages.safe.guard.E1/L1.price: expected a number from 0 on, found inf": lambda v: v["stages"]["safe"]["guard"][
+    "stages.safe.guard.E1/L1.price: expected a number from 0 on, found nan": lambda v: v["stages"]["safe"]["guard"][
         "E1/L1"
-    ].update(price=float("inf")),
+    ].update(price=float("nan")),
     "validation_f1: expected a number from 0 to 1, found -0.1": lambda v: v.update(validation_f1=-0.1),
     "best_epoch: expected a number from 1 to 1, found 2": lambda v: v.update(best_epoch=2),
     "seconds.training: expected a number from 0 on, found -1": lambda v: v["seconds"].update(training=-1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -98,7 +99,13 @@ def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: P
     assert page.count('src="data:image/svg+xml;base64,') == 4
     value = mean(scores(seed + 9, 2.5).per_capture["E1/M"].macro_f1 for seed in (1, 2))
     assert f"<td>{value:.4f} ± " in page
-    for text in ("three stages", "0123456789abcdef", "training.learning_rate", "<td>9.9</td>", "split seed"):
+    for text in (
+        "three stages",
+        "0123456789abcdef",
+        "<td>learning_rate</td><td>0.001</td>",
+        "<td>9.9</td>",
+        "split seed",
+    ):
         assert text in page
     assert "Decisions of the calibration" not in page
 
@@ -108,7 +115,17 @@ def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> No
     for runs in results.runs.values():
         for record in runs.values():
             if "paper" in record.stages:
-                record.stages["paper"]["guard"] = {"E1/L1": "refused", "E1/M": "accepted"}
+                level = "mild" if record.run["seed"] == 1 else "full"
+                decisions = {"E1/L1": {"level": level, "price": 0.1}, "E1/M": {"level": "off", "price": 0.9}}
+                record.stages["paper"]["guard"] = decisions
     page = report_of_protocol(protocol, results).html()
-    assert "Decisions of the calibration" in page
-    assert page.count("<td>refused</td>") == 2
+    assert "Decisions of the calibration&#x27;s guard: small, E2,E3 → E1, stage paper" in page
+    assert "<tr><td>CNN: PISA</td><td>1 full, 1 mild</td><td>2 withheld</td></tr>" in page
+
+
+def test_settings_are_shown_as_tables_and_not_as_python_writes_them(protocol: Protocol, tmp_path: Path) -> None:
+    page = report_of_protocol(protocol, load_results(protocol, tmp_path / "records")).html()
+    assert "<tr><td>method</td><td>single</td></tr><tr><td>settings</td><td><table><tr><td>embedding</td>" in page
+    assert "<tr><td>full</td><td>–</td></tr>" in page
+    assert not re.search(r"\{(&#x27;|')", page)
+    assert "<td>None</td>" not in page

@@ -71,6 +71,6 @@ def _check_confusion(scores: Scores, where: str) -> None:
 
 def _check_number(value: Any, where: str, least: float, most: float = math.inf) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and least <= value <= most and value < math.inf):
+    if not (number and least <= value <= most):
         limits = f"from {least} on" if most == math.inf else f"from {least} to {most}"
         raise DataError(f"{where}: expected a number {limits}, found {value!r}.")
