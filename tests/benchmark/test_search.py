@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from pisa_capc.benchmark import job as jobs
+from pisa_capc.benchmark.data import source_dataset
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options
-from pisa_capc.benchmark.search import point_protocols, search_protocol, source_dataset
+from pisa_capc.benchmark.search import point_protocols, search_protocol
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.store import load
 from tests.benchmark.tools import QUICK, ROOT, quick, write_protocol

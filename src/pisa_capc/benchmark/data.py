@@ -1,15 +1,22 @@
-"""The dataset of a protocol: simulated, imported from MAT files in the measured layout, or given."""
+"""The dataset of a protocol: simulated, imported from MAT files in the measured layout, or given.
+
+Also its source part, on which hyperparameters are searched, and what is to be said of it before a protocol runs.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pisa_capc.benchmark.plan import PlannedRun, digest
-from pisa_capc.benchmark.protocols import DataSource
+from pisa_capc.benchmark.protocols import DataSource, Protocol
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
 from pisa_capc.store.dataset import Dataset
+from pisa_capc.store.native import fingerprint
 
 
 def dataset_name(source: DataSource, data: Path | None) -> str:
@@ -79,6 +86,55 @@ def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:
     targets = {name for run in runs for name in run.target}
     groups = [capture.frames for capture in Dataset.read(folder).captures if capture.environment in targets]
     return few_shot_note(runs[0].split["few_shot"], groups)
+
+
+def source_dataset(data: Path, sources: Sequence[str], work: Path) -> Path:
+    """A dataset of the source environments alone: links to their captures. With two of them each capture position
+    becomes an environment, as E2.L1."""
+    whole = Dataset.read(data)
+    known = {capture.environment for capture in whole.captures}
+    for name in sources:
+        if name not in known:
+            raise ConfigError(f"{data}: " + unknown_name("environment", name, known))
+    own = [capture for capture in whole.captures if capture.environment in sources]
+    finer = len(sources) == 2
+    named = [replace(c, environment=f"{c.environment}.{c.capture}") if finer else c for c in own]
+    dataset = replace(whole, captures=tuple(named), provenance={"sources": list(sources), "of": whole.provenance})
+    origin = data.resolve()
+    folder = work / "data" / f"{origin.name}-{'+'.join(sources)}-{digest([str(origin), dataset.to_json()])[:8]}"
+    dataset.create(folder)
+    for capture, new in zip(own, named, strict=True):
+        link = folder / new.path
+        if not link.is_symlink():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(origin / capture.path)
+    return folder
+
+
+def search_record(results: Path, protocol: str) -> Path:
+    """Where is kept what a protocol's search found."""
+    return results / f"{protocol}-search.json"
+
+
+def searched_dataset(path: Path) -> str | None:
+    """The fingerprint of the source frames that a search was made on; None where there was none."""
+    if not path.exists():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: not the record of a search ({error}). Remove it, or choose other --results."
+        ) from error
+
+
+def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) -> str:
+    """What to say where the protocol's hyperparameters were searched on another dataset than this one."""
+    path = search_record(results, protocol.name)
+    found = searched_dataset(path) if protocol.search else None
+    if found is None or found == fingerprint(source_dataset(data, protocol.directions[0].source, work)):
+        return ""
+    return f"{path}: the search was made on another dataset than {data}, so its hyperparameters were not chosen for it."
 
 
 def _state(folder: Path) -> str:

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pisa_capc.benchmark.data import check_dataset, dataset_folder, dataset_name, is_whole, note_on_few_shot, prepare
+from pisa_capc.benchmark.data import (
+    check_dataset,
+    dataset_folder,
+    dataset_name,
+    is_whole,
+    note_on_few_shot,
+    note_on_search,
+    prepare,
+)
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
@@ -158,8 +166,12 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     total = sum(len(group) for group in groups)
     failed: list[tuple[str, str]] = []
     started = time.perf_counter()
-    if note := note_on_few_shot(data, found.chosen):
-        console.print(note, highlight=False, soft_wrap=True)
+    for note in (
+        note_on_few_shot(data, found.chosen),
+        note_on_search(protocol, data, options.results, options.work),
+    ):
+        if note:
+            console.print(note, highlight=False, markup=False, soft_wrap=True)
     if skipped:
         console.print(f"{skipped} of {len(found.chosen)} runs are recorded and skipped.", highlight=False)
     with progress(protocol.name, total) as bar:

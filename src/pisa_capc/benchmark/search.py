@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pisa_capc.benchmark.data import prepare
-from pisa_capc.benchmark.plan import Conditions, digest, plan
+from pisa_capc.benchmark.data import prepare, search_record, searched_dataset, source_dataset
+from pisa_capc.benchmark.plan import Conditions, plan
 from pisa_capc.benchmark.protocols import DIRECT, Direction, MethodPlan, Protocol, Search
 from pisa_capc.benchmark.records import Record, read_records, sort_out
 from pisa_capc.benchmark.run import Options, run_protocol
 from pisa_capc.config import merged
-from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.files import write_text_atomic
@@ -87,7 +87,7 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
     """
     _, sources = _checked(protocol)
     data = source_dataset(prepare(protocol.dataset, options.data, options.work), sources, options.work)
-    dataset, path = fingerprint(data), options.results / f"{protocol.name}-search.json"
+    dataset, path = fingerprint(data), search_record(options.results, protocol.name)
     _check_free(path, dataset)
     points = point_protocols(protocol, data)
     failed: list[tuple[str, str]] = []
@@ -104,15 +104,8 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
 
 def _check_free(path: Path, dataset: str) -> None:
     """Refuse, before any training, to write what was found on one dataset over what was found on another."""
-    if not path.exists():
-        return
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: not the record of a search ({error}). Remove it, or choose other --results."
-        ) from error
-    if found != dataset:
+    found = searched_dataset(path)
+    if found not in (None, dataset):
         raise DataError(f"{path}: is of other frames ({found}; these are {dataset}). Choose other --results.")
 
 
@@ -131,29 +124,6 @@ def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
     if len(direction.source) < 2:
         raise ConfigError(f"{protocol.name}: leaving out a source environment needs two or more, found one.")
     return protocol.search, direction.source
-
-
-def source_dataset(data: Path, sources: Sequence[str], work: Path) -> Path:
-    """A dataset of the source environments alone: links to their captures. With two of them each capture position
-    becomes an environment, as E2.L1."""
-    whole = Dataset.read(data)
-    known = {capture.environment for capture in whole.captures}
-    for name in sources:
-        if name not in known:
-            raise ConfigError(f"{data}: " + unknown_name("environment", name, known))
-    own = [capture for capture in whole.captures if capture.environment in sources]
-    finer = len(sources) == 2
-    named = [replace(c, environment=f"{c.environment}.{c.capture}") if finer else c for c in own]
-    dataset = replace(whole, captures=tuple(named), provenance={"sources": list(sources), "of": whole.provenance})
-    origin = data.resolve()
-    folder = work / "data" / f"{origin.name}-{'+'.join(sources)}-{digest([str(origin), dataset.to_json()])[:8]}"
-    dataset.create(folder)
-    for capture, new in zip(own, named, strict=True):
-        link = folder / new.path
-        if not link.is_symlink():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(origin / capture.path)
-    return folder
 
 
 def point_protocols(protocol: Protocol, data: Path) -> list[Protocol]:

@@ -102,6 +102,7 @@ def select(
     Finished trainings are skipped, as by `bench run`. Nothing is changed in the protocol: write the chosen values
     into it.
     """
+    from pisa_capc.benchmark.data import search_record
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.run import Options
     from pisa_capc.benchmark.search import search_protocol
@@ -124,7 +125,7 @@ def select(
         now = {key: written[method][key] for key in best.settings}
         verdict = "as the protocol has it" if now == best.settings else f"the protocol has {_settings(now)}"
         print(f"{method}: {_settings(best.settings)} ({verdict})")
-    notes.print(f"record: {results / f'{chosen.name}-search.json'}", highlight=False, soft_wrap=True)
+    notes.print(f"record: {search_record(results, chosen.name)}", highlight=False, soft_wrap=True)
 
 
 def _settings(values: Mapping[str, Any]) -> str:
