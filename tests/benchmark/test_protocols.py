@@ -89,6 +89,12 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
         read_protocol("wifi-sin")
 
 
+def test_settings_out_of_range_are_refused_with_their_method(tmp_path: Path) -> None:
+    row = {"method": "single", "settings": {"embedding": 0}, "variants": {"full": {}}, "calibration": []}
+    refused(tmp_path, "quick: single: embedding: expected at least 1, found 0", methods=[row])
+    refused(tmp_path, "training.learning_rate: expected a finite number", training={"learning_rate": float("nan")})
+
+
 def test_a_setting_left_to_its_default_is_refused(tmp_path: Path) -> None:
     row = {"method": "single", "settings": {}, "variants": {"full": {}}, "calibration": []}
     refused(tmp_path, "quick: single.embedding: missing. A protocol writes every setting out", methods=[row])

@@ -131,6 +131,8 @@ SENSELESS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "validation_f1: expected a number from 0 to 1, found -0.1": lambda v: v.update(validation_f1=-0.1),
     "best_epoch: expected a number from 1 to 1, found 2": lambda v: v.update(best_epoch=2),
     "seconds.training: expected a number from 0 on, found -1": lambda v: v["seconds"].update(training=-1),
+    "machine: expected a mapping, found 'here'": lambda v: v.update(machine="here"),
+    "dataset: expected a str, found 3": lambda v: v.update(dataset=3),
     "written with schema 2; this version reads 1": lambda v: v.update(schema=2),
 }
 

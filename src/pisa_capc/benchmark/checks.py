@@ -23,6 +23,9 @@ def check_record(record: Record) -> None:
     """Refuse a record with other stages than its run has, or with numbers out of range or at odds with each other."""
     run = PlannedRun(**record.run)
     Direction(tuple(run.source), tuple(run.target))
+    for name, kind in (("dataset", str), ("machine", Mapping)):
+        if not isinstance(found := getattr(record, name), kind):
+            raise DataError(f"{name}: expected a {kind.__name__.lower()}, found {found!r}.")
     planned = (DIRECT, *run.calibration)
     if sorted(record.stages) != sorted(planned):
         raise DataError(f"stages: expected {', '.join(planned)}, found {', '.join(record.stages) or 'none'}.")

@@ -193,7 +193,10 @@ def check_protocol(protocol: Protocol) -> None:
     for row in protocol.methods:
         for variant, changes in row.variants.items():
             setup = Setup(2, protocol.encoders[0], square(), environments)
-            built = build_method(row.method, setup, variant, merged(row.settings, changes))
+            try:
+                built = build_method(row.method, setup, variant, merged(row.settings, changes))
+            except ConfigError as error:
+                raise ConfigError(f"{protocol.name}: {row.method}: {error}") from error
             _check_complete(row.settings, built.describe(), f"{protocol.name}: {row.method}")
     for stage, settings in protocol.calibration.items():
         where = f"{protocol.name}: calibration.{stage}"
