@@ -173,6 +173,20 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
         run_protocol(quick(tmp_path), options(tmp_path, tmp_path / "empty"))
 
 
+def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
+    made = {"name": "small", "simulate": {"waveform": "wifi", "scale": 0.02, "seed": 1}}
+    places = Options(results=tmp_path / "results", work=tmp_path / "work", device="cpu")
+    elsewhere = quick(
+        tmp_path, changes={**QUICK, "dataset": made, "directions": [{"source": ["E2"], "target": ["E11"]}]}
+    )
+    with pytest.raises(ConfigError, match=r"small: unknown environment 'E11'\. Did you mean 'E1'"):
+        dry_run(elsewhere, places)
+    longer = quick(tmp_path, changes={**QUICK, "dataset": made, "training": {**QUICK["training"], "samples": 5000}})
+    with pytest.raises(ConfigError, match="a model was to see 5000 of each frame, and the frames hold 320"):
+        run_protocol(longer, places)
+    assert not (tmp_path / "work").exists()
+
+
 def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path) -> None:
     path, results = write_protocol(tmp_path), ("--results", tmp_path / "results")
     run = ("bench", "run", path, *results, "--data", data, "--work", tmp_path / "work", "--only", "method=single")

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pisa_capc.benchmark.plan import PlannedRun, digest
-from pisa_capc.benchmark.protocols import DataSource, Protocol
+from pisa_capc.benchmark.protocols import DataSource, Protocol, Simulated
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
+from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.native import fingerprint
 
@@ -70,15 +71,21 @@ def is_whole(folder: Path) -> bool:
     return (folder / "dataset.json").is_file() and not Dataset.read(folder).missing(folder)
 
 
-def check_dataset(folder: Path, runs: list[PlannedRun]) -> None:
+def to_be_made(made: Simulated) -> Dataset:
+    """What a simulated set will be, before it is made."""
+    from pisa_capc.simulate.generate import describe_dataset
+
+    return describe_dataset(made.waveform, load_scene(made.waveform), made.seed, made.scale, None)
+
+
+def check_dataset(dataset: Dataset, where: str, runs: list[PlannedRun]) -> None:
     """Refuse, before any work, a dataset without the environments of the runs, or with frames too short for them."""
-    dataset = Dataset.read(folder)
     for run in runs:
         samples_seen(run.training.get("samples", MODEL_SAMPLES), dataset.samples)
     known = {capture.environment for capture in dataset.captures}
     for name in sorted({name for run in runs for name in (*run.source, *run.target)}):
         if name not in known:
-            raise ConfigError(f"{folder}: " + unknown_name("environment", name, known))
+            raise ConfigError(f"{where}: " + unknown_name("environment", name, known))
 
 
 def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:

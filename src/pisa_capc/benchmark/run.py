@@ -17,6 +17,7 @@ from pisa_capc.benchmark.data import (
     note_on_few_shot,
     note_on_search,
     prepare,
+    to_be_made,
 )
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
@@ -25,6 +26,7 @@ from pisa_capc.benchmark.records import Record, read_records, record_name, sort_
 from pisa_capc.engines import available_cores, check_engine, run_jobs
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
+from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.files import remove_stale
 from pisa_capc.store.native import fingerprint
 
@@ -108,8 +110,10 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     records, _ = sort_out(read_records(options.results / protocol.name), runs)
     if data is None:
         check_protocol(protocol)
+        if protocol.dataset.simulate is not None and options.data is None:
+            check_dataset(to_be_made(protocol.dataset.simulate), protocol.dataset.name, chosen)
         return Survey(chosen, chosen)
-    check_dataset(data, chosen)
+    check_dataset(Dataset.read(data), str(data), chosen)
     dataset = fingerprint(data)
     if finished(chosen, records, dataset, protocol.precision, options.trained_on or options.device):
         return Survey(chosen, [])
