@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import drop_threshold
+from pisa_capc.stacked.noise import drop_threshold, salt
 
 if TYPE_CHECKING:
-    from pisa_capc.stacked.layers import BatchNorm
+    from pisa_capc.stacked.layers import BatchNorm, Dropout, LayerNorm, Linear
 
 AVAILABLE = find_spec("triton") is not None
 if AVAILABLE:
@@ -30,6 +30,10 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 REDUCE_STEPS = 2
 PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
+ATT = {"warps": 4}
+ATTG = {"warps": 4, "programs": 1056}
+FF = {"rows": 128, "chunk": 32, "warps": 4}
+FFG = {"rows": 64, "warps": 4, "programs": 528}
 
 
 def _precision(x: Tensor) -> str:
@@ -192,42 +196,143 @@ def conv_norm(
     return result
 
 
+class _Drop(NamedTuple):
+    """A dropout as the kernels take it: its place, the hash under which an element goes, and what makes up for it."""
+
+    salt: int
+    threshold: int
+    inflate: float
+
+    @classmethod
+    def of(cls, dropout: Dropout) -> _Drop:
+        drop = dropout.probability if dropout.training else 0.0
+        return cls(salt(dropout.site), drop_threshold(drop), 1 / (1 - drop))
+
+
+def _key(x: Tensor, *dropouts: Dropout) -> tuple[Tensor, bool]:
+    """The key of the dropouts, and whether any is at work."""
+    key = next((d.key for d in dropouts if d.training and d.probability), None)
+    return (x.new_zeros(1, dtype=torch.int32), False) if key is None else (key, True)
+
+
+def _low(x: Tensor) -> torch.dtype:
+    """The type of the products: what autocast chose, or that of x."""
+    return torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
+
+
+def _parts(partial: Tensor, *parameters: Tensor) -> list[Tensor]:
+    """The gradients of the parameters from the programs' shares (programs, all elements)."""
+    pieces = partial.sum(0).split([p.numel() for p in parameters])
+    return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
+
+
 class _Attention(torch.autograd.Function):
-    """Multi-head self-attention of short sequences: one program per stream, weights never leave the chip."""
+    """LN(x + dropout(project(attention(x)))): one program per sequence, weights never leave the chip."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, heads: int, key: Tensor | None, drop: float) -> Tensor:
-        runs, n, length, width = qkv.shape
-        ctx.arguments = {
-            "HEADS": heads,
-            "D": width // (3 * heads),
-            "PAD": kernels.padded(width // (3 * heads)),
-            "L": kernels.padded(length),
-            "DROP": drop > 0,
-            "PRECISION": _precision(qkv),
-            "num_warps": 4,
-        }
-        scale = (width // (3 * heads)) ** -0.5
-        ctx.numbers = (n, length, drop_threshold(drop), scale, 1 / (1 - drop))
-        key = key if key is not None else qkv.new_zeros(runs, dtype=torch.int32)
-        out = qkv.new_empty(runs, n, length, width // 3)
-        kernels.attention_forward[(n, runs)](qkv, key, out, *ctx.numbers, **ctx.arguments)
-        ctx.save_for_backward(qkv, key)
+    def forward(
+        ctx: Any, x: Tensor, qkv: Tensor, qkv_bias: Tensor, project: Tensor, project_bias: Tensor, gamma: Tensor,
+        beta: Tensor, eps: float, heads: int, dropouts: tuple[Dropout, Dropout], keep: bool,
+    ) -> Tensor:  # fmt: skip
+        runs, n, length, width = x.shape
+        key, drop = _key(x, *dropouts)
+        numbers = [*_Drop.of(dropouts[0]), *_Drop.of(dropouts[1])]
+        out = torch.empty_like(x)
+        mixed = torch.empty_like(x, dtype=_low(x))
+        normed = torch.empty_like(mixed) if keep else mixed
+        rstd = x.new_empty((runs, n, length) if keep else 1, dtype=torch.float32)
+        logsum = x.new_empty((runs, n, heads, length) if keep else 1, dtype=torch.float32)
+        options = {
+            "WIDTH": width, "HEADS": heads, "L": kernels.padded(length), "DROP": drop,
+            "PRECISION": _precision(mixed),
+        }  # fmt: skip
+        kernels.attention[(n, runs)](
+            x, qkv, qkv_bias, project, project_bias, gamma, beta, key, out, mixed, normed, rstd, logsum,
+            n, length, eps, *numbers, KEEP=keep, num_warps=ATT["warps"], **options,
+        )  # fmt: skip
+        ctx.save_for_backward(x, qkv, qkv_bias, project, project_bias, gamma, beta, key, mixed, normed, rstd, logsum)
+        ctx.numbers, ctx.options = numbers, options
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        qkv, key = ctx.saved_tensors
-        dqkv = torch.empty_like(qkv)
-        grid = (qkv.shape[1], qkv.shape[0])
-        kernels.attention_backward[grid](qkv, key, dout.contiguous(), dqkv, *ctx.numbers, **ctx.arguments)
-        return dqkv, None, None, None
+        x, qkv, qkv_bias, project, project_bias, gamma, beta, key, mixed, normed, rstd, logsum = ctx.saved_tensors
+        runs, n, length, _ = x.shape
+        splits = max(1, min(n, ATTG["programs"] // runs))
+        per_split = kernels.tiles(n, splits)
+        splits = kernels.tiles(n, per_split)
+        parameters = (qkv, project, qkv_bias, project_bias, gamma, beta)
+        partial = gamma.new_empty(splits, sum(p.numel() for p in parameters))
+        dx = torch.empty_like(x)
+        kernels.attention_gradient[(splits, runs)](
+            x, qkv, qkv_bias, project, gamma, key, dout.contiguous(), mixed, normed, rstd, logsum, dx, partial,
+            runs, n, length, per_split, *ctx.numbers, num_warps=ATTG["warps"], **ctx.options,
+        )  # fmt: skip
+        dqkv, dproject, dqkv_bias, dproject_bias, dgamma, dbeta = _parts(partial, *parameters)
+        return dx, dqkv, dqkv_bias, dproject, dproject_bias, dgamma, dbeta, None, None, None, None
 
 
-def attention(qkv: Tensor, heads: int, key: Tensor | None, drop: float) -> Tensor:
-    """See `layers.attention`; key (R,): the dropout's, already mixed with its place."""
-    out: Tensor = _Attention.apply(low_precision(qkv), heads, key, drop)
-    return out
+def attention(
+    x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
+) -> Tensor:
+    """See `layers.attention`; sequences of up to 128."""
+    result: Tensor = _Attention.apply(
+        x.contiguous(), qkv.weight, qkv.bias, project.weight, project.bias, norm.weight, norm.bias, norm.eps, heads,
+        (weights, out), torch.is_grad_enabled(),
+    )  # fmt: skip
+    return result
+
+
+class _FeedForward(torch.autograd.Function):
+    """LN(x + dropout(down(dropout(ReLU(up(x)))))): hidden activations never leave the chip."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gamma: Tensor,
+        beta: Tensor, eps: float, dropouts: tuple[Dropout, Dropout], keep: bool,
+    ) -> Tensor:  # fmt: skip
+        runs, n, length, width = x.shape
+        rows = n * length
+        key, drop = _key(x, *dropouts)
+        numbers = [*_Drop.of(dropouts[0]), *_Drop.of(dropouts[1])]
+        out = torch.empty_like(x)
+        normed = x.new_empty(x.shape if keep else 1, dtype=_low(x))
+        rstd = x.new_empty((runs, rows) if keep else 1, dtype=torch.float32)
+        options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": _precision(normed)}
+        kernels.feed_forward[(kernels.tiles(rows, FF["rows"]), runs)](
+            x, up, up_bias, down, down_bias, gamma, beta, key, out, normed, rstd, rows, eps, *numbers,
+            CHUNK=FF["chunk"], KEEP=keep, BLOCK=FF["rows"], num_warps=FF["warps"], **options,
+        )  # fmt: skip
+        ctx.save_for_backward(x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd)
+        ctx.numbers, ctx.options = numbers, options
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd = ctx.saved_tensors
+        runs, n, length, _ = x.shape
+        rows = n * length
+        splits = max(1, min(kernels.tiles(rows, FFG["rows"]), FFG["programs"] // runs))
+        per_split = kernels.tiles(kernels.tiles(rows, splits), FFG["rows"]) * FFG["rows"]
+        splits = kernels.tiles(rows, per_split)
+        parameters = (up, down, up_bias, down_bias, gamma, beta)
+        partial = gamma.new_empty(splits, sum(p.numel() for p in parameters))
+        dx = torch.empty_like(x)
+        kernels.feed_forward_gradient[(splits, runs)](
+            x, up, up_bias, down, gamma, key, dout.contiguous(), normed, rstd, dx, partial,
+            runs, rows, per_split, *ctx.numbers, BLOCK=FFG["rows"], num_warps=FFG["warps"], **ctx.options,
+        )  # fmt: skip
+        dup, ddown, dup_bias, ddown_bias, dgamma, dbeta = _parts(partial, *parameters)
+        return dx, dup, dup_bias, ddown, ddown_bias, dgamma, dbeta, None, None, None
+
+
+def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
+    """See `layers.feed_forward`."""
+    result: Tensor = _FeedForward.apply(
+        x.contiguous(), up.weight, up.bias, down.weight, down.bias, norm.weight, norm.bias, norm.eps, (hidden, out),
+        torch.is_grad_enabled(),
+    )  # fmt: skip
+    return result
 
 
 class _Recurrence(torch.autograd.Function):
