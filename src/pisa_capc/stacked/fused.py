@@ -30,10 +30,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 REDUCE_STEPS = 2
 PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
-ATT = {"warps": 4}
-ATTG = {"warps": 4, "programs": 1056}
-FF = {"rows": 128, "chunk": 32, "warps": 4}
-FFG = {"rows": 64, "warps": 4, "programs": 528}
+TILE = 64  # rows of a tile in the backward pass of a Transformer layer: more would spill
 
 
 def _precision(x: Tensor) -> str:
@@ -226,49 +223,72 @@ def _parts(partial: Tensor, *parameters: Tensor) -> list[Tensor]:
     return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
 
 
+def _row_splits(rows: int, runs: int) -> tuple[int, int]:
+    """How many programs share the rows of a run, and how many rows each has: whole tiles."""
+    splits = max(1, min(kernels.tiles(rows, TILE), PROGRAMS // (2 * runs)))
+    each = kernels.tiles(kernels.tiles(rows, splits), TILE) * TILE
+    return kernels.tiles(rows, each), each
+
+
 class _Attention(torch.autograd.Function):
-    """LN(x + dropout(project(attention(x)))): one program per sequence, weights never leave the chip."""
+    """LN(x + dropout(project(attention(x)))); the attention's weights never leave the chip."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, qkv: Tensor, qkv_bias: Tensor, project: Tensor, project_bias: Tensor, gamma: Tensor,
-        beta: Tensor, eps: float, heads: int, dropouts: tuple[Dropout, Dropout], keep: bool,
+        beta: Tensor, eps: float, count: int, dropouts: tuple[Dropout, Dropout], keep: bool,
     ) -> Tensor:  # fmt: skip
         runs, n, length, width = x.shape
         key, drop = _key(x, *dropouts)
-        numbers = [*_Drop.of(dropouts[0]), *_Drop.of(dropouts[1])]
+        inner, outer = (_Drop.of(d) for d in dropouts)
+
+        def kept(*shape: int, dtype: torch.dtype) -> Tensor:
+            return x.new_empty(shape if keep else 1, dtype=dtype)
+
+        low = _low(x)
         out = torch.empty_like(x)
-        mixed = torch.empty_like(x, dtype=_low(x))
-        normed = torch.empty_like(mixed) if keep else mixed
-        rstd = x.new_empty((runs, n, length) if keep else 1, dtype=torch.float32)
-        logsum = x.new_empty((runs, n, heads, length) if keep else 1, dtype=torch.float32)
-        options = {
-            "WIDTH": width, "HEADS": heads, "L": kernels.padded(length), "DROP": drop,
-            "PRECISION": _precision(mixed),
-        }  # fmt: skip
+        heads = kept(runs, n, length, 3, width, dtype=low)
+        mixed, normed = kept(*x.shape, dtype=low), kept(*x.shape, dtype=low)
+        rstd = kept(runs, n, length, dtype=torch.float32)
+        logsum = kept(runs, n, count, length, dtype=torch.float32)
+        options = {"WIDTH": width, "DROP": drop, "PRECISION": _precision(mixed)}
+        tile = {"HEADS": count, "L": kernels.padded(length)}
         kernels.attention[(n, runs)](
-            x, qkv, qkv_bias, project, project_bias, gamma, beta, key, out, mixed, normed, rstd, logsum,
-            n, length, eps, *numbers, KEEP=keep, num_warps=ATT["warps"], **options,
+            x, qkv, qkv_bias, project, project_bias, gamma, beta, key, out, heads, mixed, normed, rstd, logsum,
+            n, length, eps, *inner, *outer, KEEP=keep, **tile, **options, num_warps=4,
         )  # fmt: skip
-        ctx.save_for_backward(x, qkv, qkv_bias, project, project_bias, gamma, beta, key, mixed, normed, rstd, logsum)
-        ctx.numbers, ctx.options = numbers, options
+        ctx.save_for_backward(
+            x, qkv, qkv_bias, project, project_bias, gamma, beta, key, heads, mixed, normed, rstd, logsum
+        )
+        ctx.drops, ctx.options, ctx.tile = (inner, outer), options, tile
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        x, qkv, qkv_bias, project, project_bias, gamma, beta, key, mixed, normed, rstd, logsum = ctx.saved_tensors
-        runs, n, length, _ = x.shape
-        splits = max(1, min(n, ATTG["programs"] // runs))
-        per_split = kernels.tiles(n, splits)
-        splits = kernels.tiles(n, per_split)
-        parameters = (qkv, project, qkv_bias, project_bias, gamma, beta)
-        partial = gamma.new_empty(splits, sum(p.numel() for p in parameters))
-        dx = torch.empty_like(x)
-        kernels.attention_gradient[(splits, runs)](
-            x, qkv, qkv_bias, project, gamma, key, dout.contiguous(), mixed, normed, rstd, logsum, dx, partial,
-            runs, n, length, per_split, *ctx.numbers, num_warps=ATTG["warps"], **ctx.options,
+        x, qkv, qkv_bias, project, project_bias, gamma, beta, key, *saved = ctx.saved_tensors
+        heads, mixed, normed, rstd, logsum = saved
+        runs, n, length, width = x.shape
+        rows = n * length
+        (inner, outer), options = ctx.drops, ctx.options
+        splits, each = _row_splits(rows, runs)
+        dx, dmixed, dheads = torch.empty_like(x), torch.empty_like(mixed), torch.empty_like(heads)
+        after = (project, project_bias, gamma, beta)
+        partial = gamma.new_empty(splits, sum(p.numel() for p in after))
+        kernels.attention_output_gradient[(splits, runs)](
+            project, gamma, key, dout.contiguous(), mixed, normed, rstd, dx, dmixed, partial,
+            runs, rows, each, *outer, BLOCK=TILE, **options, num_warps=4, num_stages=1,
         )  # fmt: skip
-        dqkv, dproject, dqkv_bias, dproject_bias, dgamma, dbeta = _parts(partial, *parameters)
+        dproject, dproject_bias, dgamma, dbeta = _parts(partial, *after)
+        kernels.attention_heads_gradient[(n, runs)](
+            heads, key, mixed, logsum, dmixed, dheads, n, length, *inner,
+            PAD=kernels.padded(width // ctx.tile["HEADS"]), **ctx.tile, **options, num_warps=4,
+        )  # fmt: skip
+        partial = gamma.new_empty(splits, qkv.numel() + qkv_bias.numel())
+        kernels.attention_input_gradient[(splits, runs)](
+            x, qkv, dheads, dx, partial, runs, rows, each,
+            WIDTH=width, BLOCK=TILE, PRECISION=options["PRECISION"], num_warps=4, num_stages=1,
+        )  # fmt: skip
+        dqkv, dqkv_bias = _parts(partial, qkv, qkv_bias)
         return dx, dqkv, dqkv_bias, dproject, dproject_bias, dgamma, dbeta, None, None, None, None
 
 
@@ -284,7 +304,7 @@ def attention(
 
 
 class _FeedForward(torch.autograd.Function):
-    """LN(x + dropout(down(dropout(ReLU(up(x)))))): hidden activations never leave the chip."""
+    """LN(x + dropout(down(dropout(ReLU(up(x)))))); the hidden activations never leave the chip."""
 
     @staticmethod
     def forward(
@@ -299,9 +319,9 @@ class _FeedForward(torch.autograd.Function):
         normed = x.new_empty(x.shape if keep else 1, dtype=_low(x))
         rstd = x.new_empty((runs, rows) if keep else 1, dtype=torch.float32)
         options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": _precision(normed)}
-        kernels.feed_forward[(kernels.tiles(rows, FF["rows"]), runs)](
+        kernels.feed_forward[(kernels.tiles(rows, ROWS), runs)](
             x, up, up_bias, down, down_bias, gamma, beta, key, out, normed, rstd, rows, eps, *numbers,
-            CHUNK=FF["chunk"], KEEP=keep, BLOCK=FF["rows"], num_warps=FF["warps"], **options,
+            CHUNK=32, KEEP=keep, BLOCK=ROWS, **options, num_warps=8,
         )  # fmt: skip
         ctx.save_for_backward(x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd)
         ctx.numbers, ctx.options = numbers, options
@@ -312,15 +332,13 @@ class _FeedForward(torch.autograd.Function):
         x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd = ctx.saved_tensors
         runs, n, length, _ = x.shape
         rows = n * length
-        splits = max(1, min(kernels.tiles(rows, FFG["rows"]), FFG["programs"] // runs))
-        per_split = kernels.tiles(kernels.tiles(rows, splits), FFG["rows"]) * FFG["rows"]
-        splits = kernels.tiles(rows, per_split)
+        splits, each = _row_splits(rows, runs)
         parameters = (up, down, up_bias, down_bias, gamma, beta)
         partial = gamma.new_empty(splits, sum(p.numel() for p in parameters))
-        dx = torch.empty_like(x)
+        dx, dy = torch.empty_like(x), torch.empty_like(normed)
         kernels.feed_forward_gradient[(splits, runs)](
-            x, up, up_bias, down, gamma, key, dout.contiguous(), normed, rstd, dx, partial,
-            runs, rows, per_split, *ctx.numbers, BLOCK=FFG["rows"], num_warps=FFG["warps"], **ctx.options,
+            x, up, up_bias, down, gamma, key, dout.contiguous(), normed, rstd, dx, dy, partial,
+            runs, rows, each, *ctx.numbers, CHUNK=64, BLOCK=TILE, **ctx.options, num_warps=4, num_stages=1,
         )  # fmt: skip
         dup, ddown, dup_bias, ddown_bias, dgamma, dbeta = _parts(partial, *parameters)
         return dx, dup, dup_bias, ddown, ddown_bias, dgamma, dbeta, None, None, None

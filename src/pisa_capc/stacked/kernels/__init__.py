@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import triton
 
-from pisa_capc.stacked.kernels.attention import attention, attention_gradient
+from pisa_capc.stacked.kernels.attention import (
+    attention,
+    attention_heads_gradient,
+    attention_input_gradient,
+    attention_output_gradient,
+)
 from pisa_capc.stacked.kernels.convolution import convolve, weight_gradient
 from pisa_capc.stacked.kernels.feed_forward import feed_forward, feed_forward_gradient
 from pisa_capc.stacked.kernels.normalisation import (
@@ -23,7 +28,9 @@ from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
 
 __all__ = [
     "attention",
-    "attention_gradient",
+    "attention_heads_gradient",
+    "attention_input_gradient",
+    "attention_output_gradient",
     "convolve",
     "feed_forward",
     "feed_forward_gradient",
