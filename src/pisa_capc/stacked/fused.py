@@ -1,4 +1,5 @@
-"""The stacked layers on a GPU: convolution with batch normalisation, and the GRU, each a few kernels in all.
+"""The stacked layers on a GPU: convolution with batch normalisation, the GRU, and both halves of a Transformer layer,
+each a few kernels in all.
 
 What makes them quick is what they do not do: no launch per run, no pass over the activations that another kernel
 could have done, and nothing kept for the backward pass but what the next layer keeps anyway.
@@ -30,7 +31,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 REDUCE_STEPS = 2
 PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
-TILE = 64  # rows of a tile in the backward pass of a Transformer layer: more would spill
+REGISTERS = 128  # of a thread, where more programs at a time are worth a few spilled values
 
 
 def _precision(x: Tensor) -> str:
@@ -223,10 +224,10 @@ def _parts(partial: Tensor, *parameters: Tensor) -> list[Tensor]:
     return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
 
 
-def _row_splits(rows: int, runs: int) -> tuple[int, int]:
-    """How many programs share the rows of a run, and how many rows each has: whole tiles."""
-    splits = max(1, min(kernels.tiles(rows, TILE), PROGRAMS // (2 * runs)))
-    each = kernels.tiles(kernels.tiles(rows, splits), TILE) * TILE
+def _row_splits(rows: int, runs: int, tile: int) -> tuple[int, int]:
+    """How many programs share the rows of a run, and how many rows each has, in whole tiles."""
+    splits = max(1, min(kernels.tiles(rows, tile), PROGRAMS // (4 * runs)))
+    each = kernels.tiles(kernels.tiles(rows, splits), tile) * tile
     return kernels.tiles(rows, each), each
 
 
@@ -255,7 +256,7 @@ class _Attention(torch.autograd.Function):
         tile = {"HEADS": count, "L": kernels.padded(length)}
         kernels.attention[(n, runs)](
             x, qkv, qkv_bias, project, project_bias, gamma, beta, key, out, heads, mixed, normed, rstd, logsum,
-            n, length, eps, *inner, *outer, KEEP=keep, **tile, **options, num_warps=4,
+            n, length, eps, *inner, *outer, KEEP=keep, **tile, **options, num_warps=4, maxnreg=REGISTERS,
         )  # fmt: skip
         ctx.save_for_backward(
             x, qkv, qkv_bias, project, project_bias, gamma, beta, key, heads, mixed, normed, rstd, logsum
@@ -270,13 +271,13 @@ class _Attention(torch.autograd.Function):
         runs, n, length, width = x.shape
         rows = n * length
         (inner, outer), options = ctx.drops, ctx.options
-        splits, each = _row_splits(rows, runs)
+        splits, each = _row_splits(rows, runs, ROWS)
         dx, dmixed, dheads = torch.empty_like(x), torch.empty_like(mixed), torch.empty_like(heads)
         after = (project, project_bias, gamma, beta)
         partial = gamma.new_empty(splits, sum(p.numel() for p in after))
         kernels.attention_output_gradient[(splits, runs)](
             project, gamma, key, dout.contiguous(), mixed, normed, rstd, dx, dmixed, partial,
-            runs, rows, each, *outer, BLOCK=TILE, **options, num_warps=4, num_stages=1,
+            runs, rows, each, *outer, BLOCK=ROWS, **options, num_warps=4, num_stages=1,
         )  # fmt: skip
         dproject, dproject_bias, dgamma, dbeta = _parts(partial, *after)
         kernels.attention_heads_gradient[(n, runs)](
@@ -286,7 +287,7 @@ class _Attention(torch.autograd.Function):
         partial = gamma.new_empty(splits, qkv.numel() + qkv_bias.numel())
         kernels.attention_input_gradient[(splits, runs)](
             x, qkv, dheads, dx, partial, runs, rows, each,
-            WIDTH=width, BLOCK=TILE, PRECISION=options["PRECISION"], num_warps=4, num_stages=1,
+            WIDTH=width, BLOCK=ROWS, PRECISION=options["PRECISION"], num_warps=4, num_stages=1,
         )  # fmt: skip
         dqkv, dqkv_bias = _parts(partial, qkv, qkv_bias)
         return dx, dqkv, dqkv_bias, dproject, dproject_bias, dgamma, dbeta, None, None, None, None
@@ -321,7 +322,7 @@ class _FeedForward(torch.autograd.Function):
         options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": _precision(normed)}
         kernels.feed_forward[(kernels.tiles(rows, ROWS), runs)](
             x, up, up_bias, down, down_bias, gamma, beta, key, out, normed, rstd, rows, eps, *numbers,
-            CHUNK=32, KEEP=keep, BLOCK=ROWS, **options, num_warps=8,
+            CHUNK=64, KEEP=keep, BLOCK=ROWS, **options, num_warps=8,
         )  # fmt: skip
         ctx.save_for_backward(x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd)
         ctx.numbers, ctx.options = numbers, options
@@ -332,13 +333,13 @@ class _FeedForward(torch.autograd.Function):
         x, up, up_bias, down, down_bias, gamma, beta, key, normed, rstd = ctx.saved_tensors
         runs, n, length, _ = x.shape
         rows = n * length
-        splits, each = _row_splits(rows, runs)
+        splits, each = _row_splits(rows, runs, ROWS // 2)
         parameters = (up, down, up_bias, down_bias, gamma, beta)
         partial = gamma.new_empty(splits, sum(p.numel() for p in parameters))
         dx, dy = torch.empty_like(x), torch.empty_like(normed)
         kernels.feed_forward_gradient[(splits, runs)](
             x, up, up_bias, down, gamma, key, dout.contiguous(), normed, rstd, dx, dy, partial,
-            runs, rows, each, *ctx.numbers, CHUNK=64, BLOCK=TILE, **ctx.options, num_warps=4, num_stages=1,
+            runs, rows, each, *ctx.numbers, CHUNK=64, BLOCK=ROWS // 2, **ctx.options, num_warps=4, num_stages=1,
         )  # fmt: skip
         dup, ddown, dup_bias, ddown_bias, dgamma, dbeta = _parts(partial, *parameters)
         return dx, dup, dup_bias, ddown, ddown_bias, dgamma, dbeta, None, None, None
