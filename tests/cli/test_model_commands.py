@@ -223,6 +223,23 @@ def test_embed_takes_all_frames_of_other_environments_and_when_asked(
     assert json.loads(pisa(*again, "--force", "--json").out)["frames"] == 90
 
 
+def test_antennas_can_be_left_out(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scores.npz"
+    arguments = ("embed", trained / "one", data, "--environment", "E1", "--device", "cpu", "--out", out)
+    assert pisa(*arguments, "--missing-antenna", "1").code == 0
+    target = split(load(data), ["E2", "E3"], "E1", 2026)
+    with np.load(out) as arrays:
+        logits = arrays["logits"]
+        np.testing.assert_array_equal(arrays["cfo_hz"], target.target.cfo_hz[:, 0])
+    scored = pisa("evaluate", trained / "one", data, "--target", "E1", "--device", "cpu", "--missing-antenna", "1",
+                  "--json")  # fmt: skip
+    direct = json.loads(scored.out)["runs"][0]["stages"]["direct"]
+    assert direct == json.loads(json.dumps(target.evaluator.score(logits).to_json()))
+    again = (*arguments, "--force", "--missing-antenna")
+    refused(pisa(*again, "2"), "missing antenna 2: expected 0 to 1")
+    refused(pisa(*again, "0", "--missing-antenna", "1"), "all 2 are named")
+
+
 def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
     found = pisa("evaluate", trained / "one", data, "--target", "E1", "--plot", tmp_path / "c.png", "--device", "cpu")
     assert found.code == 0
@@ -319,3 +336,19 @@ def test_runs_of_different_experiments_are_not_averaged(
 @pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])
 def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0
+
+
+def test_the_overview_names_every_command(pisa: Command) -> None:
+    from typer.main import get_command
+
+    from pisa_capc.cli import app
+
+    def names(command: object, name: str) -> list[str]:
+        inside = getattr(command, "commands", {}).items()
+        return [name, *(n for key, inner in inside for n in names(inner, f"{name} {key}".strip()))]
+
+    assert pisa("--help").code == 0  # with this all commands are known
+    lines = str(app.info.help).split("\n\n")
+    listed = [name.strip() for line in lines if line.startswith("**") for name in line.partition(":**")[2].split("·")]
+    not_called_so = {"", "bench", "calibrate once"}
+    assert set(listed) == set(names(get_command(app), "")) - not_called_so

@@ -62,7 +62,7 @@ class EqualisedPISA(PISA):
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         # In training the loss has equalised already: through a dropped span of the perturbed view none could see.
-        return super().encode(iq if self.training else self.equalise(iq), mask)
+        return super().encode(iq if self.training else self.equalise(iq, mask), mask)
 
 
 @register("pisa-equalised")

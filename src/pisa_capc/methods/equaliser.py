@@ -65,6 +65,7 @@ class Equaliser(nn.Module):
     H is the response of h = (PᴴP + δI)⁻¹ Pᴴ y, the regularised least-squares channel of `taps` samples from the known
     preamble (P: its convolution matrix). Before that the frequency offset, common to the antennas, is taken off, and
     put back afterwards: f̂ = ∠Σ d*[n] d[n+16] / (2π·16) per sample, d = y·p*. The convolution is taken as circular.
+    mask (…, A): antennas that are there; the others are silent and count neither for f̂ nor for the power.
     """
 
     reference: Tensor
@@ -85,9 +86,11 @@ class Equaliser(nn.Module):
         self.register_buffer("reference", torch.from_numpy(reference.astype(np.complex64)), persistent=False)
         self.register_buffer("solve", torch.from_numpy(solve.astype(np.complex64)), persistent=False)
 
-    def forward(self, iq: Tensor) -> Tensor:
+    def forward(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
         with full_precision(iq):
             received = torch.view_as_complex(at_least_float32(iq).contiguous())  # (…, A, T)
+            if mask is not None:
+                received = received.masked_fill(~mask[..., None], 0)
             turn = self._turn(received)
             still = received * turn.conj()
             known, samples = len(self.reference), received.shape[-1]
@@ -96,8 +99,10 @@ class Equaliser(nn.Module):
             power = response.abs().square()
             floor = self.noise * power.mean(-1, keepdim=True) + SILENCE
             sent = turn * torch.fft.ifft(torch.fft.fft(still) * response.conj() / (power + floor))
-            scale = sent.abs().square().mean((-1, -2), keepdim=True) + SILENCE
-            return torch.view_as_real(sent * torch.rsqrt(scale))
+            scale = sent.abs().square().mean((-1, -2), keepdim=True)
+            if mask is not None:
+                scale = scale * (mask.shape[-1] / mask.sum(-1))[..., None, None]
+            return torch.view_as_real(sent * torch.rsqrt(scale + SILENCE))
 
     def _turn(self, received: Tensor) -> Tensor:
         """exp(j2πf̂n): (…, 1, T)."""
@@ -129,5 +134,5 @@ class Equalised(nn.Module):
         self.equalise = equaliser
 
     def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
-        found: Tensor = super().feature(self.equalise(iq), mask)  # type: ignore[misc]
+        found: Tensor = super().feature(self.equalise(iq, mask), mask)  # type: ignore[misc]
         return found
