@@ -19,6 +19,7 @@ from pisa_capc.protocol import Evaluator, split
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
+EXPERIMENT = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices", "code")
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
 
 
@@ -70,7 +71,7 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     found = [(path, load_model(path)) for path in folders]
     first = found[0][1].about
     for path, trained in found[1:]:
-        for key in ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices"):
+        for key in EXPERIMENT:
             if trained.about[key] != first[key]:
                 raise ModelError(
                     f"{folder}: holds runs of different experiments ({key}: {first[key]!r} in {found[0][0].name}, "

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import pisa_capc
+from pisa_capc import revisions
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.training.bank import Bank, union
@@ -174,6 +175,7 @@ def _about(
         "precision": precision,
         "dataset": dataset,
         "version": pisa_capc.__version__,
+        "code": revisions.of_run(method, calibrated=False),
     }
     result: dict[str, Any] = json.loads(json.dumps(about))
     return result

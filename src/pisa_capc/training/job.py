@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc import revisions
 from pisa_capc.errors import MissingExtraError, ModelError
 from pisa_capc.methods.registry import Method
 from pisa_capc.progress import console, progress
@@ -87,7 +88,7 @@ class Job:
         if found is None:
             return
         tensors, kept = found
-        if kept["runs"] != list(self.abouts):
+        if [{"code": revisions.FIRST, **about} for about in kept["runs"]] != list(self.abouts):
             raise ModelError(
                 f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
             )
