@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -165,6 +166,24 @@ def test_an_interrupted_training_goes_on(
     assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 0
     whole, resumed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
     assert whole == resumed
+
+
+def test_a_log_says_how_far_it_is_and_how_long_it_will_take(pisa: Command, data: Path, tmp_path: Path) -> None:
+    found = pisa(*train(data, tmp_path / "run", "--epochs", "2", "--method", "single", "--no-guard"))
+    lines = [line for line in found.err.splitlines() if "epoch" in line]
+    assert len(lines) == 2
+    for number, line in enumerate(lines, 1):
+        assert re.search(rf"epoch {number}/2 loss .* val F1 .* frames/s, \d+:\d\d:\d\d left", line), line
+    assert lines[-1].endswith(" 0:00:00 left")
+
+
+def test_an_equaliser_without_its_preamble_is_refused_or_doubted(pisa: Command, data: Path, tmp_path: Path) -> None:
+    arguments = train(data, tmp_path / "run", "--method", "equalised")
+    refused(pisa(*arguments), "do not seem to begin with the preamble of wifi", "Set waveform", "another method")
+    found = pisa(*arguments, "--set", "waveform=wifi")
+    assert found.code == 0
+    assert " ".join(found.err.split()).count("note: equaliser: the frames of E2 do not seem to begin") == 1
+    assert "UserWarning" not in found.err
 
 
 def test_train_single_and_variants(pisa: Command, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import listed, listed_numbers, print_table, with_spread
+from pisa_capc.cli.output import listed, listed_numbers, print_table, warnings_as_notes, with_spread
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 
@@ -120,20 +120,21 @@ def train(
         highlight=False,
         soft_wrap=True,
     )
-    models = fit(
-        runs,
-        method=method,
-        encoder=encoder,
-        variant=variant,
-        settings=chosen,
-        training=from_mapping(TrainingConfig, training, "training"),
-        device=device,
-        precision=precision,
-        out=out,
-        dataset=fingerprint(dataset),
-        tensorboard=tensorboard,
-        guard=guard,
-    )
+    with warnings_as_notes():
+        models = fit(
+            runs,
+            method=method,
+            encoder=encoder,
+            variant=variant,
+            settings=chosen,
+            training=from_mapping(TrainingConfig, training, "training"),
+            device=device,
+            precision=precision,
+            out=out,
+            dataset=fingerprint(dataset),
+            tensorboard=tensorboard,
+            guard=guard,
+        )
     if guard and "guard" not in models[0].source:
         notes.print(
             f"No guard was learnt: {method} would have to train without one of its source environments. "

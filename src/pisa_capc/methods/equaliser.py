@@ -19,7 +19,6 @@ from pisa_capc.stacked import at_least_float32, full_precision
 
 LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
 SILENCE = 1e-12
-NEEDS = ("frames that begin with a Wi-Fi preamble (20 MS/s) or a LoRa upchirp (1 MS/s)",)
 
 
 class Preamble(NamedTuple):
@@ -76,12 +75,13 @@ class Equaliser(nn.Module):
         preamble = PREAMBLES[waveform]
         reference = preamble.waveform()[:samples]
         known = len(reference)
-        if known < max(2 * LAG, taps):
-            raise ConfigError(f"equaliser: expected frames of {max(2 * LAG, taps)} samples or more, found {samples}.")
+        if known < (least := max(2 * LAG, taps + 1)):  # as many taps as samples would explain anything
+            raise ConfigError(f"equaliser: expected frames of {least} samples or more, found {samples}.")
         convolution = toeplitz(reference, np.zeros(taps))
         gram = convolution.conj().T @ convolution
         solve = np.linalg.solve(gram + ridge * known * np.eye(taps), convolution.conj().T)
         self.periodic = min(preamble.periodic or known, known)
+        self.taps = taps
         self.noise = noise
         self.register_buffer("reference", torch.from_numpy(reference.astype(np.complex64)), persistent=False)
         self.register_buffer("solve", torch.from_numpy(solve.astype(np.complex64)), persistent=False)
@@ -91,7 +91,7 @@ class Equaliser(nn.Module):
             received = torch.view_as_complex(at_least_float32(iq).contiguous())  # (…, A, T)
             if mask is not None:
                 received = received.masked_fill(~mask[..., None], 0)
-            turn = self._turn(received)
+            turn = self.turn(received)
             still = received * turn.conj()
             known, samples = len(self.reference), received.shape[-1]
             channel = still[..., :known] @ self.solve.mT.to(still.dtype)  # (…, A, taps)
@@ -104,7 +104,7 @@ class Equaliser(nn.Module):
                 scale = scale * (mask.shape[-1] / mask.sum(-1))[..., None, None]
             return torch.view_as_real(sent * torch.rsqrt(scale + SILENCE))
 
-    def _turn(self, received: Tensor) -> Tensor:
+    def turn(self, received: Tensor) -> Tensor:
         """exp(j2πf̂n): (…, 1, T)."""
         tone = received[..., : self.periodic] * self.reference[: self.periodic].conj()
         step = (tone[..., :-LAG].conj() * tone[..., LAG:]).sum((-1, -2)).angle() / LAG  # radians per sample
@@ -112,8 +112,8 @@ class Equaliser(nn.Module):
         return torch.polar(torch.ones_like(phase), phase)
 
 
-def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
-    """The equaliser of the named waveform, or of the one whose preamble has the sample rate of the frames."""
+def waveform_of(settings: EqualiserSettings, setup: Setup) -> str:
+    """The named waveform, or the one whose preamble has the sample rate of the frames."""
     rate = setup.sample_rate_hz
     found = [name for name, preamble in PREAMBLES.items() if preamble.sample_rate_hz == rate]
     if settings.waveform == "auto" and not found:
@@ -122,8 +122,12 @@ def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
             f"equaliser: no preamble is known at {rate:g} samples/s; known: {known}. "
             "Set waveform if it is one of these."
         )
-    waveform = found[0] if settings.waveform == "auto" else settings.waveform
-    return Equaliser(waveform, setup.samples, settings.taps, settings.ridge, settings.noise)
+    return found[0] if settings.waveform == "auto" else settings.waveform
+
+
+def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
+    """The equaliser of the frames' waveform."""
+    return Equaliser(waveform_of(settings, setup), setup.samples, settings.taps, settings.ridge, settings.noise)
 
 
 class Equalised(nn.Module):

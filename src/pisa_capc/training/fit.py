@@ -98,6 +98,7 @@ def fit(
     bank = None
     for group in groups:
         if bank is None:
+            built.check_source(first.train.segment(samples))
             parts = [part for run in runs for part in (run.split.train, run.split.validation)]
             bank = Bank(union(parts).segment(samples), place)
         keep = Path(out) if out is not None and len(group) == len(runs) else folders[group[0]]
