@@ -19,6 +19,7 @@ from pisa_capc.protocol import Evaluator, split
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
+EXPERIMENT = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices", "code")
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
 
 
@@ -70,7 +71,7 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     found = [(path, load_model(path)) for path in folders]
     first = found[0][1].about
     for path, trained in found[1:]:
-        for key in ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices"):
+        for key in EXPERIMENT:
             if trained.about[key] != first[key]:
                 raise ModelError(
                     f"{folder}: holds runs of different experiments ({key}: {first[key]!r} in {found[0][0].name}, "
@@ -111,8 +112,12 @@ def evaluate(
     target: Sequence[str],
     device: str = "cpu",
     show: bool = True,
+    missing: Sequence[int] = (),
 ) -> list[RunScores]:
-    """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    """Scores of runs of one experiment on the target environments, each on the target part of its own split.
+
+    missing: antennas to leave out, as of `embed`.
+    """
     chosen = usual_calibrations(runs)
     results = {
         i: RunScores(
@@ -120,7 +125,7 @@ def evaluate(
             runs[i][0],
             {stage.name: evaluator.score(stage.probability) for stage in inference_stages(scores, chosen)},
         )
-        for i, scores, evaluator in embedded(runs, frames, target, device, show)
+        for i, scores, evaluator in embedded(runs, frames, target, device, show, missing)
     }
     return [results[i] for i in range(len(runs))]
 
@@ -167,7 +172,12 @@ def infer(
 
 
 def embedded(
-    runs: Sequence[tuple[Path, TrainedModel]], frames: Frames, target: Sequence[str], device: str, show: bool
+    runs: Sequence[tuple[Path, TrainedModel]],
+    frames: Frames,
+    target: Sequence[str],
+    device: str,
+    show: bool,
+    missing: Sequence[int] = (),
 ) -> Iterator[tuple[int, Embedding, Evaluator]]:
     """The number of each run, split by split, its outputs on the target part of its split, and who marks them."""
     seeds = [trained.about["split_seed"] for _, trained in runs]
@@ -175,7 +185,8 @@ def embedded(
     with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
         for seed, part in parts.items():  # runs of one split are scored on the same frames, which are read once
             own = [i for i, other in enumerate(seeds) if other == seed]
-            outputs = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
+            models = [runs[i][1] for i in own]
+            outputs = embed_many(models, part.target, device, after_batch=bar.advance, missing=missing)
             yield from ((i, scores, part.evaluator) for i, scores in zip(own, outputs, strict=True))
 
 
