@@ -85,19 +85,22 @@ def time_steps(stack: Stack, seconds: float) -> tuple[float, float]:
 
 def print_profile(stack: Stack, title: str, steps: int = 5) -> None:
     """The kernels of a step by their share of its time."""
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
+    gpu = stack.device.type == "cuda"
     stack.draw(0)
-    with profile(activities=[ProfilerActivity.CUDA if stack.device.type == "cuda" else ProfilerActivity.CPU]) as found:
+    with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as found:
         for _ in range(steps):
             stack._replay()
-        if stack.device.type == "cuda":
+        if gpu:
             torch.cuda.synchronize()
-    events = found.key_averages()
-    total = sum(e.self_device_time_total or e.self_cpu_time_total for e in events)
+    events = [(e.self_device_time_total if gpu else e.self_cpu_time_total, e) for e in found.key_averages()]
+    if gpu:  # not the calls that launched them
+        events = [(spent, e) for spent, e in events if e.device_type == DeviceType.CUDA]
+    total = sum(spent for spent, _ in events)
     print(f"{title}: {total / steps / 1e3:.2f} ms per stacked step in kernels")
-    for e in sorted(events, key=lambda e: -(e.self_device_time_total or e.self_cpu_time_total))[:30]:
-        spent = e.self_device_time_total or e.self_cpu_time_total
+    for spent, e in sorted(events, key=lambda pair: -pair[0])[:30]:
         print(f"  {spent / total:6.1%} {spent / steps:9.1f} us {e.count / steps:5.0f}×  {e.key[:90]}")
 
 

@@ -30,13 +30,17 @@ NAMES = ("inter-antenna", "local inter-antenna", "local temporal", "local first 
 _BLOCK = 4096  # windows held in memory at a time
 
 
-def cfo_descriptors(frames: UnlabelledFrames) -> NDArray[np.float32] | None:
-    """(N, 4) descriptors of the frames, or None where no CFO was recorded."""
+def cfo_descriptors(frames: UnlabelledFrames, antennas: NDArray[np.bool_] | None = None) -> NDArray[np.float32] | None:
+    """(N, 4) descriptors of the frames, or None where no CFO was recorded.
+
+    antennas: (A,) those whose CFO counts; all unless told.
+    """
     out = np.empty((len(frames), 4), dtype=np.float32)
     for trace in frames.source.cfo_traces(frames.rows):
         if trace.cfo_hz is None:
             return None
-        out[trace.where] = descriptors_of_trace(trace.cfo_hz)[trace.position]
+        cfo_hz = trace.cfo_hz if antennas is None else trace.cfo_hz[:, antennas]
+        out[trace.where] = descriptors_of_trace(cfo_hz)[trace.position]
     return out
 
 

@@ -20,6 +20,7 @@ from pisa_capc.protocol import Evaluator, split
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
+EXPERIMENT = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices", "code")
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
 
 
@@ -82,8 +83,7 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
 
 def _experiment(about: Mapping[str, Any]) -> dict[str, Any]:
     """What runs of one experiment share, of a `model.json`."""
-    keys = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices")
-    return {key: about[key] for key in keys}
+    return {key: about[key] for key in EXPERIMENT}
 
 
 def check_dataset(trained: TrainedModel, frames: Frames, fingerprint: str, run: Path, dataset: Path) -> None:
@@ -117,8 +117,12 @@ def evaluate(
     target: Sequence[str],
     device: str = "cpu",
     show: bool = True,
+    missing: Sequence[int] = (),
 ) -> list[RunScores]:
-    """Scores of runs of one experiment on the target environments, each on the target part of its own split."""
+    """Scores of runs of one experiment on the target environments, each on the target part of its own split.
+
+    missing: antennas to leave out, as of `embed`.
+    """
     chosen = usual_calibrations(runs)
     results = {
         i: RunScores(
@@ -126,7 +130,7 @@ def evaluate(
             runs[i][0],
             {stage.name: evaluator.score(stage.probability) for stage in inference_stages(scores, chosen)},
         )
-        for i, scores, evaluator in embedded(runs, frames, target, device, show)
+        for i, scores, evaluator in embedded(runs, frames, target, device, show, missing)
     }
     return [results[i] for i in range(len(runs))]
 
@@ -173,7 +177,12 @@ def infer(
 
 
 def embedded(
-    runs: Sequence[tuple[Path, TrainedModel]], frames: Frames, target: Sequence[str], device: str, show: bool
+    runs: Sequence[tuple[Path, TrainedModel]],
+    frames: Frames,
+    target: Sequence[str],
+    device: str,
+    show: bool,
+    missing: Sequence[int] = (),
 ) -> Iterator[tuple[int, Embedding, Evaluator]]:
     """The number of each run, split by split, its outputs on the target part of its split, and who marks them."""
     seeds = [trained.about["split_seed"] for _, trained in runs]
@@ -181,7 +190,8 @@ def embedded(
     with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
         for seed, part in parts.items():  # runs of one split are scored on the same frames, which are read once
             own = [i for i, other in enumerate(seeds) if other == seed]
-            outputs = embed_many([runs[i][1] for i in own], part.target, device, after_batch=bar.advance)
+            models = [runs[i][1] for i in own]
+            outputs = embed_many(models, part.target, device, after_batch=bar.advance, missing=missing)
             yield from ((i, scores, part.evaluator) for i, scores in zip(own, outputs, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -167,6 +168,24 @@ def test_an_interrupted_training_goes_on(
     assert whole == resumed
 
 
+def test_a_log_says_how_far_it_is_and_how_long_it_will_take(pisa: Command, data: Path, tmp_path: Path) -> None:
+    found = pisa(*train(data, tmp_path / "run", "--epochs", "2", "--method", "single", "--no-guard"))
+    lines = [line for line in found.err.splitlines() if "epoch" in line]
+    assert len(lines) == 2
+    for number, line in enumerate(lines, 1):
+        assert re.search(rf"epoch {number}/2 loss .* val F1 .* frames/s, \d+:\d\d:\d\d left", line), line
+    assert lines[-1].endswith(" 0:00:00 left")
+
+
+def test_an_equaliser_without_its_preamble_is_refused_or_doubted(pisa: Command, data: Path, tmp_path: Path) -> None:
+    arguments = train(data, tmp_path / "run", "--method", "equalised")
+    refused(pisa(*arguments), "do not seem to begin with the preamble of wifi", "Set waveform", "another method")
+    found = pisa(*arguments, "--set", "waveform=wifi")
+    assert found.code == 0
+    assert " ".join(found.err.split()).count("note: equaliser: the frames of E2 do not seem to begin") == 1
+    assert "UserWarning" not in found.err
+
+
 def test_train_single_and_variants(pisa: Command, data: Path, tmp_path: Path) -> None:
     assert pisa(*train(data, tmp_path / "a", "--method", "single")).code == 0
     assert pisa(*train(data, tmp_path / "b", "--variant", "topology-only")).code == 0
@@ -221,6 +240,23 @@ def test_embed_takes_all_frames_of_other_environments_and_when_asked(
     again = ("embed", trained / "one", data, "--out", out, "--environment", "E1")
     refused(pisa(*again), "exists already", "--force")
     assert json.loads(pisa(*again, "--force", "--json").out)["frames"] == 90
+
+
+def test_antennas_can_be_left_out(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scores.npz"
+    arguments = ("embed", trained / "one", data, "--environment", "E1", "--device", "cpu", "--out", out)
+    assert pisa(*arguments, "--missing-antenna", "1").code == 0
+    target = split(load(data), ["E2", "E3"], "E1", 2026)
+    with np.load(out) as arrays:
+        logits = arrays["logits"]
+        np.testing.assert_array_equal(arrays["cfo_hz"], target.target.cfo_hz[:, 0])
+    scored = pisa("evaluate", trained / "one", data, "--target", "E1", "--device", "cpu", "--missing-antenna", "1",
+                  "--json")  # fmt: skip
+    direct = json.loads(scored.out)["runs"][0]["stages"]["direct"]
+    assert direct == json.loads(json.dumps(target.evaluator.score(logits).to_json()))
+    again = (*arguments, "--force", "--missing-antenna")
+    refused(pisa(*again, "2"), "missing antenna 2: expected 0 to 1")
+    refused(pisa(*again, "0", "--missing-antenna", "1"), "all 2 are named")
 
 
 def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
@@ -319,3 +355,19 @@ def test_runs_of_different_experiments_are_not_averaged(
 @pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])
 def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0
+
+
+def test_the_overview_names_every_command(pisa: Command) -> None:
+    from typer.main import get_command
+
+    from pisa_capc.cli import app
+
+    def names(command: object, name: str) -> list[str]:
+        inside = getattr(command, "commands", {}).items()
+        return [name, *(n for key, inner in inside for n in names(inner, f"{name} {key}".strip()))]
+
+    assert pisa("--help").code == 0  # with this all commands are known
+    lines = str(app.info.help).split("\n\n")
+    listed = [name.strip() for line in lines if line.startswith("**") for name in line.partition(":**")[2].split("·")]
+    not_called_so = {"", "bench", "calibrate once"}
+    assert set(listed) == set(names(get_command(app), "")) - not_called_so

@@ -10,9 +10,10 @@ import torch
 pytest.importorskip("triton")
 torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 
-from pisa_capc.stacked import GRU, ConvNorm, Dropout, attention, fused  # noqa: E402
+from pisa_capc.encoders.transformer import Layer  # noqa: E402
+from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise, fused  # noqa: E402
+from pisa_capc.stacked import layers as stacked_layers  # noqa: E402
 from pisa_capc.stacked.layers import plain_layers  # noqa: E402
-from pisa_capc.stacked.noise import site_key  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS, STREAMS, SAMPLES = 2, 3, 50
@@ -111,21 +112,44 @@ def test_fused_pooling_equals_pooling_afterwards(tokens: int, with_skip: bool) -
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_fused_attention_equals_plain_attention_with_the_same_masks(drop: float) -> None:
+@pytest.mark.parametrize("half", ["attention", "feed forward"])
+def test_fused_halves_of_a_transformer_layer_equal_plain_ones_with_the_same_masks(half: str, drop: float) -> None:
     torch.manual_seed(7)
-    dropout = Dropout(drop)
-    dropout.key, dropout.site = torch.tensor([12345, -999], dtype=torch.int32, device=DEVICE), 3
+    norm, inner, outer = LayerNorm(32, RUNS), Dropout(drop), Dropout(drop)
+    norm.weight.data.uniform_(0.5, 1.5)
+    norm.bias.data.normal_()
+    if half == "attention":
+        layers = [Linear(32, 96, RUNS), Linear(32, 32, RUNS), norm]
+    else:
+        layers = [Linear(32, 128, RUNS), Linear(128, 32, RUNS), norm]
+    plain = torch.nn.ModuleList([*layers, inner, outer]).to(DEVICE)
+    bind_noise(plain, torch.tensor([12345, -999], dtype=torch.int32, device=DEVICE))
     results = []
-    for fast in (False, True):
+    for module, where in ((plain, stacked_layers), (copy.deepcopy(plain), fused)):
         torch.manual_seed(8)
-        qkv = torch.randn(RUNS, STREAMS, 21, 96, device=DEVICE, requires_grad=True)
+        x = torch.randn(RUNS, STREAMS, 21, 32, device=DEVICE, requires_grad=True)
         weight = torch.randn(RUNS, STREAMS, 21, 32, device=DEVICE)
-        if fast:
-            out = fused.attention(qkv, 4, site_key(dropout.key, dropout.site), drop)
-        else:
-            with plain_layers():
-                out = attention(qkv, 4, dropout)
+        first, second, norm, inner, outer = module
+        with plain_layers():
+            if half == "attention":
+                out = where.attention(x, first, second, norm, 4, inner, outer)
+            else:
+                out = where.feed_forward(x, first, second, norm, inner, outer)
         out.backward(weight)
-        results.append([out, qkv.grad])
+        results.append([out, *gradients(module, x)])
+    assert len(results[0]) == 8
     for expected, found in zip(*results, strict=True):
         assert relative(found, expected) < 1e-5
+
+
+def test_fused_layer_without_gradients_gives_the_same() -> None:
+    torch.manual_seed(9)
+    layer = Layer(RUNS).to(DEVICE).eval()
+    x = torch.randn(RUNS, STREAMS, 40, 32, device=DEVICE)
+    with torch.no_grad(), plain_layers():
+        expected = layer(x)
+        found = fused.attention(x, layer.qkv, layer.out, layer.norm_attention, 4, layer.drop_weights, layer.drop_hidden)
+        found = fused.feed_forward(
+            found, layer.up, layer.down, layer.norm_feed_forward, layer.drop_weights, layer.drop_hidden
+        )
+    assert relative(found, expected) < 1e-5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import pisa_capc
+from pisa_capc.calibration.guard import Guard
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.training import TrainedModel, TrainingConfig, embed, fit, load_model
 from tests.problems import runs, small_frames
+from tests.training.tools import assert_identical
 
 FRAMES = small_frames(devices=2, environments=2)
 
@@ -92,6 +96,43 @@ def test_a_truncated_file_is_refused(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ModelError, match=r"model\.safetensors: damaged"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("tensor", ["model.classifier.weight", "source.mean"])
+def test_one_changed_bit_is_refused(folder: Path, tensor: str) -> None:
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    header = int.from_bytes(content[:8], "little")
+    place = 8 + header + json.loads(content[8 : 8 + header])[tensor]["data_offsets"][0]
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.safetensors: damaged .* SHA-256"):
+        load_model(folder)
+
+
+def test_the_weights_of_another_run_are_refused(folder: Path, finished: tuple[Path, TrainedModel]) -> None:
+    other = deepcopy(finished[1])
+    with torch.no_grad():
+        other.model.get_parameter("classifier.bias").add_(1)
+    other.save(folder.parent / "other")
+    shutil.copy(folder.parent / "other" / "model.safetensors", folder)
+    with pytest.raises(ModelError, match=r"not those that model\.json was written with"):
+        load_model(folder)
+
+
+def test_a_model_written_before_there_were_digests_is_read(folder: Path, finished: tuple[Path, TrainedModel]) -> None:
+    path = folder / "model.safetensors"
+    save_file(load_file(path), path)
+    change(folder, lambda about: about.pop("sha256"))
+    assert_identical(load_model(folder), finished[1])
+
+
+def test_a_guard_half_written_leaves_a_model_that_is_read(folder: Path) -> None:
+    """Killed between the two files, the new tensors stand beside the old description."""
+    description = (folder / "model.json").read_text()
+    load_model(folder).with_guard(Guard((0.1, 0.2, 0.3))).save(folder)
+    (folder / "model.json").write_text(description)
+    assert not load_model(folder).has_guard
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "devices": 3}', "\x00"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from pisa_capc import revisions
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames
 from pisa_capc.training import TrainedModel, fit, load_model
+from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames
 from tests.training.tools import FAST, TRAINING, Killed, assert_identical, kill_in_epoch
@@ -79,6 +82,23 @@ def test_the_checkpoint_of_another_training_is_refused(
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize("part", ["weights", "progress"])
+def test_a_damaged_checkpoint_is_refused(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, out=tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    score = content.index(before := b'validation_f1\\": [0.') + len(before)  # its first digit, in the header
+    content[score if part == "progress" else -1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"checkpoint\.safetensors: damaged .*Remove it to train from the start"):
+        fit(runs(frames), **FAST, out=tmp_path)
+
+
 @pytest.mark.parametrize("where", ["loss", "parameters"])
 def test_nan_in_training_names_run_and_step_and_keeps_the_last_good_checkpoint(
     frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -119,3 +139,42 @@ def test_a_finished_run_is_loaded_and_not_trained_again(
     settings = {"model": {"eta": 0.4}}
     with pytest.raises(ModelError, match=r"another model \(settings\.model\.eta: 0\.2 there, 0\.4 here\)"):
         fit(runs(frames), **FAST, out=tmp_path, dataset="abc", settings=settings)
+
+
+def forget_revisions(folder: Path) -> None:
+    """The model as it was written before descriptions named versions of the code."""
+    about = json.loads((folder / "model.json").read_text())
+    del about["code"]
+    (folder / "model.json").write_text(json.dumps(about))
+
+
+def test_a_model_of_an_earlier_version_of_its_method_is_not_this_run(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [trained] = fit(runs(frames), **FAST, method="single", out=tmp_path)
+    assert trained.about["code"] == {"split": 1, "training": 1, "method": 1}
+    forget_revisions(tmp_path)
+    kill_in_epoch(monkeypatch, 0)  # training again would raise
+    [again] = fit(runs(frames), **FAST, method="single", out=tmp_path)
+    assert_identical(trained, again)
+    monkeypatch.setitem(revisions.METHODS, "single", 2)
+    with pytest.raises(ModelError, match=r"already holds another model \(code\.method: 1 there, 2 here\)"):
+        fit(runs(frames), **FAST, method="single", out=tmp_path)
+
+
+def test_a_checkpoint_of_an_earlier_version_of_its_method_is_not_this_run(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, method="single", out=tmp_path)
+    tensors, progress = load_checkpoint(tmp_path, torch.device("cpu"))
+    for run in progress["runs"]:
+        del run["code"]
+    save_checkpoint(tmp_path, tensors, progress)
+    with monkeypatch.context() as patch:
+        patch.setitem(revisions.METHODS, "single", 2)
+        with pytest.raises(ModelError, match="checkpoint of another training"):
+            fit(runs(frames), **FAST, method="single", out=tmp_path)
+    fit(runs(frames), **FAST, method="single", out=tmp_path)

@@ -23,7 +23,7 @@ app = typer.Typer(
         "**Frames in:** simulate · import · inspect · split · export\n\n"
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
-        "**Benchmarks:** bench run · bench status · bench tables · bench figures\n\n"
+        "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
         "**Results to show:** figures · report\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
         "`pisa train wifi --source E2,E3 --target E1 --out run`, "

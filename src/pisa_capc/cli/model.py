@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import listed, listed_numbers, print_table, with_spread
+from pisa_capc.cli.output import listed, listed_numbers, print_table, warnings_as_notes, with_spread
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
+MissingAntenna = typer.Option(
+    [],
+    "--missing-antenna",
+    help="Number, from 0, of an antenna to leave out of every frame; may be given again. One that is all zero in a "
+    "frame is left out of it anyway.",
+    show_default=False,
+)
 
 
 @app.command()
@@ -115,20 +122,21 @@ def train(
         highlight=False,
         soft_wrap=True,
     )
-    models = fit(
-        runs,
-        method=method,
-        encoder=encoder,
-        variant=variant,
-        settings=chosen,
-        training=from_mapping(TrainingConfig, training, "training"),
-        device=device,
-        precision=precision,
-        out=out,
-        dataset=fingerprint(dataset),
-        tensorboard=tensorboard,
-        guard=guard,
-    )
+    with warnings_as_notes():
+        models = fit(
+            runs,
+            method=method,
+            encoder=encoder,
+            variant=variant,
+            settings=chosen,
+            training=from_mapping(TrainingConfig, training, "training"),
+            device=device,
+            precision=precision,
+            out=out,
+            dataset=fingerprint(dataset),
+            tensorboard=tensorboard,
+            guard=guard,
+        )
     if guard and "guard" not in models[0].source:
         notes.print(
             f"No guard was learnt: {method} would have to train without one of its source environments. "
@@ -148,6 +156,7 @@ def embed(
     out: Path = typer.Option(help="File to write, as scores.npz.", show_default=False),
     device: str = Device,
     batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
+    missing_antenna: list[int] = MissingAntenna,
     all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
     force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
     as_json: bool = AsJson,
@@ -162,7 +171,8 @@ def embed(
     environment they are all frames.
 
     The arrays are embedding, logits, capture (as E1/L1), environment and frame, one row per frame, cfo_hz where the
-    dataset has it (mean over the antennas), and source_…: statistics of the source that some calibrations use.
+    dataset has it (mean over the antennas that are there), and source_…: statistics of the source that some
+    calibrations use.
     """
     from pisa_capc.evaluation import check_dataset, unseen_frames
     from pisa_capc.progress import progress
@@ -182,7 +192,7 @@ def embed(
     else:
         chosen = unseen_frames(trained, frames, environments)
     with progress("embed", len(chosen)) as bar:
-        scores = compute(trained, chosen, place, batch, bar.advance)
+        scores = compute(trained, chosen, place, batch, bar.advance, missing_antenna)
     scores.save(out)
     if as_json:
         print(json.dumps({"frames": len(chosen), "environments": environments, "out": str(out)}))
@@ -199,6 +209,7 @@ def evaluate(
     target: str = typer.Option(help="Target environments, as E1.", show_default=False),
     plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),
     device: str = Device,
+    missing_antenna: list[int] = MissingAntenna,
     as_json: bool = AsJson,
 ) -> None:
     """Score runs on the target part of their split: direct inference, and beside it U-CAPC as published.
@@ -215,7 +226,7 @@ def evaluate(
     mark = fingerprint(dataset)
     for folder, trained in runs:
         evaluation.check_dataset(trained, frames, mark, folder, dataset)
-    results = evaluation.evaluate(runs, frames, environments, place)
+    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna)
     if as_json:
         found = {
             "source": runs[0][1].about["source"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -73,9 +74,15 @@ def wide_console() -> Console:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """What a calculation warns about, said once each as a note and without the line of code it comes from."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    """What a calculation warns about, said at once and once each, as a note without the line of code it comes from."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        if (text := str(message)) not in said:
+            said.add(text)
+            notes.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = say
         yield
-    for text in dict.fromkeys(str(warning.message) for warning in said):
-        notes.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)

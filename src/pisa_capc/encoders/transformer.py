@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.encoders.registry import WIDTH, Encoder, register
-from pisa_capc.stacked import Dropout, Fusable, LayerNorm, Linear, adaptive_tokens, attention
+from pisa_capc.stacked import Dropout, LayerNorm, Linear, adaptive_tokens, attention, feed_forward
 
 PATCH = 8
 POSITIONS = 128
@@ -16,10 +16,8 @@ FEED_FORWARD = 128
 DROPOUT = 0.1
 
 
-class Layer(Fusable):
+class Layer(nn.Module):
     """Post-norm encoder layer: x ← LN(x + attention(x)), x ← LN(x + feed-forward(x)); dropout as in Vaswani et al."""
-
-    fusable = ("qkv_of", "transform")
 
     def __init__(self, runs: int) -> None:
         super().__init__()
@@ -33,21 +31,9 @@ class Layer(Fusable):
             Dropout(DROPOUT) for _ in range(4)
         )
 
-    def qkv_of(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side."""
-        y: Tensor = self.qkv(x)
-        return y
-
-    def transform(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Everything behind the attention."""
-        x = self.norm_attention(x + self.drop_attention(self.out(mixed)))
-        hidden = self.drop_hidden(F.relu(self.up(x)))
-        y: Tensor = self.norm_feed_forward(x + self.drop_feed_forward(self.down(hidden)))
-        return y
-
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.part("transform")(x, attention(self.part("qkv_of")(x), HEADS, self.drop_weights))
-        return y
+        x = attention(x, self.qkv, self.out, self.norm_attention, HEADS, self.drop_weights, self.drop_attention)
+        return feed_forward(x, self.up, self.down, self.norm_feed_forward, self.drop_hidden, self.drop_feed_forward)
 
 
 @register("transformer")

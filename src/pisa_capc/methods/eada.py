@@ -9,7 +9,8 @@ from torch import nn
 from pisa_capc.methods.across import CriticSettings
 from pisa_capc.methods.adversarial import WithCritic
 from pisa_capc.methods.dann import DannMethod
-from pisa_capc.methods.equaliser import NEEDS, Equalised, EqualiserSettings, equaliser_of
+from pisa_capc.methods.equaliser import Equalised, EqualiserSettings
+from pisa_capc.methods.preamble import BehindEqualiser
 from pisa_capc.methods.registry import register
 
 
@@ -27,7 +28,7 @@ class EqualisedWithCritic(Equalised, WithCritic):
 
 
 @register("eada")
-class EadaMethod(DannMethod):
+class EadaMethod(BehindEqualiser, DannMethod):
     """EADA: every antenna is equalised with the known preamble, then a critic must not see the environment.
 
     x̂ = equalise(x) as in `Equaliser`;  min_{f,h} max_d CE(h(f(x̂)), y) − λ CE(d(f(x̂)), e) as in DANN.
@@ -41,12 +42,10 @@ class EadaMethod(DannMethod):
 
     Settings = EadaSettings
     citation = "named EADA in this software's paper; equalisation combined with domain adaptation"
-    needs = NEEDS
     settings: EadaSettings
 
     def build(self, runs: int = 1) -> nn.Module:
         environments = len(self.setup.source_environments)
-        equaliser = equaliser_of(self.settings, self.setup)
         return EqualisedWithCritic(
-            equaliser, *self.network, runs, hidden=self.settings.hidden, environments=environments
+            self.equaliser(), *self.network, runs, hidden=self.settings.hidden, environments=environments
         )

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pisa_capc.methods.equaliser import NEEDS, Equalised, Equaliser, EqualiserSettings, equaliser_of
+from pisa_capc.methods.equaliser import Equalised, Equaliser, EqualiserSettings
 from pisa_capc.methods.pisa import PisaMethod, PisaSettings
+from pisa_capc.methods.preamble import BehindEqualiser
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model import PISA, Single
@@ -30,7 +31,7 @@ class EqualisedSingle(Equalised, Single):
 
 
 @register("equalised")
-class EqualisedMethod(SingleMethod):
+class EqualisedMethod(BehindEqualiser, SingleMethod):
     """Single behind an equaliser: every antenna is equalised with the known preamble, then cross-entropy only.
 
     min E L_ce(h(f(x̂)), y), x̂ = equalise(x) as in `Equaliser`.
@@ -41,11 +42,10 @@ class EqualisedMethod(SingleMethod):
 
     Settings = EqualisedSettings
     citation = CITATION
-    needs = NEEDS
     settings: EqualisedSettings
 
     def build(self, runs: int = 1) -> nn.Module:
-        return EqualisedSingle(equaliser_of(self.settings, self.setup), *self.network, runs)
+        return EqualisedSingle(self.equaliser(), *self.network, runs)
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class EqualisedPISA(PISA):
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         # In training the loss has equalised already: through a dropped span of the perturbed view none could see.
-        return super().encode(iq if self.training else self.equalise(iq), mask)
+        return super().encode(iq if self.training else self.equalise(iq, mask), mask)
 
 
 @register("pisa-equalised")
-class EqualisedPisaMethod(PisaMethod):
+class EqualisedPisaMethod(BehindEqualiser, PisaMethod):
     """PISA behind an equaliser: every antenna is equalised with the known preamble, then as PISA.
 
     Eq. (overall_loss) of x̂ = equalise(x) as in `Equaliser`; views are perturbed after that.
@@ -77,14 +77,12 @@ class EqualisedPisaMethod(PisaMethod):
 
     Settings = EqualisedPisaSettings
     citation = CITATION
-    needs = NEEDS
     variants = {"full": {}}  # noqa: RUF012
     settings: EqualisedPisaSettings
 
     def build(self, runs: int = 1) -> PISA:
         setup = self.setup
-        equaliser = equaliser_of(self.settings, setup)
-        return EqualisedPISA(equaliser, setup.classes, setup.encoder, setup.geometry, self.settings.model, runs)
+        return EqualisedPISA(self.equaliser(), setup.classes, setup.encoder, setup.geometry, self.settings.model, runs)
 
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         network: Any = model

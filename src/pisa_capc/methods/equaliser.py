@@ -20,7 +20,6 @@ from pisa_capc.stacked import at_least_float32, full_precision
 
 LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
 SILENCE = 1e-12
-NEEDS = ("frames that begin with a Wi-Fi preamble (20 MS/s) or a LoRa upchirp (1 MS/s)",)
 
 
 class Preamble(NamedTuple):
@@ -67,6 +66,7 @@ class Equaliser(nn.Module):
     H is the response of h = (PᴴP + δI)⁻¹ Pᴴ y, the regularised least-squares channel of `taps` samples from the known
     preamble (P: its convolution matrix). Before that the frequency offset, common to the antennas, is taken off, and
     put back afterwards: f̂ = ∠Σ d*[n] d[n+16] / (2π·16) per sample, d = y·p*. The convolution is taken as circular.
+    mask (…, A): antennas that are there; the others are silent and count neither for f̂ nor for the power.
     """
 
     reference: Tensor
@@ -77,20 +77,23 @@ class Equaliser(nn.Module):
         preamble = PREAMBLES[waveform]
         reference = preamble.waveform()[:samples]
         known = len(reference)
-        if known < max(2 * LAG, taps):
-            raise ConfigError(f"equaliser: expected frames of {max(2 * LAG, taps)} samples or more, found {samples}.")
+        if known < (least := max(2 * LAG, taps + 1)):  # as many taps as samples would explain anything
+            raise ConfigError(f"equaliser: expected frames of {least} samples or more, found {samples}.")
         convolution = toeplitz(reference, np.zeros(taps))
         gram = convolution.conj().T @ convolution
         solve = np.linalg.solve(gram + ridge * known * np.eye(taps), convolution.conj().T)
         self.periodic = min(preamble.periodic or known, known)
+        self.taps = taps
         self.noise = noise
         self.register_buffer("reference", torch.from_numpy(reference.astype(np.complex64)), persistent=False)
         self.register_buffer("solve", torch.from_numpy(solve.astype(np.complex64)), persistent=False)
 
-    def forward(self, iq: Tensor) -> Tensor:
+    def forward(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
         with full_precision(iq):
             received = torch.view_as_complex(at_least_float32(iq).contiguous())  # (…, A, T)
-            turn = self._turn(received)
+            if mask is not None:
+                received = received.masked_fill(~mask[..., None], 0)
+            turn = self.turn(received)
             still = received * turn.conj()
             known, samples = len(self.reference), received.shape[-1]
             channel = still[..., :known] @ self.solve.mT.to(still.dtype)  # (…, A, taps)
@@ -98,10 +101,12 @@ class Equaliser(nn.Module):
             power = response.abs().square()
             floor = self.noise * power.mean(-1, keepdim=True) + SILENCE
             sent = turn * torch.fft.ifft(torch.fft.fft(still) * response.conj() / (power + floor))
-            scale = sent.abs().square().mean((-1, -2), keepdim=True) + SILENCE
-            return torch.view_as_real(sent * torch.rsqrt(scale))
+            scale = sent.abs().square().mean((-1, -2), keepdim=True)
+            if mask is not None:
+                scale = scale * (mask.shape[-1] / mask.sum(-1))[..., None, None]
+            return torch.view_as_real(sent * torch.rsqrt(scale + SILENCE))
 
-    def _turn(self, received: Tensor) -> Tensor:
+    def turn(self, received: Tensor) -> Tensor:
         """exp(j2πf̂n): (…, 1, T)."""
         tone = received[..., : self.periodic] * self.reference[: self.periodic].conj()
         step = (tone[..., :-LAG].conj() * tone[..., LAG:]).sum((-1, -2)).angle() / LAG  # radians per sample
@@ -109,8 +114,8 @@ class Equaliser(nn.Module):
         return torch.polar(torch.ones_like(phase), phase)
 
 
-def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
-    """The equaliser of the named waveform, or of the one whose preamble has the sample rate of the frames."""
+def waveform_of(settings: EqualiserSettings, setup: Setup) -> str:
+    """The named waveform, or the one whose preamble has the sample rate of the frames."""
     rate = setup.sample_rate_hz
     found = [name for name, preamble in PREAMBLES.items() if preamble.sample_rate_hz == rate]
     if settings.waveform == "auto" and not found:
@@ -119,8 +124,12 @@ def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
             f"equaliser: no preamble is known at {rate:g} samples/s; known: {known}. "
             "Set waveform if it is one of these."
         )
-    waveform = found[0] if settings.waveform == "auto" else settings.waveform
-    return Equaliser(waveform, setup.samples, settings.taps, settings.ridge, settings.noise)
+    return found[0] if settings.waveform == "auto" else settings.waveform
+
+
+def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:
+    """The equaliser of the frames' waveform."""
+    return Equaliser(waveform_of(settings, setup), setup.samples, settings.taps, settings.ridge, settings.noise)
 
 
 class Equalised(nn.Module):
@@ -131,5 +140,5 @@ class Equalised(nn.Module):
         self.equalise = equaliser
 
     def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
-        found: Tensor = super().feature(self.equalise(iq), mask)  # type: ignore[misc]
+        found: Tensor = super().feature(self.equalise(iq, mask), mask)  # type: ignore[misc]
         return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pisa_capc.config import from_mapping, merged
 from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError, unknown_name
-from pisa_capc.frames import MODEL_SAMPLES
+from pisa_capc.frames import MODEL_SAMPLES, Frames
 from pisa_capc.geometry import ArrayGeometry
 
 
@@ -69,6 +69,9 @@ class Method:
     def build(self, runs: int = 1) -> nn.Module:
         """A new model whose forward(iq, descriptor, mask) returns an `Output`; parameters have a run axis."""
         raise NotImplementedError
+
+    def check_source(self, frames: Frames) -> None:
+        """Refuse source frames that it cannot learn from; called before a training, on the training frames."""
 
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The weighted terms of the objective under the names in `terms`, each (R,); their sum is minimised."""

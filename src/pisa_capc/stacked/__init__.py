@@ -19,6 +19,7 @@ from pisa_capc.stacked.layers import (
     attention,
     bind_noise,
     conv_norm,
+    feed_forward,
 )
 from pisa_capc.stacked.precision import at_least_float32, full_precision
 
@@ -37,6 +38,7 @@ __all__ = [
     "bind_noise",
     "conv_norm",
     "copy_run",
+    "feed_forward",
     "full_precision",
     "stack",
     "unstack",

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked.noise import keep_mask, site_key
+from pisa_capc.stacked.noise import keep_mask
 
 _fused_allowed = True
 
@@ -55,6 +55,8 @@ class Linear(nn.Module):
 class LayerNorm(nn.Module):
     """Layer normalisation of the last axis, affine per run."""
 
+    eps = 1e-5
+
     def __init__(self, width: int, runs: int = 1) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(runs, width))
@@ -62,9 +64,9 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if len(self.weight) == 1:
-            return F.layer_norm(x, x.shape[-1:], self.weight[0], self.bias[0])
+            return F.layer_norm(x, x.shape[-1:], self.weight[0], self.bias[0], self.eps)
         shape = (len(self.weight),) + (1,) * (x.ndim - 2) + x.shape[-1:]
-        return F.layer_norm(x, x.shape[-1:]) * self.weight.view(shape) + self.bias.view(shape)
+        return F.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight.view(shape) + self.bias.view(shape)
 
 
 class BatchNorm(nn.Module):
@@ -249,23 +251,38 @@ def bind_noise(model: nn.Module, key: Tensor) -> None:
         layer.key, layer.site = key, site
 
 
-def attention(qkv: Tensor, heads: int, dropout: Dropout) -> Tensor:
-    """Multi-head self-attention softmax(QKᵀ/√d) V with dropout on the weights: (R, N, L, 3·width) → (R, N, L, width).
+def _draws(*dropouts: Dropout) -> bool:
+    """Whether the fused kernels can draw the masks: they need a key."""
+    return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
-    qkv holds queries, keys and values, each with its heads side by side.
+
+def attention(
+    x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
+) -> Tensor:
+    """LN(x + dropout(project(dropout(softmax(QKᵀ/√d)) V))), multi-head self-attention with its residual and norm.
+
+    x: (R, N, L, width). qkv gives queries, keys and values, each with its heads side by side. weights, out: the inner
+    and the outer dropout.
     """
-    length = qkv.shape[2]
-    drop = dropout.probability if dropout.training else 0.0
-    # The kernel holds a sequence in one tile and needs a key for its masks.
-    if _fused(qkv) and length <= 128 and (drop == 0 or dropout.key is not None):
+    if _fused(x) and x.shape[2] <= 128 and _draws(weights, out):  # the kernel holds a sequence in one tile
         from pisa_capc.stacked import fused
 
-        key = None if drop == 0 or dropout.key is None else site_key(dropout.key, dropout.site)
-        return fused.attention(qkv, heads, key, drop)
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
-    weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1, dtype=torch.float32)
-    mixed = dropout(weights).to(v.dtype) @ v  # (R, N, heads, L, d)
-    return mixed.transpose(2, 3).flatten(-2)
+        return fused.attention(x, qkv, project, norm, heads, weights, out)
+    q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
+    a = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1, dtype=torch.float32)
+    mixed = weights(a).to(v.dtype) @ v  # (R, N, heads, L, d)
+    y: Tensor = norm(x + out(project(mixed.transpose(2, 3).flatten(-2))))
+    return y
+
+
+def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
+    """LN(x + dropout(down(dropout(ReLU(up(x)))))): x (R, N, L, width). hidden, out: the inner and the outer dropout."""
+    if _fused(x) and _draws(hidden, out):
+        from pisa_capc.stacked import fused
+
+        return fused.feed_forward(x, up, down, norm, hidden, out)
+    y: Tensor = norm(x + out(down(hidden(F.relu(up(x))))))
+    return y
 
 
 class Fusable(nn.Module):

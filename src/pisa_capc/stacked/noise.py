@@ -28,9 +28,14 @@ def step_key(seeds: Tensor, step: Tensor) -> Tensor:
     return _mix(_mix(seeds * 0x3C6EF35F) + step * 0x61C88647)
 
 
+def salt(site: int) -> int:
+    """What tells one place in the model from another."""
+    return (site + 1) * 0x9E3779
+
+
 def site_key(key: Tensor, site: int) -> Tensor:
     """(R,) key of one place in the model."""
-    return _mix(_mix(key) + (site + 1) * 0x9E3779)
+    return _mix(_mix(key) + salt(site))
 
 
 def drop_threshold(drop: float) -> int:

@@ -24,17 +24,21 @@ SHARE = 0.6  # of the free memory that the frames may take
 
 def model_input(frames: UnlabelledFrames) -> NDArray[np.float32]:
     """What a model sees: I/Q at unit mean power as reals, (N, A, T, 2)."""
-    iq = frames.iq
+    return unit_power(frames, frames.iq)
+
+
+def unit_power(frames: UnlabelledFrames, iq: NDArray[np.complex64]) -> NDArray[np.float32]:
+    """As `model_input`, of I/Q that was read already."""
     if not np.isfinite(iq.view(np.float32)).all():
-        raise _bad_frame(frames, np.isfinite(iq).all(axis=(1, 2)), "holds NaN or infinite samples")
+        raise bad_frame(frames, np.isfinite(iq).all(axis=(1, 2)), "holds NaN or infinite samples")
     try:
         iq = np.ascontiguousarray(normalise_power(iq))
     except DataError as error:
-        raise _bad_frame(frames, iq.any(axis=(1, 2)), f"is zero in its first {frames.samples} samples") from error
+        raise bad_frame(frames, iq.any(axis=(1, 2)), f"is zero in its first {frames.samples} samples") from error
     return iq.view(np.float32).reshape(*iq.shape, 2)
 
 
-def _bad_frame(frames: UnlabelledFrames, good: ArrayLike, what: str) -> DataError:
+def bad_frame(frames: UnlabelledFrames, good: ArrayLike, what: str) -> DataError:
     i = int(np.argmin(good))  # the first that is not
     return DataError(f"frame {frames.frame[i]} of {frames.capture_key[i]} {what}. Remove it.")
 

@@ -1,16 +1,23 @@
-"""Models on disk: `model.safetensors` beside `model.json`; and the checkpoint a killed training goes on from."""
+"""Models on disk: `model.safetensors` beside `model.json`; and the checkpoint a killed training goes on from.
+
+A file of tensors holds the digest of all of them, so damage is recognised however many files a killed writer has
+replaced. `model.json` holds that of the weights, which no later writing changes, so another run's file is recognised.
+Files without a digest are those of earlier versions, and are read as they are.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pisa_capc import revisions
@@ -23,6 +30,7 @@ from pisa_capc.store.files import atomic, write_text_atomic
 from pisa_capc.training.runs import run_name
 
 SCHEMA = 1
+NO_METADATA: Mapping[str, str] = MappingProxyType({})
 REQUIRED = ("variant", "target", "split_seed", "seed", "training", "dataset", "metrics")  # besides what builds it
 
 
@@ -31,7 +39,7 @@ class TrainedModel:
     """A source-trained model with everything needed to use it and to know where it is from.
 
     about: method, variant, settings, encoder, devices, geometry, samples, source, target, seeds, dataset fingerprint,
-    training settings, history and metrics; the content of `model.json`.
+    training settings, versions of the code, history and metrics; the content of `model.json`.
     source: statistics of the source embeddings, which some calibration methods start from.
     """
 
@@ -54,10 +62,10 @@ class TrainedModel:
     def save(self, folder: str | Path) -> None:
         """Write the model; `model.json` comes last, so a folder that has it is whole."""
         folder = Path(folder)
-        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        tensors |= {f"source.{k}": v for k, v in self.source.items()}
-        save_tensors(folder / "model.safetensors", tensors)
-        write_text_atomic(folder / "model.json", json.dumps(self.about, indent=1))
+        weights = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        source = {f"source.{k}": v for k, v in self.source.items()}
+        save_tensors(folder / "model.safetensors", weights | source)
+        write_text_atomic(folder / "model.json", json.dumps({**self.about, "sha256": digest(weights)}, indent=1))
 
     def with_guard(self, guard: Guard | None) -> TrainedModel:
         """The model with the thresholds of a guard among its source statistics; without one, as it is."""
@@ -129,10 +137,11 @@ def load_model(folder: str | Path) -> TrainedModel:
             raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
         for key in REQUIRED:
             about[key]
+        about.setdefault("code", dict(revisions.FIRST))
         model = method_of(about).build(1)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ModelError(f"{path}: not a model description ({type(error).__name__}: {error}). Train again.") from error
-    tensors = read_tensors(weights)
+    tensors, _ = read_tensors(weights, "Train again, or restore the file.")
     expected = {f"model.{k}": tuple(v.shape) for k, v in model.state_dict().items()}
     found = {k: tuple(v.shape) for k, v in tensors.items() if k.startswith("model.")}
     if expected != found:
@@ -141,26 +150,46 @@ def load_model(folder: str | Path) -> TrainedModel:
             f"{weights}: does not fit {path.name}: "
             f"{odd} is {found.get(odd, 'absent')}, expected {expected.get(odd, 'none')}."
         )
+    if about.pop("sha256", None) not in (None, digest({k: tensors[k] for k in expected})):
+        raise ModelError(
+            f"{weights}: damaged, or of another training: its weights are not those that {path.name} was written with. "
+            "Train again, or restore both files."
+        )
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
     source = {k.removeprefix("source."): v for k, v in tensors.items() if k.startswith("source.")}
     return TrainedModel(model.eval(), about, source)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors so that the file is either the old one or the whole new one."""
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA) -> None:
+    """Write tensors and their digest so that the file is either the old one or the whole new one."""
     content = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
     with atomic(path) as temporary:
         try:
-            save_file(content, temporary, dict(metadata or {}))
+            save_file(content, temporary, {**metadata, "sha256": digest(content, metadata)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata that `save_tensors` wrote; `advice` is what to do about a damaged file."""
     try:
-        return load_file(path)
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"{path}: damaged ({error}). Train again.") from error
+        raise ModelError(f"{path}: damaged ({error}). {advice}") from error
+    if metadata.pop("sha256", None) not in (None, digest(tensors, metadata)):
+        raise ModelError(f"{path}: damaged (it does not have the SHA-256 that it was written with). {advice}")
+    return tensors, metadata
+
+
+def digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA) -> str:
+    """SHA-256 of the names, types, shapes and values of tensors, and of what stands beside them."""
+    found = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -179,15 +208,15 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mappi
 
 def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The last checkpoint, or None where there is none."""
-    path = _checkpoint(folder)
+    path, advice = _checkpoint(folder), "Remove it to train from the start."
     if not has_checkpoint(folder):
         return None
+    tensors, metadata = read_tensors(path, advice)
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            progress = json.loads(file.metadata()["progress"])
-            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{path}: damaged ({error}). Remove it to train from the start.") from error
+        progress = json.loads(metadata["progress"])
+    except (ValueError, KeyError) as error:
+        raise ModelError(f"{path}: damaged ({error}). {advice}") from error
+    return {name: value.to(device) for name, value in tensors.items()}, progress
 
 
 def remove_checkpoint(folder: Path) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.store.files import atomic
-from pisa_capc.training.bank import model_input
+from pisa_capc.training.absent import available_descriptors, available_input, available_mean, check_missing
 from pisa_capc.training.checkpoint import TrainedModel
 from pisa_capc.training.memory import keep_freed_memory
 
@@ -27,7 +27,7 @@ class Embedding:
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, source: statistics of the source that some calibration methods use, cfo_hz (N,)
-    mean over the antennas, or none where it was not recorded.
+    mean over the antennas that are there, or none where it was not recorded.
     """
 
     embedding: NDArray[np.float32]
@@ -52,8 +52,17 @@ def embed(
     device: str | torch.device = "cpu",
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
+    missing: Sequence[int] = (),
 ) -> Embedding:
     """Embeddings and logits of frames under a frozen model, read batch by batch.
+
+    An antenna whose samples are all exactly zero in a frame is absent from it: the model leaves it out, as it leaves
+    out the antennas that its training drops (`pisa_capc.training.absent`).
+
+    Args:
+        batch: frames computed at a time.
+        after_batch: called with the number of frames of each batch.
+        missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
 
     >>> from pisa_capc import Frames
     >>> from pisa_capc.protocol import split
@@ -68,7 +77,7 @@ def embed(
     >>> scores.embedding.shape, scores.logits.shape
     ((10, 64), (10, 2))
     """
-    return embed_many([trained], frames, device, batch, after_batch)[0]
+    return embed_many([trained], frames, device, batch, after_batch, missing)[0]
 
 
 @torch.no_grad()
@@ -78,10 +87,12 @@ def embed_many(
     device: str | torch.device = "cpu",
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
+    missing: Sequence[int] = (),
 ) -> list[Embedding]:
     """As `embed` for several models of one segment length, reading the frames once."""
     for trained in models:
         trained.check_frames(frames)
+    check_missing(missing, frames.antennas)
     [samples] = {trained.about["samples"] for trained in models}
     frames = frames.segment(samples)
     device = torch.device(device)
@@ -91,20 +102,27 @@ def embed_many(
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
+    present = np.empty((len(frames), frames.antennas), dtype=bool)
     descriptor = cfo_descriptors(frames)
     start = 0
     for part in frames.batches(batch):
         here = slice(start, start + len(part))
-        iq = torch.from_numpy(model_input(part)).to(device)
-        d = None if descriptor is None else torch.from_numpy(descriptor[here]).to(device)
+        seen, there = available_input(part, missing)
+        present[here] = there
+        iq = torch.from_numpy(seen).to(device)
+        mask = None if there.all() else torch.from_numpy(there).to(device)
+        d = None
+        if descriptor is not None:
+            d = torch.from_numpy(available_descriptors(part, descriptor[here], there)).to(device)
         for i, network in enumerate(networks):
-            output = network(iq, d)
+            output = network(iq, d, mask)
             embedding[i][here] = output.embedding.float().cpu().numpy()
             logits[i][here] = output.logits.float().cpu().numpy()
         start += len(part)
         after_batch(len(part))
     environment = np.array(frames.environments)[frames.environment]
-    cfo_hz = None if frames.cfo_hz is None else frames.cfo_hz.mean(axis=1)
+    recorded = frames.cfo_hz
+    cfo_hz = None if recorded is None else available_mean(recorded, present)
     return [
         Embedding(
             embedding[i],

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import pisa_capc
+from pisa_capc import revisions
 from pisa_capc.config import differences
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.frames import samples_seen
@@ -99,6 +100,7 @@ def fit(
     bank = None
     for group in groups:
         if bank is None:
+            built.check_source(first.train.segment(samples))
             parts = [part for run in runs for part in (run.split.train, run.split.validation)]
             bank = Bank(union(parts).segment(samples), place)
         keep = Path(out) if out is not None and len(group) == len(runs) else folders[group[0]]
@@ -176,6 +178,7 @@ def _about(
         "precision": precision,
         "dataset": dataset,
         "version": pisa_capc.__version__,
+        "code": revisions.of_run(method, calibrated=False),
     }
     result: dict[str, Any] = json.loads(json.dumps(about))
     return result

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc import revisions
 from pisa_capc.errors import MissingExtraError, ModelError
 from pisa_capc.methods.registry import Method
 from pisa_capc.progress import console, progress
@@ -63,9 +65,10 @@ class Job:
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
         about = self.abouts[0]
         label = f"{about['method']} {about['encoder']} {which} on {','.join(about['source'])}"
-        todo = (training.epochs - len(self.history)) * stack.steps
-        with progress(label, todo, show) as bar:
-            for epoch in range(len(self.history), training.epochs):
+        epochs = range(len(self.history), training.epochs)
+        begun = time.perf_counter()
+        with progress(label, len(epochs) * stack.steps, show) as bar:
+            for done, epoch in enumerate(epochs, 1):
                 started = time.perf_counter()
                 losses = stack.train_epoch(epoch, bar.advance)
                 self._check(losses, stack, epoch)
@@ -78,7 +81,9 @@ class Job:
                 note = f"loss {losses.sum(-1).mean():.3f} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
                 bar.advance(0, note)
                 if show and not console.is_terminal:
-                    console.print(f"{label}: epoch {epoch + 1}/{training.epochs} {note}", soft_wrap=True)
+                    left = (time.perf_counter() - begun) / done * (len(epochs) - done)
+                    line = f"{label}: epoch {epoch + 1}/{training.epochs} {note}, {timedelta(seconds=round(left))} left"
+                    console.print(line, soft_wrap=True)
         return self._models()
 
     def _resume(self, stack: Stack) -> None:
@@ -87,7 +92,7 @@ class Job:
         if found is None:
             return
         tensors, kept = found
-        if kept["runs"] != list(self.abouts):
+        if [{"code": revisions.FIRST, **about} for about in kept["runs"]] != list(self.abouts):
             raise ModelError(
                 f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
             )

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import triton
 
-from pisa_capc.stacked.kernels.attention import attention_backward, attention_forward
+from pisa_capc.stacked.kernels.attention import (
+    attention,
+    attention_heads_gradient,
+    attention_input_gradient,
+    attention_output_gradient,
+)
 from pisa_capc.stacked.kernels.convolution import convolve, weight_gradient
+from pisa_capc.stacked.kernels.feed_forward import feed_forward, feed_forward_gradient
 from pisa_capc.stacked.kernels.normalisation import (
     norm_apply,
     norm_gradient_apply,
@@ -21,9 +27,13 @@ from pisa_capc.stacked.kernels.normalisation import (
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
 
 __all__ = [
-    "attention_backward",
-    "attention_forward",
+    "attention",
+    "attention_heads_gradient",
+    "attention_input_gradient",
+    "attention_output_gradient",
     "convolve",
+    "feed_forward",
+    "feed_forward_gradient",
     "gru_backward",
     "gru_forward",
     "norm_apply",

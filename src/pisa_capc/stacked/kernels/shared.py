@@ -1,0 +1,34 @@
+"""What the kernels of a Transformer layer have in common: its dropout and its layer normalisation."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _mix(x):
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    return (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
+
+
+@triton.jit
+def kept(key, run, salt, element, threshold):
+    """`noise.keep_mask` for these elements of a run; salt: which place in the model, see `noise.salt`."""
+    return _mix(element ^ _mix(_mix(tl.load(key + run)) + salt)) >= threshold
+
+
+@triton.jit
+def layer_norm(r, eps, WIDTH: tl.constexpr):
+    """(r − mean)/σ of each row, and 1/σ."""
+    centred = r - (tl.sum(r, 1) / WIDTH)[:, None]
+    rstd = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
+    return centred * rstd[:, None], rstd
+
+
+@triton.jit
+def layer_norm_gradient(dnormed, normed, rstd, WIDTH: tl.constexpr):
+    """dr of `layer_norm` from the gradient of its first result."""
+    mean = tl.sum(dnormed, 1) / WIDTH
+    along = tl.sum(dnormed * normed, 1) / WIDTH
+    return (dnormed - mean[:, None] - normed * along[:, None]) * rstd[:, None]
