@@ -20,11 +20,16 @@ _PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "
 LIMITS = """## What cannot be compared
 
 The paper's simulation generator is not public: our scene follows its description and was fixed from the literature
-before any model was trained on it. Its measured recordings are not here either; tables of measured data are repeated on
-our simulated set until somebody runs them with `--data`. So the numbers of the two sides are of different data, and
-nothing follows from one being higher. What can be compared is the order: which stage, component or method is ahead, and
-in which direction a change goes. Encoders of the external baselines, their hyperparameters and the equations of
-some are not in the paper; `pisa methods` says what of each is published and what is our reading.
+before any model was trained on it. Its measured recordings are not here either: the ablations and the comparison of
+methods, which the paper has on them, are run on our simulated sets, and its tables of all encoders on measured data
+wait for somebody who runs them with `--data`. So the numbers of the two sides are of different data, and nothing
+follows from one being higher. What can be compared is the order: which stage, component or method is ahead, and in
+which direction a change goes. Encoders of the external baselines, their hyperparameters and the equations of some are
+not in the paper; `pisa methods` says what of each is published and what is our reading.
+
+Nine runs are three splits × three seeds of one scene in one direction. The intervals speak of other splits and seeds,
+not of other scenes; runs that share a split are counted as independent, and nothing is corrected for the number of
+comparisons.
 """
 
 
@@ -92,10 +97,10 @@ def _lines(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]
             {
                 "": row.label,
                 "runs": str(len(f1)),
-                "source val F1": _spread(mean(ours.source(row))),
-                "F1": _spread(mean(f1)),
-                "AUROC": _spread(mean(ours.auroc(row))),
-                "change": _difference(before and paired_difference(f1, ours.f1(before))),
+                "source val F1": spread(mean(ours.source(row))),
+                "F1": spread(mean(f1)),
+                "AUROC": spread(mean(ours.auroc(row))),
+                "change": difference(before and paired_difference(f1, ours.f1(before))),
                 "paper: source val F1": printed.get("source", NOTHING),
                 "paper: F1": printed.get("f1", NOTHING),
                 "paper: AUROC": printed.get("auroc", NOTHING),
@@ -113,7 +118,7 @@ def _matrix(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row
         line = {
             "": row.label,
             "runs": str(len(ours.f1(row))),
-            "source val F1": _spread(mean(ours.source(row))),
+            "source val F1": spread(mean(ours.source(row))),
             "direct F1": _with_change(ours, row, reference(protocol, row)),
         }
         stages = [row._replace(stage=stage) for stage in protocol.calibration]
@@ -131,7 +136,7 @@ def _called(row: Row) -> str:
 def _with_change(ours: Ours, row: Row, before: Row | None) -> str:
     """Macro-F1 and, in brackets, its change."""
     difference = before and paired_difference(ours.f1(row), ours.f1(before))
-    return _spread(mean(ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
+    return spread(mean(ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
 
 
 def _meaning(protocol: Protocol) -> str:
@@ -184,13 +189,13 @@ little:
 """
 
 
-def _spread(value: tuple[float, float | None] | None) -> str:
+def spread(value: tuple[float, float | None] | None) -> str:
     if value is None:
         return NOTHING
     return f"{value[0]:.4f}" if value[1] is None else f"{value[0]:.4f} ± {value[1]:.4f}"
 
 
-def _difference(value: Difference | None) -> str:
+def difference(value: Difference | None) -> str:
     return f"{value.mean:+.4f} [{value.low:+.4f}, {value.high:+.4f}]" if value else NOTHING
 
 

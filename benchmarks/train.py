@@ -9,6 +9,7 @@ The frames are random numbers: speed does not depend on what they say.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Sequence
@@ -156,6 +157,7 @@ def main() -> None:
             if not options.no_eager:
                 row["eager ms"] = time_steps(eager, options.seconds)[0]
         if gpu:
+            gc.collect()  # what was captured for the row before holds memory until then
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.sides import Ours, Published, Row, reference
 from pisa_capc.benchmark.protocols import DIRECT, Protocol
-from pisa_capc.benchmark.results import paired_difference
+from pisa_capc.benchmark.results import mean, paired_difference
 from pisa_capc.benchmark.tables import FULL, NAMES, PAPER, is_comparison, stage_name
 
 
@@ -18,7 +18,7 @@ def sentences(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[R
         found += _ranking("Group B, after U-CAPC, best first", ours, paper, [r for r in rows if r.stage == PAPER])
         found += [sentence for stage in (DIRECT, PAPER) for sentence in _against_pisa(ours, rows, stage)]
     elif any(len(row.variants) > 1 for row in protocol.methods):
-        found += _ranking("Most costly removal first", ours, paper, [r for r in rows if r.variant != FULL], False)
+        found += _costs(protocol, ours, paper, [r for r in rows if r.variant != FULL])
     elif any(len(row.calibration) > 1 for row in protocol.methods) and len(protocol.methods) == 1:
         found += _ranking("Stages, best first", ours, paper, rows)
     else:
@@ -44,24 +44,66 @@ def _signs(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]
     return text + (f"; the interval holds zero for {', '.join(found['undecided'])}." if found["undecided"] else ".")
 
 
+NEAR_CHANCE = 0.15  # of ten devices, in the paper's sets and in ours: a mean below it ranks nothing
+
+
 def _ranking(what: str, ours: Ours, paper: Published, rows: Sequence[Row], high: bool = True) -> list[str]:
-    """Our order beside the paper's. high: whether a high Macro-F1 comes first."""
-
-    def ordered(value: Callable[[Row], float | None], among: Iterable[Row]) -> list[Row]:
-        known = [(number, row) for row in among if (number := value(row)) is not None]
-        return [row for _, row in sorted(known, key=lambda pair: pair[0], reverse=high)]
-
-    mine, theirs = ordered(ours.mean_f1, rows), ordered(paper.f1, rows)
+    """Our order beside the paper's, of what is above chance. high: whether a high Macro-F1 comes first."""
+    mine, theirs = _ordered(ours.mean_f1, rows, high), _ordered(paper.f1, rows, high)
     if not mine:
         return []
-    text = f"{what}: {_named(mine)}."
-    shared = [row for row in theirs if row in mine]
+    told = [row for row in mine if (ours.mean_f1(row) or 0) >= NEAR_CHANCE]
+    rest = [row for row in mine if row not in told]
+    near = f"near chance (below {NEAR_CHANCE}), in no order: {_named(sorted(rest))}" if rest else ""
+    text = f"{what}: {'; '.join(filter(None, [_named(told), near]))}."
+    shared = [row for row in theirs if row in told]
     if len(shared) < 2:
-        return [f"{text} The paper has no such order."]
-    same = [row for row in mine if row in shared] == shared
-    first = next(row for row in mine if row in shared) == shared[0]
-    verdict = "the same" if same else "first the same, then another" if first else "another"
-    return [f"{text} The paper's order is {verdict}: {_named(shared)}."]
+        return [f"{text} There is no order of the paper to compare it with."]
+    return [f"{text} The paper's order {_verdict(told, shared)}: {_named(row for row in theirs if row in mine)}."]
+
+
+def _costs(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str]:
+    """The variants by what they lose, those that lose nothing, and those that learn their own source less well."""
+    changes = {}
+    for row in rows:
+        before = reference(protocol, row)
+        change = before and paired_difference(ours.f1(row), ours.f1(before))
+        if change:
+            changes[row] = change.mean
+    lost = _ordered(changes.get, [row for row, change in changes.items() if change < 0], high=False)
+    theirs = [row for row in _ordered(paper.f1, rows, high=False) if row in lost]
+    found = []
+    if lost:
+        found.append(f"Most costly removal first: {_named(lost)}.")
+    if len(theirs) > 1:
+        found[-1] += f" The paper's order {_verdict(lost, theirs)}: {_named(theirs)}."
+    gained = [f"{row.variant} ({change:+.3f})" for row, change in changes.items() if change >= 0]
+    if gained:
+        found.append(f"No loss in the mean: {', '.join(gained)}.")
+    weak = []
+    for row in changes:
+        own, whole = mean(ours.source(row)), mean(ours.source(row._replace(variant=FULL)))
+        if own and whole and own.mean < whole.mean - 0.1:
+            weak.append(f"{row.variant} ({own.mean:.2f} of {whole.mean:.2f})")
+    if weak:
+        found.append(
+            f"Of held-out source frames these know less already: {', '.join(weak)}. What they lose in the new place is "
+            "not the move's doing alone."
+        )
+    return found
+
+
+def _ordered(value: Callable[[Row], float | None], among: Iterable[Row], high: bool) -> list[Row]:
+    known = [(number, row) for row in among if (number := value(row)) is not None]
+    return [row for _, row in sorted(known, key=lambda pair: pair[0], reverse=high)]
+
+
+def _verdict(mine: Sequence[Row], shared: Sequence[Row]) -> str:
+    """Whether our order of the rows that the paper has too is the paper's."""
+    own = [row for row in mine if row in shared]
+    return (
+        "is the same" if own == shared else "is first the same, then another" if own[0] == shared[0] else "is another"
+    )
 
 
 def _against_pisa(ours: Ours, rows: Sequence[Row], stage: str) -> list[str]:

@@ -15,7 +15,7 @@ from benchmarks.sides import Row, published
 
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import load_results
+from pisa_capc.benchmark.results import Key, load_results, paired_difference
 from tests.benchmark.tools import all_runs, made_up
 
 ROOT = Path(__file__).parents[1]
@@ -62,16 +62,28 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
                 stages[name, encoder, *kind] for kind in (("single", "direct"), ("pisa", "direct"), ("pisa", "paper"))
             )
             assert single < 0.12 < pisa < capc
-    components, methods = (results_page._direct(name) for name in ("component-ablation", "external-baselines"))
-    wifi = {name: f1 for (dataset, name), f1 in components.items() if dataset == "wifi-sim"}
-    assert min(wifi, key=wifi.__getitem__) == "contextual-only"
-    assert min(wifi["no-cfo-dynamics"], wifi["topology-only"]) > wifi["pisa"]
-    assert methods["wifi-sim", "eada"] > 2 * methods["wifi-sim", "pisa"]
-    assert methods["lora-sim", "eada"] == pytest.approx(methods["lora-sim", "pisa"], abs=0.01)
-    assert all(f1 < 0.15 for (_, name), f1 in methods.items() if name not in ("pisa", "eada"))
+    results = load_results(read_protocol("component-ablation"), Path("results/component-ablation"))
+    for dataset, better in (("wifi-sim", {"no-cfo-dynamics", "topology-only"}), ("lora-sim", set())):
+        whole = Key(dataset, "E2,E3 → E1", "pisa", "full", "transformer")
+        scores = {key.variant: results.f1(key, "direct") for key in results.runs if key.dataset == dataset}
+        change = {variant: paired_difference(own, results.f1(whole, "direct")) for variant, own in scores.items()}
+        assert min(change, key=lambda variant: change[variant].mean) == "contextual-only"
+        assert {v for v, found in change.items() if found.high < 0} == {"contextual-only", "no-topology-consistency"}
+        assert {v for v, found in change.items() if found.low > 0} == better
+    methods, after = (results_page._means("external-baselines", stage) for stage in ("direct", "paper"))
+    for dataset in results_page.PLACES:
+        own = {name: f1 for (place, name), f1 in methods.items() if place == dataset}
+        assert own["eada"] == pytest.approx(own["equalised"], abs=0.005)
+        assert max(own, key=own.__getitem__) == "pisa-equalised"
+        calibrated = {name: f1 for (place, name), f1 in after.items() if place == dataset}
+        assert own["pisa-equalised"] < calibrated["pisa-equalised"] == max(calibrated.values())
+        assert all(f1 < 0.15 for name, f1 in own.items() if name not in ("pisa", *results_page.EQUALISED))
     for waveform in ("wifi", "lora"):
         models = record(f"calibration-study-{waveform}.json")["models"]
         assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in CELLS)
+        ucapc, *peers = (results_page.mean_of(models, "balanced", name) for name in results_page.BALANCED)
+        assert all(peer > ucapc for peer in peers)
+        assert all(results_page.worst(models, "dirichlet-0.3", name) < -0.1 for name in ("paper", "pt-map"))
 
 
 def test_the_papers_tables_are_whole_and_as_printed() -> None:
@@ -149,10 +161,9 @@ def test_the_most_costly_component_comes_first(tmp_path: Path) -> None:
     costs = {"full": 0.0, "contextual-only": 0.3, "topology-only": 0.1, "no-cfo-dynamics": -0.05}
     scores = {("pisa", variant): {"direct": 0.6 - cost} for variant, cost in costs.items()}
     text = write(tmp_path, "component-ablation", scores, "transformer")
-    assert (
-        "Most costly removal first: contextual-only, topology-only, no-cfo-dynamics. The paper's order is the same"
-        in text
-    )
+    assert "Most costly removal first: contextual-only, topology-only. The paper's order is the same" in text
+    assert "No loss in the mean: no-cfo-dynamics (+0.050)." in text
+    assert "know less already" not in text
     assert "sign in 2 of 3 rows; the opposite one for Transformer: PISA no-cfo-dynamics." in text
 
 
