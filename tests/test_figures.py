@@ -32,11 +32,14 @@ def test_readme_quotes_the_records() -> None:
     assert f"{ours[0]:.2f} / {ours[1]:.2f} ms (plain eager: {eager[0]:.1f} / {eager[1]:.1f})" in README
     grid = record("grid-h200.json")
     assert f"{grid['runs']} runs of the two simulation tables, one H200 | {grid['seconds'] / 60:.0f} min |" in README
-    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / "wifi-sim").glob("*.json")]
-    chosen = [run for run in runs if (run["run"]["method"], run["run"]["encoder"]) == ("pisa", "mscnn")]
-    scores = [[run["stages"][stage]["macro_f1"] for run in chosen] for stage in ("direct", "paper")]
-    assert len(chosen) == 9
-    assert " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores) in README
+    for folder, chosen in (("wifi-sim", ("pisa", "mscnn")), ("external-baselines", ("pisa-equalised", "transformer"))):
+        runs = [json.loads(path.read_text()) for path in (ROOT / "results" / folder).glob("*.json")]
+        own = [r for r in runs if r["dataset"] == "wifi-sim"]
+        own = [r for r in own if (r["run"]["method"], r["run"]["encoder"]) == chosen]
+        scores = [[run["stages"][stage]["macro_f1"] for run in own] for stage in ("direct", "paper")]
+        assert len(own) == 9
+        quoted = " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores)
+        assert f"{quoted} | `results/{folder}/` |" in README
     assert f"{record('bench-calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
     demo = record("demo.json")
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
