@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -24,6 +24,9 @@ from pisa_capc.frames import Frames, check_samples
 from pisa_capc.sources import CfoTrace, groups
 from pisa_capc.store.dataset import CaptureSpec, Dataset, describe
 from pisa_capc.store.files import atomic, reading, write_text_atomic
+from pisa_capc.store.rows import Piece, pieces, read, read_cached
+
+_EXPECTED = "a capture of this dataset; make or import it again"
 
 __all__ = [
     "CaptureSpec",
@@ -126,14 +129,17 @@ class StoreSource:
 
     def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
         out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64)
-        for spec, where, local in self._by_capture(rows):
-            with self._open(spec) as file:
-                low, high = int(local.min()), int(local.max()) + 1
-                if _consecutive(local) and _consecutive(where):
-                    into = np.s_[where[0] : where[-1] + 1]
-                    file["iq"].read_direct(out, np.s_[low:high, :, :samples], into)
-                else:
-                    out[where] = _mapped(file["iq"])[low:high, :, :samples][local - low]
+        late: list[tuple[int, int, list[Piece]]] = []
+        for i, wanted in pieces(out, rows, self.starts, self.samples):
+            with self._descriptor(i) as descriptor:
+                offset = self._offset(i, descriptor)
+                if offset is None:
+                    self._select(i, rows, out)
+                elif left := read_cached(descriptor, offset, wanted):
+                    late.append((i, offset, left))
+        for i, offset, left in late:  # the disk is at work on all of them
+            with self._descriptor(i) as descriptor:
+                read(descriptor, offset, left)
         return out
 
     def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
@@ -174,11 +180,47 @@ class StoreSource:
             i = int(owner[where[0]])
             yield self.dataset.captures[i], where, rows[where] - self.starts[i]
 
+    @cached_property
+    def _paths(self) -> list[str]:
+        return [str(self.folder / spec.path) for spec in self.dataset.captures]
+
+    @contextmanager
+    def _descriptor(self, i: int) -> Iterator[int]:
+        with reading(self._paths[i], _EXPECTED):
+            descriptor = os.open(self._paths[i], os.O_RDONLY)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    @cached_property
+    def _offsets(self) -> dict[int, tuple[tuple[int, ...], int | None]]:
+        """What `_offset` has found, by capture, and in which file."""
+        return {}
+
+    def _offset(self, i: int, descriptor: int) -> int | None:
+        """The byte at which the samples of a capture start, or None where somebody has repacked it into chunks."""
+        file = os.fstat(descriptor)
+        identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+        known = self._offsets.get(i)
+        if known is None or known[0] != identity:
+            with self._open(self.dataset.captures[i]) as content:
+                known = self._offsets[i] = (identity, content["iq"].id.get_offset())
+        return known[1]
+
+    def _select(self, i: int, rows: NDArray[np.int64], out: NDArray[np.complex64]) -> None:
+        """Those of the rows that are in one capture, by way of HDF5: all between the first and the last are read."""
+        where = np.flatnonzero((rows >= self.starts[i]) & (rows < self.starts[i + 1]))
+        local = rows[where] - self.starts[i]
+        low, high = local.min(), local.max() + 1
+        with self._open(self.dataset.captures[i]) as file:
+            out[where] = file["iq"][low:high, :, : out.shape[2]][local - low]
+
     @contextmanager
     def _open(self, spec: CaptureSpec) -> Iterator[h5py.File]:
         path = self.folder / spec.path
         expected = (spec.frames, self.antennas, self.samples)
-        with reading(path, "a capture of this dataset; make or import it again"), h5py.File(path, "r") as file:
+        with reading(path, _EXPECTED), h5py.File(path, "r") as file:
             shape, dtype = file["iq"].shape, file["iq"].dtype
             if shape != expected or dtype != np.complex64:
                 raise DataError(f"{path}: /iq is {dtype} {shape}; dataset.json announces complex64 {expected}.")
@@ -187,18 +229,6 @@ class StoreSource:
                     f"{path}: /cfo_hz has shape {file['cfo_hz'].shape}; expected {expected[:2]} (frames, antennas)."
                 )
             yield file
-
-
-def _consecutive(index: NDArray[np.integer[Any]]) -> bool:
-    return bool((np.diff(index) == 1).all())
-
-
-def _mapped(array: h5py.Dataset) -> Any:
-    """The stored array mapped into memory, so that only the rows in use are read; HDF5's own row selection is slow."""
-    offset = array.id.get_offset()
-    if offset is None:  # repacked by somebody into chunks
-        return array
-    return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape)
 
 
 def load(folder: str | Path) -> Frames:
