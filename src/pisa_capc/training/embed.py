@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.store.files import atomic
+from pisa_capc.training.ahead import read_ahead
 from pisa_capc.training.bank import model_input
 from pisa_capc.training.checkpoint import TrainedModel
 from pisa_capc.training.memory import keep_freed_memory
@@ -93,16 +95,17 @@ def embed_many(
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     descriptor = cfo_descriptors(frames)
     start = 0
-    for part in frames.batches(batch):
-        here = slice(start, start + len(part))
-        iq = torch.from_numpy(model_input(part)).to(device)
-        d = None if descriptor is None else torch.from_numpy(descriptor[here]).to(device)
-        for i, network in enumerate(networks):
-            output = network(iq, d)
-            embedding[i][here] = output.embedding.float().cpu().numpy()
-            logits[i][here] = output.logits.float().cpu().numpy()
-        start += len(part)
-        after_batch(len(part))
+    with closing(read_ahead(model_input, frames.batches(batch))) as parts:
+        for part in parts:
+            here = slice(start, start + len(part))
+            iq = torch.from_numpy(part).to(device)
+            d = None if descriptor is None else torch.from_numpy(descriptor[here]).to(device)
+            for i, network in enumerate(networks):
+                output = network(iq, d)
+                embedding[i][here] = output.embedding.float().cpu().numpy()
+                logits[i][here] = output.logits.float().cpu().numpy()
+            start += len(part)
+            after_batch(len(part))
     environment = np.array(frames.environments)[frames.environment]
     cfo_hz = None if frames.cfo_hz is None else frames.cfo_hz.mean(axis=1)
     return [
