@@ -41,6 +41,14 @@ def test_readme_quotes_the_records() -> None:
         quoted = " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores)
         assert f"{quoted} | `results/{folder}/` |" in README
     assert f"{record('bench-calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
+    streamed = {
+        row["what"]: row["ms a batch"] for row in record("bench-load-2core.json")["rows"] if "ms a batch" in row
+    }
+    nine, one, disk = (streamed[f"streamed, {of}"] for of in ("9 runs", "1 run", "9 runs, from the disk"))
+    assert f"two CPU cores | {nine:.1f} ms | `results/bench-load-2core.json`" in README
+    method = " ".join((ROOT / "docs/method.md").read_text(encoding="utf-8").split())
+    assert f"takes {nine:.1f} ms from the page cache and {disk:.1f} ms from the disk" in method
+    assert f"one of a single run {one:.1f} ms" in method
     demo = record("demo.json")
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
 

@@ -33,9 +33,9 @@ class Counting(MemorySource):
 
     read = 0
 
-    def read_iq(self, rows, samples):  # type: ignore[no-untyped-def]
+    def read_iq(self, rows, samples, out=None):  # type: ignore[no-untyped-def]
         Counting.read += len(rows)
-        return super().read_iq(rows, samples)
+        return super().read_iq(rows, samples, out)
 
 
 class TestSelection:

@@ -278,13 +278,22 @@ def index_of(kind: str, name: str, known: Sequence[str]) -> int:
     return list(known).index(name)
 
 
-def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
-    """Unit mean power of each frame, over all its antennas and samples: x / sqrt(mean |x|²)."""
-    power = np.asarray(np.mean(iq.real**2 + iq.imag**2, axis=(-2, -1), keepdims=True, dtype=np.float64))
+def power_scale(iq: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(N,) what brings each frame to unit mean power, over all its antennas and samples: 1 / sqrt(mean |x|²)."""
+    power: NDArray[np.float64] = np.mean(iq.real**2 + iq.imag**2, axis=(-2, -1), dtype=np.float64)
     if not (power > 0).all():
-        bad = np.flatnonzero(~(power[:, 0, 0] > 0))
+        bad = np.flatnonzero(~(power > 0))
         raise DataError(f"frame {bad[0]} has zero power ({len(bad)} such frames): remove it before normalising.")
-    return (iq / np.sqrt(power)).astype(np.complex64, copy=False)
+    return 1 / np.sqrt(power)
+
+
+def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """Unit mean power of each frame; see `power_scale`."""
+    parts = np.ascontiguousarray(iq).view(np.float32)
+    # Multiplied in double precision and rounded once, as whoever has only the scale will do.
+    scaled = np.empty_like(parts)
+    np.multiply(parts, power_scale(iq)[:, None, None], out=scaled, dtype=np.float64, casting="same_kind")
+    return scaled.view(np.complex64)
 
 
 def check_samples(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+Iq = NDArray[np.complex64]
 
 
 class CfoTrace(NamedTuple):
@@ -39,8 +40,8 @@ class FrameSource(Protocol):
     @property
     def samples(self) -> int: ...
 
-    def read_iq(self, rows: Rows, samples: int) -> NDArray[np.complex64]:
-        """(len(rows), A, samples): the first `samples` samples of each row."""
+    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
+        """(len(rows), A, samples): the first `samples` samples of each row; written into `out` where it is given."""
 
     def read_cfo_hz(self, rows: Rows) -> NDArray[np.float64] | None:
         """(len(rows), A) in Hz, or None where no CFO was recorded."""
@@ -70,8 +71,11 @@ class MemorySource:
     def samples(self) -> int:
         return int(self.iq.shape[2])
 
-    def read_iq(self, rows: Rows, samples: int) -> NDArray[np.complex64]:
-        return self.iq[rows, :, :samples]
+    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
+        if out is None:
+            return self.iq[rows, :, :samples]
+        out[...] = self.iq[rows, :, :samples]
+        return out
 
     def read_cfo_hz(self, rows: Rows) -> NDArray[np.float64] | None:
         return None if self.cfo_hz is None else self.cfo_hz[rows]
@@ -109,8 +113,8 @@ class SelectedSource:
     def samples(self) -> int:
         return self.source.samples
 
-    def read_iq(self, rows: Rows, samples: int) -> NDArray[np.complex64]:
-        return self.source.read_iq(self.rows[rows], samples)
+    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
+        return self.source.read_iq(self.rows[rows], samples, out)
 
     def read_cfo_hz(self, rows: Rows) -> NDArray[np.float64] | None:
         return self.source.read_cfo_hz(self.rows[rows])
@@ -134,8 +138,8 @@ class JoinedSource:
     def samples(self) -> int:
         return min(part.samples for part in self.parts)
 
-    def read_iq(self, rows: Rows, samples: int) -> NDArray[np.complex64]:
-        out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64)
+    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
+        out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64) if out is None else out
         for part, where, local in self._by_part(rows):
             out[where] = part.read_iq(local, samples)
         return out

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from pisa_capc import load
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames
 from pisa_capc.training.bank import Bank, model_input, union
+from tests.datasets import write_random
 from tests.problems import runs, small_frames
 
 FRAMES = small_frames(devices=2, environments=2, frames=8)
@@ -61,11 +66,59 @@ def test_a_bank_holds_each_frame_once_and_finds_it_again() -> None:
         np.testing.assert_array_equal(bank.label[rows].numpy(), part.device)
 
 
-def test_streamed_batches_come_in_the_order_of_the_plan() -> None:
-    resident, streamed = (Bank(FRAMES, CPU, resident=r) for r in (True, False))
-    plan = np.random.default_rng(0).integers(len(FRAMES), size=(9, 2, 4))
-    for rows, iq in zip(plan, streamed.stream(plan), strict=True):
-        assert torch.equal(iq, resident.gather(torch.from_numpy(rows)))
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    """Frames on disk, of more antennas and samples than fit one block of the product."""
+    folder = tmp_path_factory.mktemp("bank") / "set"
+    return load(write_random(folder, frames=11, samples=40)).segment(32)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_streamed_batches_are_the_resident_ones_bit_by_bit(
+    stored: Frames, monkeypatch: pytest.MonkeyPatch, mapped: bool
+) -> None:
+    monkeypatch.setattr("pisa_capc.store.native.MAPPED", 512 if mapped else 0)
+    for frames in (FRAMES, replace(stored, source=copy.deepcopy(stored.source))):
+        banks = [Bank(frames, CPU, resident=r) for r in (True, False)]
+        assert banks[1].iq is None
+        rng = np.random.default_rng(0)
+        for plan in (
+            rng.integers(len(frames), size=(9, 2, 40)),
+            [np.arange(5), np.arange(5, 12), rng.permutation(len(frames))],  # not all of one size
+        ):
+            for rows, a, b in zip(plan, banks[0].stream(plan), banks[1].stream(plan), strict=True):
+                assert a.shape == (*rows.shape, frames.antennas, 32, 2)
+                assert torch.equal(a.view(torch.int32), b.view(torch.int32))
+                assert torch.equal(a, banks[0].gather(torch.from_numpy(rows)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gets_the_same_bits(stored: Frames) -> None:
+    plan = np.random.default_rng(0).integers(len(stored), size=(20, 2, 40))
+    with_product_on_the_device = Bank(stored, torch.device("cuda"), resident=False)
+    here = Bank(stored, CPU, resident=True)
+    for a, b in zip(with_product_on_the_device.stream(plan), here.stream(plan), strict=True):
+        assert torch.equal(a.cpu().view(torch.int32), b.view(torch.int32))
+
+
+def test_a_bad_frame_is_named_before_the_training_starts() -> None:
+    iq = FRAMES.iq
+    iq[13, 0, 0] = np.nan
+    for resident in (True, False):
+        with pytest.raises(DataError, match="frame 5 of E1/L1 holds NaN or infinite"):
+            Bank(with_iq(iq), CPU, resident)
+
+
+def test_a_file_that_goes_bad_while_it_is_streamed_is_an_error_and_no_thread_is_left(tmp_path: Path) -> None:
+    frames = load(write_random(tmp_path / "set"))
+    bank = Bank(frames, CPU, resident=False)
+    (tmp_path / "set/E2/D01/L1.h5").write_bytes(b"not a capture")
+    batches = bank.stream(np.arange(len(frames)).reshape(-1, 2))
+    with pytest.raises(DataError, match=r"E2/D01/L1.h5: cannot be read"):
+        for _ in batches:
+            pass
+    assert not [t for t in threading.enumerate() if t.name.startswith("read-ahead")]
 
 
 def test_a_bank_is_resident_while_memory_lasts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pisa_capc.sources import FrameSource
 from pisa_capc.training import TrainingConfig, fit
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames
-from tests.training.tools import FAST, TRAINING, assert_identical, make_stack, weights
+from tests.training.tools import FAST, TRAINING, Killed, assert_identical, make_stack, weights
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,21 @@ def test_streamed_frames_train_as_resident_ones(frames: Frames) -> None:
     for epoch in range(2):
         np.testing.assert_array_equal(streamed.train_epoch(epoch), resident.train_epoch(epoch))
         np.testing.assert_array_equal(streamed.validate(), resident.validate())
+
+
+def test_a_streamed_epoch_that_is_stopped_leaves_no_thread_and_can_be_run_again(frames: Frames) -> None:
+    stopped, whole = (make_stack(frames, runs(frames), resident=False) for _ in range(2))
+    initial = {name: value.clone() for name, value in stopped.model.state_dict().items()}
+
+    def stop() -> None:
+        raise Killed
+
+    with pytest.raises(Killed) as found:
+        stopped.train_epoch(0, stop)
+    assert found.traceback  # it is held on to, and with it everything that the epoch had
+    assert not [t for t in threading.enumerate() if t.name.startswith("read-ahead")]
+    stopped.reset(initial)
+    np.testing.assert_array_equal(stopped.train_epoch(0), whole.train_epoch(0))
 
 
 @pytest.mark.gpu

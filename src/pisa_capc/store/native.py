@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,13 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames, check_samples
-from pisa_capc.sources import CfoTrace, groups
+from pisa_capc.sources import CfoTrace
 from pisa_capc.store.dataset import CaptureSpec, Dataset, describe
 from pisa_capc.store.files import atomic, reading, write_text_atomic
+from pisa_capc.store.rows import Piece, StoredRows, pieces
+
+MAPPED = 512  # captures: each map holds a file open, and a process may have a thousand
+_EXPECTED = "a capture of this dataset; make or import it again"
 
 __all__ = [
     "CaptureSpec",
@@ -124,30 +130,40 @@ class StoreSource:
     def starts(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum([c.frames for c in self.dataset.captures])]).astype(np.int64)
 
-    def read_iq(self, rows: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
-        out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64)
-        for spec, where, local in self._by_capture(rows):
-            with self._open(spec) as file:
-                low, high = int(local.min()), int(local.max()) + 1
-                if _consecutive(local) and _consecutive(where):
-                    into = np.s_[where[0] : where[-1] + 1]
-                    file["iq"].read_direct(out, np.s_[low:high, :, :samples], into)
-                else:
-                    out[where] = _mapped(file["iq"])[low:high, :, :samples][local - low]
+    def read_iq(
+        self, rows: NDArray[np.int64], samples: int, out: NDArray[np.complex64] | None = None
+    ) -> NDArray[np.complex64]:
+        out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64) if out is None else out
+        scattered = np.count_nonzero(np.diff(rows) != 1) > len(rows) / 2
+        late: list[tuple[StoredRows, list[Piece]]] = []
+        for i, where, local in self._by_capture(rows):
+            with reading(self._paths[i], _EXPECTED):
+                stored = self._rows(i)
+                if stored is None:
+                    out[where] = self._select(i, local, samples)
+                elif stored.mapped is not None and scattered:
+                    used = stored.mapped[:, :, :samples]
+                    for to, row in zip(where.tolist(), local.tolist(), strict=True):
+                        out[to] = used[row]
+                elif left := stored.read_cached(pieces(out, where, local, self.samples)):
+                    late.append((stored, left))
+        for stored, left in late:  # the disk is at work on all of them
+            with reading(stored.path, _EXPECTED):
+                stored.read(left)
         return out
 
     def read_cfo_hz(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
         out = np.empty((len(rows), self.antennas))
-        for spec, where, local in self._by_capture(rows):
-            with self._open(spec) as file:
+        for i, where, local in self._by_capture(rows):
+            with self._open(self.dataset.captures[i]) as file:
                 if "cfo_hz" not in file:
                     return None
                 out[where] = file["cfo_hz"][:][local]
         return out
 
     def cfo_traces(self, rows: NDArray[np.int64]) -> Iterator[CfoTrace]:
-        for spec, where, local in self._by_capture(rows):
-            with self._open(spec) as file:
+        for i, where, local in self._by_capture(rows):
+            with self._open(self.dataset.captures[i]) as file:
                 trace = file["cfo_hz"][:] if "cfo_hz" in file else None
             yield CfoTrace(where, local, trace)
 
@@ -168,17 +184,58 @@ class StoreSource:
                     f"{self.folder / spec.path}: its samples are not those that were written. Make or import it again."
                 )
 
-    def _by_capture(self, rows: NDArray[np.int64]) -> Iterable[tuple[CaptureSpec, NDArray[np.intp], NDArray[np.int64]]]:
-        owner = np.searchsorted(self.starts, rows, side="right") - 1
-        for where in groups(owner):
-            i = int(owner[where[0]])
-            yield self.dataset.captures[i], where, rows[where] - self.starts[i]
+    def _by_capture(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.int64]]]:
+        """Which captures the rows are in; of each, their positions among the rows and in the file, in file order."""
+        order = np.argsort(rows, kind="stable")
+        owner = np.searchsorted(self.starts, rows[order], side="right") - 1
+        local = rows[order] - self.starts[owner]
+        ends = (np.flatnonzero(np.diff(owner, append=-1)) + 1).tolist()
+        for start, end in pairwise([0, *ends]):
+            yield int(owner[start]), order[start:end], local[start:end]
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return [str(self.folder / spec.path) for spec in self.dataset.captures]
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[tuple[int, ...], StoredRows]]:
+        """What `_rows` has found, and in which file."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "dataset": self.dataset}  # maps are of this process
+
+    @cached_property
+    def _mapped(self) -> bool:
+        """Whether the page cache can hold all of the set, and its files may all be open."""
+        size = self.starts[-1] * self.antennas * self.samples * 8
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return bool(size < memory / 2 and len(self._paths) <= MAPPED)
+
+    def _rows(self, i: int) -> StoredRows | None:
+        """The samples of a capture as they lie in its file, or None where somebody has repacked them into chunks."""
+        file = os.stat(self._paths[i])
+        identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+        if i not in self._known or self._known[i][0] != identity:
+            with self._open(self.dataset.captures[i]) as content:
+                offset, shape = content["iq"].id.get_offset(), content["iq"].shape
+            if offset is None:
+                return None
+            self._known[i] = (identity, StoredRows(self._paths[i], offset, shape, self._mapped))
+        return self._known[i][1]
+
+    def _select(self, i: int, local: NDArray[np.int64], samples: int) -> NDArray[np.complex64]:
+        """Rows of a capture by way of HDF5. Its own selection is slow: all from the first to the last are read."""
+        low, high = local[0], local[-1] + 1
+        with self._open(self.dataset.captures[i]) as file:
+            chosen: NDArray[np.complex64] = file["iq"][low:high, :, :samples][local - low]
+        return chosen
 
     @contextmanager
     def _open(self, spec: CaptureSpec) -> Iterator[h5py.File]:
         path = self.folder / spec.path
         expected = (spec.frames, self.antennas, self.samples)
-        with reading(path, "a capture of this dataset; make or import it again"), h5py.File(path, "r") as file:
+        with reading(path, _EXPECTED), h5py.File(path, "r") as file:
             shape, dtype = file["iq"].shape, file["iq"].dtype
             if shape != expected or dtype != np.complex64:
                 raise DataError(f"{path}: /iq is {dtype} {shape}; dataset.json announces complex64 {expected}.")
@@ -187,18 +244,6 @@ class StoreSource:
                     f"{path}: /cfo_hz has shape {file['cfo_hz'].shape}; expected {expected[:2]} (frames, antennas)."
                 )
             yield file
-
-
-def _consecutive(index: NDArray[np.integer[Any]]) -> bool:
-    return bool((np.diff(index) == 1).all())
-
-
-def _mapped(array: h5py.Dataset) -> Any:
-    """The stored array mapped into memory, so that only the rows in use are read; HDF5's own row selection is slow."""
-    offset = array.id.get_offset()
-    if offset is None:  # repacked by somebody into chunks
-        return array
-    return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape)
 
 
 def load(folder: str | Path) -> Frames:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.store.files import atomic
 from pisa_capc.training.absent import available_descriptors, available_input, available_mean, check_missing
+from pisa_capc.training.ahead import read_ahead
 from pisa_capc.training.checkpoint import TrainedModel
 from pisa_capc.training.memory import keep_freed_memory
 
@@ -105,21 +107,21 @@ def embed_many(
     present = np.empty((len(frames), frames.antennas), dtype=bool)
     descriptor = cfo_descriptors(frames)
     start = 0
-    for part in frames.batches(batch):
-        here = slice(start, start + len(part))
-        seen, there = available_input(part, missing)
-        present[here] = there
-        iq = torch.from_numpy(seen).to(device)
-        mask = None if there.all() else torch.from_numpy(there).to(device)
-        d = None
-        if descriptor is not None:
-            d = torch.from_numpy(available_descriptors(part, descriptor[here], there)).to(device)
-        for i, network in enumerate(networks):
-            output = network(iq, d, mask)
-            embedding[i][here] = output.embedding.float().cpu().numpy()
-            logits[i][here] = output.logits.float().cpu().numpy()
-        start += len(part)
-        after_batch(len(part))
+    with closing(read_ahead(lambda part: (part, *available_input(part, missing)), frames.batches(batch))) as parts:
+        for part, seen, there in parts:
+            here = slice(start, start + len(part))
+            present[here] = there
+            iq = torch.from_numpy(seen).to(device)
+            mask = None if there.all() else torch.from_numpy(there).to(device)
+            d = None
+            if descriptor is not None:
+                d = torch.from_numpy(available_descriptors(part, descriptor[here], there)).to(device)
+            for i, network in enumerate(networks):
+                output = network(iq, d, mask)
+                embedding[i][here] = output.embedding.float().cpu().numpy()
+                logits[i][here] = output.logits.float().cpu().numpy()
+            start += len(part)
+            after_batch(len(part))
     environment = np.array(frames.environments)[frames.environment]
     recorded = frames.cfo_hz
     cfo_hz = None if recorded is None else available_mean(recorded, present)

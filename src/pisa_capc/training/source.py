@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -46,12 +48,11 @@ def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Ten
     embedding, logits = [], []
     batch = BATCH.get(bank.device.type, BATCH["cpu"])
     pieces = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    for piece in pieces:
-        index = torch.from_numpy(piece).to(bank.device)
-        iq = bank.gather(index) if bank.resident else next(bank.stream(piece[None]))
-        output = model(iq, None if bank.descriptor is None else bank.descriptor[index])
-        embedding.append(output.embedding.float().cpu())
-        logits.append(output.logits.float().cpu())
+    with closing(bank.stream(pieces)) as batches:
+        for piece, iq in zip(pieces, batches, strict=True):
+            output = model(iq, None if bank.descriptor is None else bank.descriptor[piece])
+            embedding.append(output.embedding.float().cpu())
+            logits.append(output.logits.float().cpu())
     return torch.cat(embedding), torch.cat(logits)
 
 

@@ -6,7 +6,8 @@ models this small the launches would cost more than the arithmetic. On a CPU the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -170,10 +171,11 @@ class Stack:
                 self._replay()
                 after_step()
         else:
-            for iq in self.bank.stream(rows):
-                self._streamed.copy_(iq)
-                self._replay()
-                after_step()
+            with closing(self.bank.stream(rows)) as batches:
+                for iq in batches:
+                    self._streamed.copy_(iq)
+                    self._replay()
+                    after_step()
         return self._losses.cpu().numpy()
 
     @torch.no_grad()
@@ -185,14 +187,13 @@ class Stack:
         predicted = torch.empty(runs, count, dtype=torch.int64, device=self.device)
         starts = range(0, count, VALIDATION_BATCH)
         pieces = [self.validation_rows[:, s : s + VALIDATION_BATCH] for s in starts]
-        streamed = None if self.bank.resident else self._stream_pieces(pieces)
-        for start in starts:
-            rows = self._validation_order[:, start : start + VALIDATION_BATCH]
-            iq = self.bank.gather(rows) if streamed is None else next(streamed)
-            descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
-            with self._precision():
-                output = self.model(iq, descriptor)
-            predicted[:, start : start + VALIDATION_BATCH] = output.logits.argmax(-1)
+        with closing(self.bank.stream(pieces)) as batches:
+            for start, iq in zip(starts, batches, strict=True):
+                rows = self._validation_order[:, start : start + VALIDATION_BATCH]
+                descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
+                with self._precision():
+                    output = self.model(iq, descriptor)
+                predicted[:, start : start + VALIDATION_BATCH] = output.logits.argmax(-1)
         label = self.bank.label[self._validation_order]
         pair = (torch.arange(runs, device=self.device)[:, None] * classes + label) * classes + predicted
         confusion = torch.bincount(pair.flatten(), minlength=runs * classes**2).view(runs, classes, classes).double()
@@ -200,10 +201,6 @@ class Stack:
         f1 = 2 * hit / (confusion.sum(1) + confusion.sum(2)).clamp_min(1)
         values: NDArray[np.float64] = f1.mean(1).cpu().numpy()
         return values
-
-    def _stream_pieces(self, pieces: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
-        for piece in pieces:
-            yield from self.bank.stream(piece[None])
 
     def spoilt_run(self) -> int | None:
         """The first run whose parameters are not all finite."""
