@@ -94,3 +94,17 @@ def test_other_draws_do_not_depend_on_the_stack_either() -> None:
         lambda key: permutation(key, 1, (len(key), 20)),
     ):
         assert torch.equal(draw(together)[1], draw(alone)[0])
+
+
+def test_draws_do_not_depend_on_how_wide_a_compiler_counts_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor counts in 64 bits where a size is a symbol; a mask by the sign of that hash would drop half."""
+    draws = (
+        lambda: mask(drop=0.1),
+        lambda: uniform(keys([2026], 3), 2, (1, *SHAPE)),
+        lambda: permutation(keys([2026], 3), 2, (1, 500)),
+    )
+    narrow = [draw() for draw in draws]
+    arange = torch.arange
+    monkeypatch.setattr(torch, "arange", lambda n, dtype, device: arange(n, dtype=torch.int64, device=device))
+    for draw, expected in zip(draws, narrow, strict=True):
+        assert torch.equal(draw(), expected)

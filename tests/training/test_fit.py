@@ -176,6 +176,24 @@ def test_a_streamed_epoch_that_is_stopped_leaves_no_thread_and_can_be_run_again(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_no_training_of_a_process_leaves_traces_in_the_next(frames: Frames) -> None:
+    """Batches of one view, of two, and stacks of other sizes, one after the other: all as on a CPU."""
+    how = FAST | {"encoder": "transformer", "precision": "float32"}
+    few, many = runs(frames), runs(frames, (1, 1), (1, 2))
+    for these, variant in (
+        (few, "full"),
+        (few, "no-topology-consistency"),
+        (many, "contextual-only"),
+        (few, "no-token-refinement"),
+    ):
+        found, expected = (fit(these, **how | {"device": device}, variant=variant) for device in ("cuda", "cpu"))
+        for a, b in zip(found, expected, strict=True):
+            losses = [[epoch["loss"] for epoch in trained.about["history"]] for trained in (a, b)]
+            assert losses[0] == pytest.approx(losses[1], rel=0.01), variant
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
 def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) -> None:
     how = FAST | {"encoder": encoder, "device": "cuda"}

@@ -13,6 +13,7 @@ from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import PISA, PisaConfig
+from pisa_capc.stacked import compiled
 from pisa_capc.training.objective import cross_entropy, prediction_consistency, supervised_contrastive
 from pisa_capc.training.views import drop_spans
 
@@ -70,7 +71,7 @@ class PisaMethod(Method):
     _fused_weighted: Callable[..., dict[str, Tensor]] | None = None
 
     def fuse(self) -> None:
-        self._fused_weighted = torch.compile(self.weighted)
+        self._fused_weighted = compiled(self.weighted)
 
     @property
     def two_views(self) -> bool:

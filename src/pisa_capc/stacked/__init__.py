@@ -18,6 +18,7 @@ from pisa_capc.stacked.layers import (
     adaptive_tokens,
     attention,
     bind_noise,
+    compiled,
     conv_norm,
     feed_forward,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "at_least_float32",
     "attention",
     "bind_noise",
+    "compiled",
     "conv_norm",
     "copy_run",
     "feed_forward",

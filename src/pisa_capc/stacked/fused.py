@@ -195,7 +195,7 @@ def conv_norm(
 
 
 class _Drop(NamedTuple):
-    """A dropout as the kernels take it: its place, the hash under which an element goes, and what makes up for it."""
+    """A dropout as the kernels take it: its place, the signed hash below which elements go, what makes up for it."""
 
     salt: int
     threshold: int
@@ -204,7 +204,7 @@ class _Drop(NamedTuple):
     @classmethod
     def of(cls, dropout: Dropout) -> _Drop:
         drop = dropout.probability if dropout.training else 0.0
-        return cls(salt(dropout.site), drop_threshold(drop), 1 / (1 - drop))
+        return cls(salt(dropout.site), 2 * drop_threshold(drop) - 2**31, 1 / (1 - drop))
 
 
 def _key(x: Tensor, *dropouts: Dropout) -> tuple[Tensor, bool]:

@@ -285,13 +285,18 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
     return y
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile for the shapes at hand, never for sizes as symbols: a training has one shape of batch."""
+    return torch.compile(function, dynamic=False)
+
+
 class Fusable(nn.Module):
     """A module that names methods which torch.compile fuses for training on a GPU."""
 
     fusable: ClassVar[tuple[str, ...]] = ()
 
     def fuse(self) -> None:
-        self._fused_parts = {name: torch.compile(getattr(self, name)) for name in self.fusable}
+        self._fused_parts = {name: compiled(getattr(self, name)) for name in self.fusable}
 
     def part(self, name: str) -> Callable[..., Any]:
         """The method `name`, compiled if this module was fused and trains."""

@@ -39,8 +39,8 @@ def site_key(key: Tensor, site: int) -> Tensor:
 
 
 def drop_threshold(drop: float) -> int:
-    """The hash value under which an element is dropped, with probability `drop`."""
-    return -(2**31) + round(drop * 2**32)
+    """The value of `_bits` under which an element is dropped, with probability `drop`."""
+    return round(drop * 2**31)
 
 
 def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tensor:
@@ -49,14 +49,20 @@ def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tens
 
 
 def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
-    """int32 hashes of `shape` = (R, …)."""
+    """31 random bits for each element of `shape` = (R, …): int32, not negative.
+
+    They come from the low 32 bits of the hash, which depend on nothing but the low 32 bits of what is hashed. Whoever
+    compiles this may therefore count the elements in 64 bits: Inductor does where a size is a symbol, whatever dtype
+    is asked for, and a mask by the sign of such a hash would drop every other element.
+    """
     element = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=key.device)
-    return _mix(element ^ site_key(key, site)[:, None]).view(tuple(shape))
+    hashed = _mix(element ^ site_key(key, site)[:, None])
+    return (((hashed >> 1) & 0x7FFFFFFF) ^ 0x40000000).view(tuple(shape))
 
 
 def uniform(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
     """float32 numbers of `shape` = (R, …), uniform between 0 and 1 and never either."""
-    return ((_bits(key, site, shape) >> 9).float() + 0.5) * 2.0**-23 + 0.5
+    return ((_bits(key, site, shape) >> 8).float() + 0.5) * 2.0**-23
 
 
 def symmetric_beta(key: Tensor, site: int, shape: Sequence[int], alpha: float) -> Tensor:

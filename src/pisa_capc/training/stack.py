@@ -119,6 +119,7 @@ class Stack:
         self.model.train()
         self.draw(0)
         if self.fused:
+            torch.compiler.reset()  # what was compiled for earlier trainings of this process has no say in this one
             for module in self.model.modules():
                 if isinstance(module, Fusable):
                     module.fuse()

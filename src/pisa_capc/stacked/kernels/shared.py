@@ -14,8 +14,11 @@ def _mix(x):
 
 @triton.jit
 def kept(key, run, salt, element, threshold):
-    """`noise.keep_mask` for these elements of a run; salt: which place in the model, see `noise.salt`."""
-    return _mix(element ^ _mix(_mix(tl.load(key + run)) + salt)) >= threshold
+    """`noise.keep_mask` for these elements of a run; salt: which place in the model, see `noise.salt`.
+
+    The cast takes the low 32 bits of the hash, however wide the elements were counted.
+    """
+    return _mix(element ^ _mix(_mix(tl.load(key + run)) + salt)).to(tl.int32) >= threshold
 
 
 @triton.jit
