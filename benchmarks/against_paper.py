@@ -11,7 +11,7 @@ from benchmarks.sides import Ours, Published, Row, published, reference
 from benchmarks.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
-from pisa_capc.benchmark.records import read_records, sort_out
+from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
 from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
 
@@ -43,11 +43,11 @@ def section(name: str, folder: Path) -> str:
     protocol, paper = read_protocol(name), published()[name]
     heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
-    records, others = sort_out(read_records(folder / name), plan(protocol))
-    left_out = f"{len(others)} records are of other settings or code and are left out.\n" if others else ""
-    if not records:
-        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
+    if not read_records(folder / name):
+        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n"
     results = load_results(protocol, folder / name)
+    others = len(results.others)
+    left_out = f"{others} records are of other settings or code and are left out.\n" if others else ""
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
     if protocol.search:
@@ -79,6 +79,8 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
     recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
     if recorded < planned:
         words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
+    if remark := results.remark(place):
+        words += f"\n\n**{remark}** See the [erratum](#erratum)."
     shown = (
         f"![{protocol.title}, {dataset}]({dataset}-{_PICTURES[protocol.name]}.png)\n\n"
         if protocol.name in _PICTURES

@@ -16,6 +16,8 @@ from pisa_capc import revisions
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, jobs_of, plan, select
 from pisa_capc.benchmark.records import read_records, record_name, sort_out
+from pisa_capc.benchmark.results import load_results
+from pisa_capc.benchmark.tables import make_tables
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.scores import score
 from tests.benchmark.tools import CPU, QUICK, ROOT, made_up, quick
@@ -194,6 +196,33 @@ def test_records_of_other_code_and_settings_are_told_apart(tmp_path: Path, monke
     assert (current, others) == ([new], [(old, "code.training is 1, now 2")])
     longer = plan(quick(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 5}}))
     assert sort_out([new], longer) == ([], [(new, "training.epochs is 1, now 5")])
+
+
+def test_records_of_earlier_code_stand_in_by_name_until_there_are_newer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seeds_of(method: str) -> list[int]:
+        return [seed for key, runs in found.runs.items() if key.method == method for _, seed in runs]
+
+    stages = {"single": {"direct": 0.2}, "pisa": {"direct": 0.5, "paper": 0.6, "safe": 0.6}}
+    protocol = quick(tmp_path)
+    for version in (1, 2):  # PISA is changed twice, and of the second version only one seed is recorded
+        monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), version)
+        for run in plan(protocol):
+            if (run.method, run.seed) != ("pisa", 2) or version == 1:
+                made_up(run, stages[run.method]).write(tmp_path / "records")
+    monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), 3)
+    found = load_results(protocol, tmp_path / "records")
+    assert (seeds_of("single"), seeds_of("pisa")) == ([1, 2], [1])  # versions are not mixed
+    remark = "Of earlier code, until `pisa bench run` makes them again: pisa cnn (code.method is 2, now 3)."
+    assert found.remark() == remark
+    assert all(table.note.endswith(remark) for table in make_tables(protocol, found))
+    assert [why for _, why in found.others] == ["code.method is 1, now 3"] * 2
+
+    made_up(plan(protocol)[-1], stages["pisa"]).write(tmp_path / "records")
+    found = load_results(protocol, tmp_path / "records")
+    assert (seeds_of("single"), seeds_of("pisa")) == ([1, 2], [2])
+    assert found.remark() == ""
 
 
 def test_a_folder_has_one_runner(tmp_path: Path) -> None:

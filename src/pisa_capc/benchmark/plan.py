@@ -84,7 +84,10 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
             split_seed=split_seed,
             seed=seed,
             code=revisions.of_run(
-                row.method, bool(row.calibration), any(is_guarded(protocol.calibration[c]) for c in row.calibration)
+                row.method,
+                encoder,
+                bool(row.calibration),
+                any(is_guarded(protocol.calibration[c]) for c in row.calibration),
             ),
         )
         for direction in protocol.directions

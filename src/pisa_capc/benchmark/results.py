@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pisa_capc.benchmark.plan import Conditions, plan
+from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.records import Record, read_records, sort_out
 from pisa_capc.errors import DataError
@@ -50,10 +50,14 @@ Values = dict[tuple[int, int], float]  # one number of each run, by split seed a
 
 @dataclass(frozen=True)
 class Results:
-    """The records of a protocol by key and seeds; `others` are of other settings or code, with what differs."""
+    """The records of a protocol by key and seeds; `others` are of other settings or code, with what differs.
+
+    earlier: keys whose records are of earlier code, because there are none of the present one, with what differs.
+    """
 
     runs: dict[Key, dict[tuple[int, int], Record]]
     others: list[tuple[Record, str]]
+    earlier: dict[Key, str] = field(default_factory=dict)
 
     def places(self) -> list[tuple[str, str]]:
         """Every dataset and direction that there are records of, in the order of the protocol."""
@@ -62,6 +66,16 @@ class Results:
     def stages(self, key: Key) -> Counter[str]:
         """How many runs each stage is recorded of, in the order of the stages."""
         return Counter(stage for record in self.runs[key].values() for stage in record.stages)
+
+    def remark(self, place: tuple[str, str] | None = None) -> str:
+        """Which results, of one dataset and direction or of all, are of earlier code; empty where none is."""
+        found: dict[str, list[str]] = {}
+        for key, difference in self.earlier.items():
+            if place in (None, key[:2]):
+                name = f"{key.method} {key.variant} {key.encoder}".replace(" full ", " ")
+                found.setdefault(difference, []).append(name)
+        which = "; ".join(f"{', '.join(dict.fromkeys(names))} ({difference})" for difference, names in found.items())
+        return which and f"Of earlier code, until `pisa bench run` makes them again: {which}."
 
     def values(self, key: Key, value: Callable[[Record], float | None]) -> Values:
         """One number of each run; runs for which it is not defined are left out."""
@@ -79,9 +93,15 @@ class Results:
 
 
 def load_results(protocol: Protocol, folder: Path) -> Results:
-    """The records of the protocol in `folder`, in its order. Datasets, devices and precisions are never mixed."""
+    """The records of the protocol in `folder`, in its order. Datasets, devices and precisions are never mixed.
+
+    Where all that there is of a method and encoder was made by earlier code, it stands in and is named as such.
+    """
     runs = plan(protocol)
     records, others = sort_out(read_records(folder), runs)
+    stand_ins = _stand_ins(records, others, runs)
+    others = [(record, difference) for record, difference in others if record.name not in stand_ins]
+    records += [record for record, _ in stand_ins.values()]
     if not records:
         old = f" It holds {len(others)} records of other settings or code." if others else ""
         data = "" if protocol.dataset.simulate else " --data FOLDER"
@@ -91,11 +111,31 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
     order = {cell: i for i, cell in enumerate(dict.fromkeys(run.cell for run in runs))}
     names = _names(records)
     found: dict[Key, dict[tuple[int, int], Record]] = {}
+    earlier: dict[Key, str] = {}
     for record in records:
         key = Key(names[record.conditions], *record.cell)
         found.setdefault(key, {})[record.seeds] = record
+        if record.name in stand_ins:
+            earlier[key] = stand_ins[record.name][1]
     ordered = sorted(found, key=lambda key: (key.dataset, order[key[1:]]))
-    return Results({key: dict(sorted(found[key].items())) for key in ordered}, others)
+    return Results({key: dict(sorted(found[key].items())) for key in ordered}, others, earlier)
+
+
+def _stand_ins(
+    records: Sequence[Record], others: Sequence[tuple[Record, str]], runs: Sequence[PlannedRun]
+) -> dict[str, tuple[Record, str]]:
+    """By name, those of the others that differ in their code alone and of whose cell there is nothing newer."""
+    planned = {digest({**run.to_json(), "code": None}) for run in runs}
+    best = {(record.conditions, record.cell): math.inf for record in records}
+    alike = [(record, why) for record, why in others if digest({**record.run, "code": None}) in planned]
+    for record, _ in alike:
+        cell = record.conditions, record.cell
+        best[cell] = max(best.get(cell, 0), sum(record.run["code"].values()))
+    return {
+        record.name: (record, why)
+        for record, why in alike
+        if sum(record.run["code"].values()) == best[record.conditions, record.cell]
+    }
 
 
 def _names(records: Sequence[Record]) -> dict[Conditions, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pisa_capc.benchmark.protocols import DIRECT, MethodPlan, Protocol, is_guarded
@@ -86,21 +86,29 @@ class Table:
 
 def make_tables(protocol: Protocol, results: Results) -> list[Table]:
     """The tables that the protocol's comparisons call for; a plain list of scores where it has none."""
-    tables = []
-    for place in results.places():
-        if is_comparison(protocol):
-            for encoder in protocol.encoders:
-                tables += _groups(protocol, encoder, results, *place)
-                tables += _composed(protocol, encoder, results, *place)
-            continue
-        if {"single", "pisa"} <= {row.method for row in protocol.methods}:
-            tables.append(_three_stages(protocol, results, *place))
-        for row in protocol.methods:
-            if FULL in row.variants and len(row.variants) > 1:
-                tables += [_components(row, encoder, results, *place) for encoder in protocol.encoders]
-            if PAPER in row.calibration and len(protocol.methods) == 1 and len(row.calibration) > 1:
-                tables += [_calibrations(row, encoder, results, *place) for encoder in protocol.encoders]
+    tables = [
+        replace(table, note=f"{table.note} {results.remark(place)}".strip())
+        for place in results.places()
+        for table in _comparisons(protocol, results, *place)
+    ]
     return tables or [_scores(protocol, results)]
+
+
+def _comparisons(protocol: Protocol, results: Results, dataset: str, direction: str) -> list[Table]:
+    place, tables = (dataset, direction), []
+    if is_comparison(protocol):
+        for encoder in protocol.encoders:
+            tables += _groups(protocol, encoder, results, *place)
+            tables += _composed(protocol, encoder, results, *place)
+        return tables
+    if {"single", "pisa"} <= {row.method for row in protocol.methods}:
+        tables.append(_three_stages(protocol, results, *place))
+    for row in protocol.methods:
+        if FULL in row.variants and len(row.variants) > 1:
+            tables += [_components(row, encoder, results, *place) for encoder in protocol.encoders]
+        if PAPER in row.calibration and len(protocol.methods) == 1 and len(row.calibration) > 1:
+            tables += [_calibrations(row, encoder, results, *place) for encoder in protocol.encoders]
+    return tables
 
 
 def is_comparison(protocol: Protocol) -> bool:
@@ -254,4 +262,5 @@ def _scores(protocol: Protocol, results: Results) -> Table:
         for stage, count in results.stages(key).items()
     ]
     headings = ("Dataset", "Direction", "Method", "Variant", "Encoder", "Stage", "runs", "Source val F1", "Target F1")
-    return Table(protocol.title, headings, rows, "Mean ± sample standard deviation over the runs.")
+    note = f"Mean ± sample standard deviation over the runs. {results.remark()}".strip()
+    return Table(protocol.title, headings, rows, note)

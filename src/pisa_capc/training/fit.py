@@ -178,7 +178,7 @@ def _about(
         "precision": precision,
         "dataset": dataset,
         "version": pisa_capc.__version__,
-        "code": revisions.of_run(method, calibrated=False),
+        "code": revisions.of_run(method, built.setup.encoder, calibrated=False),
     }
     result: dict[str, Any] = json.loads(json.dumps(about))
     return result
