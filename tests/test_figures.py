@@ -78,8 +78,7 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
         whole = Key(dataset, "E2,E3 → E1", "pisa", "full", "transformer")
         scores = {key.variant: results.f1(key, "direct") for key in results.runs if key.dataset == dataset}
         change = {variant: paired_difference(own, results.f1(whole, "direct")) for variant, own in scores.items()}
-        assert min(change, key=lambda variant: change[variant].mean) == "contextual-only"
-        assert {v for v, found in change.items() if found.high < 0} == {"contextual-only", "no-topology-consistency"}
+        assert not any(found.high < 0 for found in change.values())
         assert {v for v, found in change.items() if found.low > 0} == better
     methods, after = (results_page._means("external-baselines", stage) for stage in ("direct", "paper"))
     for dataset in results_page.PLACES:

@@ -1,0 +1,82 @@
+"""Recorded runs once more on another device: a kernel or a compiler that computes something else shows here.
+
+    python -m benchmarks.replicate external-baselines --data DIR --only method=mixup,mmd [--epochs 30] [--device cpu]
+
+Of every method, variant and encoder that is chosen and recorded for the dataset, the run with the first seeds is
+trained here as it was there, apart from device and precision, and scored on the target. What was stopped goes on from
+its last epoch. The last line is one JSON object with the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.report import show
+from pisa_capc.benchmark.plan import plan, select
+from pisa_capc.benchmark.protocols import read_protocol
+from pisa_capc.benchmark.records import Record, read_records
+from pisa_capc.config import from_mapping
+from pisa_capc.evaluation import inference_stages
+from pisa_capc.protocol import split
+from pisa_capc.store.native import fingerprint, load
+from pisa_capc.training import Run, TrainingConfig, embed_many, fit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("protocol")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[], help="KEY=VALUE choices, as of pisa bench run")
+    parser.add_argument("--epochs", type=int, help="fewer than recorded, to see the beginning only")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--work", type=Path, default=Path("work/replicate"))
+    options = parser.parse_args()
+    wanted = {run.cell for run in select(plan(read_protocol(options.protocol)), options.only)}
+    dataset = fingerprint(options.data)
+    chosen: dict[tuple[str, ...], Record] = {}
+    for record in sorted(read_records(options.results / options.protocol), key=lambda record: record.seeds):
+        if record.conditions.dataset == dataset and record.cell in wanted:
+            chosen.setdefault(record.cell, record)
+    rows = []
+    for cell, record in chosen.items():
+        rows.append(_replicated(record, options))
+        print(f"{' '.join(cell[1:])}: source validation {rows[-1]['validation F1']}", flush=True)
+    facts = {"protocol": options.protocol, "dataset": dataset, "device": options.device, "epochs": options.epochs}
+    show(f"recorded runs of {options.protocol}, and the same on {options.device}", rows, facts)
+
+
+def _replicated(record: Record, options: argparse.Namespace) -> dict[str, object]:
+    run, training = record.run, dict(record.run["training"])
+    training["epochs"] = min(options.epochs or training["epochs"], training["epochs"])
+    parts = split(load(options.data), run["source"], run["target"], run["split_seed"], **run["split"])
+    [model] = fit(
+        [Run(parts, run["split_seed"], run["seed"])],
+        method=run["method"],
+        variant=run["variant"],
+        encoder=run["encoder"],
+        settings=run["settings"],
+        training=from_mapping(TrainingConfig, training, "training"),
+        device=options.device,
+        out=options.work / f"{record.name}-{training['epochs']}",
+        dataset=record.conditions.dataset,
+    )
+    [scores] = embed_many([model], parts.target, options.device, 512)
+    [direct] = inference_stages(scores, {})
+    return {
+        "method": run["method"],
+        "variant": run["variant"],
+        "encoder": run["encoder"],
+        "data": record.dataset,
+        "recorded on": f"{record.conditions.device}, {record.conditions.precision}",
+        "epochs": training["epochs"],
+        "recorded validation F1": round(record.validation_f1, 4),
+        "validation F1": round(model.about["metrics"]["validation_f1"], 4),
+        "recorded target F1": round(record.stages["direct"]["macro_f1"], 4),
+        "target F1": round(parts.evaluator.score(direct.probability).macro_f1, 4),
+    }
+
+
+if __name__ == "__main__":
+    main()
