@@ -118,7 +118,11 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
         if record.name in stand_ins:
             earlier[key] = stand_ins[record.name][1]
     ordered = sorted(found, key=lambda key: (key.dataset, order[key[1:]]))
-    return Results({key: dict(sorted(found[key].items())) for key in ordered}, others, earlier)
+    return Results(
+        {key: dict(sorted(found[key].items())) for key in ordered},
+        others,
+        {key: earlier[key] for key in ordered if key in earlier},
+    )
 
 
 def _stand_ins(

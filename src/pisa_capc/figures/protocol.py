@@ -23,24 +23,33 @@ def make_figures(protocol: Protocol, results: Results, folder: Path, format: str
     The bars need the methods single and pisa. Files are numbered by dataset and direction, in the order of the records.
     """
     check_format(format)
+    return [
+        picture._replace(caption=f"{picture.caption} {results.remark(place)}".strip())
+        for i, place in enumerate(results.places(), 1)
+        for picture in _at(protocol, results, place, folder, f"{i}", format)
+    ]
+
+
+def _at(
+    protocol: Protocol, results: Results, place: tuple[str, str], folder: Path, number: str, format: str
+) -> list[Picture]:
+    if is_comparison(protocol):
+        return [
+            method_scores(protocol, results, place, encoder, folder / f"methods-{number}-{encoder}.{format}")
+            for encoder in protocol.encoders
+        ]
     pictures = []
-    for i, place in enumerate(results.places(), 1):
-        if is_comparison(protocol):
-            for encoder in protocol.encoders:
-                path = folder / f"methods-{i}-{encoder}.{format}"
-                pictures.append(method_scores(protocol, results, place, encoder, path))
+    if {"single", "pisa"} <= {row.method for row in protocol.methods}:
+        pictures.append(three_stage_bars(protocol, results, place, folder / f"three-stages-{number}.{format}"))
+    pictures.append(source_against_target(results, place, folder / f"source-target-{number}.{format}"))
+    for encoder in protocol.encoders:
+        stages = stage_scores(results, place, encoder)
+        if not stages:
             continue
-        if {"single", "pisa"} <= {row.method for row in protocol.methods}:
-            pictures.append(three_stage_bars(protocol, results, place, folder / f"three-stages-{i}.{format}"))
-        pictures.append(source_against_target(results, place, folder / f"source-target-{i}.{format}"))
-        for encoder in protocol.encoders:
-            stages = stage_scores(results, place, encoder)
-            if not stages:
-                continue
-            where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
-            for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
-                picture = figure(stages, folder / f"{name}-{i}-{encoder}.{format}")
-                pictures.append(picture._replace(caption=f"{where}. {picture.caption}"))
+        where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
+        for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
+            picture = figure(stages, folder / f"{name}-{number}-{encoder}.{format}")
+            pictures.append(picture._replace(caption=f"{where}. {picture.caption}"))
     return pictures
 
 
