@@ -17,10 +17,11 @@ from torch import Tensor
 def _mix(x: Tensor) -> Tensor:
     """Two multiply–xorshift rounds on 32 bits, wrapping on overflow; the high bits are the good ones.
 
-    The bit masks make the shift of a signed integer a logical one.
+    The bit masks make the shift of a signed integer a logical one. In place where it can be: on a CPU the passes over
+    memory are what dropout costs.
     """
-    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
-    return (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
+    x = (x >> 16).bitwise_and_(0xFFFF).bitwise_xor_(x).mul_(0x7FEB352D)
+    return (x >> 15).bitwise_and_(0x1FFFF).bitwise_xor_(x).mul_(-0x7B935975)
 
 
 def step_key(seeds: Tensor, step: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
     """
     element = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=key.device)
     hashed = _mix(element ^ site_key(key, site)[:, None])
-    return (((hashed >> 1) & 0x7FFFFFFF) ^ 0x40000000).view(tuple(shape))
+    return hashed.bitwise_right_shift_(1).bitwise_and_(0x7FFFFFFF).bitwise_xor_(0x40000000).view(tuple(shape))
 
 
 def uniform(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
