@@ -11,9 +11,9 @@ from benchmarks.sides import Ours, Published, Row, published, reference
 from benchmarks.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
-from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
 from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
+from pisa_capc.errors import DataError
 
 NOTHING = "–"
 _PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
@@ -43,9 +43,10 @@ def section(name: str, folder: Path) -> str:
     protocol, paper = read_protocol(name), published()[name]
     heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
-    if not read_records(folder / name):
-        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n"
-    results = load_results(protocol, folder / name)
+    try:
+        results = load_results(protocol, folder / name)
+    except DataError as error:
+        return f"{heading}\n**Not run yet:** {error}\n"
     others = len(results.others)
     left_out = f"{others} records are of other settings or code and are left out.\n" if others else ""
     places = [_place(protocol, results, paper, place) for place in results.places()]

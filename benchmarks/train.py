@@ -73,7 +73,7 @@ def time_steps(stack: Stack, seconds: float) -> tuple[float, float]:
         synchronise()
         started = time.perf_counter()
         for _ in range(steps):
-            stack._replay()
+            stack.step()
         synchronise()
         return (time.perf_counter() - started) / steps * 1e3
 
@@ -93,7 +93,7 @@ def print_profile(stack: Stack, title: str, steps: int = 5) -> None:
     stack.draw(0)
     with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as found:
         for _ in range(steps):
-            stack._replay()
+            stack.step()
         if gpu:
             torch.cuda.synchronize()
     events = [(e.self_device_time_total if gpu else e.self_cpu_time_total, e) for e in found.key_averages()]

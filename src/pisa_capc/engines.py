@@ -70,7 +70,8 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int)
     except BrokenProcessPool as error:
         raise PisaError(
             "a worker process was killed, most likely for lack of memory. What was finished is kept: run again, "
-            "with fewer --workers."
+            'with fewer workers. (A script of your own has to do its work under `if __name__ == "__main__":`, '
+            "because worker processes import it.)"
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

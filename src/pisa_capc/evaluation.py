@@ -20,7 +20,10 @@ from pisa_capc.protocol import Evaluator, split
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
 
-EXPERIMENT = ("method", "variant", "settings", "encoder", "source", "target", "dataset", "training", "devices", "code")
+EXPERIMENT = (
+    *("method", "variant", "settings", "encoder", "source", "target", "dataset", "devices"),
+    *("training", "precision", "code"),
+)
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
 
 

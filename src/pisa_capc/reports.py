@@ -76,6 +76,8 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
     records = [record for runs in results.runs.values() for record in runs.values()]
     page = Page(f"{protocol.title} ({protocol.name})")
     page.text(f"{len(records)} recorded runs. {len(results.others)} records of other settings or code are left out.")
+    if remark := results.remark():
+        page.text(remark)
     page.section("Results")
     for table in make_tables(protocol, results):
         page.table(table.title, table.headings, [[cell_text(cell) for cell in row] for row in table.rows])

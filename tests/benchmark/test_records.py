@@ -194,6 +194,8 @@ def test_records_of_other_code_and_settings_are_told_apart(tmp_path: Path, monke
     new = made_up(plan(protocol)[0], {"direct": 0.5})
     current, others = sort_out([old, new], plan(protocol))
     assert (current, others) == ([new], [(old, "code.training is 1, now 2")])
+    others = sort_out([old], plan(quick(tmp_path, changes={**QUICK, "encoders": ["tcn", "cnn"]})))[1]
+    assert others == [(old, "code.training is 1, now 2")]  # not the same code with another encoder
     longer = plan(quick(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 5}}))
     assert sort_out([new], longer) == ([], [(new, "training.epochs is 1, now 5")])
 
@@ -206,18 +208,18 @@ def test_records_of_earlier_code_stand_in_by_name_until_there_are_newer_ones(
 
     stages = {"single": {"direct": 0.2}, "pisa": {"direct": 0.5, "paper": 0.6, "safe": 0.6}}
     protocol = quick(tmp_path)
-    for version in (1, 2):  # PISA is changed twice, and of the second version only one seed is recorded
-        monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), version)
+    for raised in (0, 1, 3):  # PISA is changed, and of its second version and a later one only one seed is recorded
+        monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), raised)
         for run in plan(protocol):
-            if (run.method, run.seed) != ("pisa", 2) or version == 1:
+            if (run.method, run.seed) != ("pisa", 2) or raised == 0:
                 made_up(run, stages[run.method]).write(tmp_path / "records")
-    monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), 3)
+    monkeypatch.setitem(revisions.WITH_ENCODER, ("pisa", "cnn"), 2)
     found = load_results(protocol, tmp_path / "records")
     assert (seeds_of("single"), seeds_of("pisa")) == ([1, 2], [1])  # versions are not mixed
     remark = "Of earlier code, until `pisa bench run` makes them again: pisa cnn (code.method is 2, now 3)."
     assert found.remark() == remark
     assert all(table.note.endswith(remark) for table in make_tables(protocol, found))
-    assert [why for _, why in found.others] == ["code.method is 1, now 3"] * 2
+    assert sorted(why for _, why in found.others) == [*["code.method is 1, now 3"] * 2, "code.method is 4, now 3"]
 
     made_up(plan(protocol)[-1], stages["pisa"]).write(tmp_path / "records")
     found = load_results(protocol, tmp_path / "records")

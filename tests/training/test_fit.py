@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,19 @@ def test_a_stack_trains_as_each_run_would_alone(frames: Frames, encoder: str) ->
         np.testing.assert_allclose(losses[:, i], alone.train_epoch(0)[:, 0], rtol=2e-4, atol=1e-6)
         assert scores[i] == pytest.approx(alone.validate()[0], abs=0.1)
     assert not np.allclose(losses[:, 0], losses[:, 1], rtol=1e-2)
+
+
+def test_a_stack_that_is_let_go_is_gone_at_once(frames: Frames) -> None:
+    """With it the frames and the open files of its bank: the next training of a process needs the room."""
+    made = make_stack(frames, runs(frames))
+    made.train_epoch(0)
+    left = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

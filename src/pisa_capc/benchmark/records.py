@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,11 @@ def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[lis
         if digest(record.run) in planned:
             current.append(record)
         else:
-            nearest = min((differences(record.run, run) for run in planned.values()), key=len)
+            nearest = min((differences(record.run, run) for run in planned.values()), key=_distance)
             others.append((record, "; ".join(f"{name} is {was!r}, now {now!r}" for name, was, now in nearest)))
     return current, others
+
+
+def _distance(found: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
+    """How far apart two runs are: one that differs in its code alone is the same run of another time."""
+    return sum(not name.startswith("code.") for name, _, _ in found), len(found)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,18 +128,18 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
 def _stand_ins(
     records: Sequence[Record], others: Sequence[tuple[Record, str]], runs: Sequence[PlannedRun]
 ) -> dict[str, tuple[Record, str]]:
-    """By name, those of the others that differ in their code alone and of whose cell there is nothing newer."""
-    planned = {digest({**run.to_json(), "code": None}) for run in runs}
-    best = {(record.conditions, record.cell): math.inf for record in records}
-    alike = [(record, why) for record, why in others if digest({**record.run, "code": None}) in planned]
-    for record, _ in alike:
+    """By name, those of the others that earlier code alone sets apart: of each cell that has none of the present code,
+    all of one version, the latest.
+    """
+    planned = {digest({**run.to_json(), "code": None}): run.code for run in runs}
+    present = {(record.conditions, record.cell) for record in records}
+    cells: dict[tuple[Any, ...], dict[tuple[tuple[str, int], ...], dict[str, tuple[Record, str]]]] = {}
+    for record, why in others:
+        code, now = record.run["code"], planned.get(digest({**record.run, "code": None}))
         cell = record.conditions, record.cell
-        best[cell] = max(best.get(cell, 0), sum(record.run["code"].values()))
-    return {
-        record.name: (record, why)
-        for record, why in alike
-        if sum(record.run["code"].values()) == best[record.conditions, record.cell]
-    }
+        if now and cell not in present and code.keys() == now.keys() and all(code[part] <= now[part] for part in now):
+            cells.setdefault(cell, {}).setdefault(tuple(sorted(code.items())), {})[record.name] = record, why
+    return {name: found for versions in cells.values() for name, found in versions[max(versions)].items()}
 
 
 def _names(records: Sequence[Record]) -> dict[Conditions, str]:

@@ -71,6 +71,7 @@ COLUMNS = (
     "auroc_std",
     "source_f1_mean",
     "runs",
+    "earlier_code",  # what differs, where only earlier code has made the row
 )
 
 Cell = str | int | Mean | Difference | None
@@ -134,7 +135,7 @@ def flat_rows(results: Results) -> list[dict[str, Any]]:
         for stage, count in results.stages(key).items():
             f1, auroc = mean(results.f1(key, stage)), mean(results.auroc(key, stage))
             numbers = (*(f1 or (None, None)), *(auroc or (None, None)), source and source.mean, count)
-            rows.append(dict(zip(COLUMNS, (*key, stage, *numbers), strict=True)))
+            rows.append(dict(zip(COLUMNS, (*key, stage, *numbers, results.earlier.get(key)), strict=True)))
     return rows
 
 

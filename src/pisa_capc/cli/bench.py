@@ -183,8 +183,6 @@ def tables(
     else:
         write_text_atomic(out, text)
         notes.print(f"tables: {out}", highlight=False, soft_wrap=True)
-    if format == "csv" and found.earlier:
-        notes.print(found.remark(), markup=False, highlight=False, soft_wrap=True)
     _list_others(found.others, chosen.name, results)
 
 

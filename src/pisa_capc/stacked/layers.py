@@ -241,9 +241,10 @@ class Dropout(nn.Module):
             return x
         if self.key is None:
             return F.dropout(x, self.probability)
-        kept = keep_mask(self.key, self.site, x.shape, self.probability)
-        # A product with floats, not torch.where: on a CPU that takes several times as long.
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.probability))
+        kept, inflate = keep_mask(self.key, self.site, x.shape, self.probability), 1 / (1 - self.probability)
+        if x.is_cuda:
+            return torch.where(kept, x * inflate, 0.0)
+        return x * kept.to(x.dtype).mul_(inflate)  # torch.where takes several times as long on a CPU
 
 
 def bind_noise(model: nn.Module, key: Tensor) -> None:

@@ -28,7 +28,7 @@ from pisa_capc.store.dataset import CaptureSpec, Dataset, describe
 from pisa_capc.store.files import atomic, reading, write_text_atomic
 from pisa_capc.store.rows import Piece, StoredRows, pieces
 
-MAPPED = 512  # captures: each map holds a file open, and a process may have a thousand
+MAPPED = 256  # captures: each map holds a file open, and a process may have a thousand
 _EXPECTED = "a capture of this dataset; make or import it again"
 
 __all__ = [

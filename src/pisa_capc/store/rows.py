@@ -82,6 +82,8 @@ def pieces(out: NDArray[np.complex64], where: NDArray[np.intp], rows: NDArray[np
 
     Neighbours in the file that are neighbours in `out` are one piece.
     """
+    if not out.flags.c_contiguous:
+        raise ValueError("out: expected a C-contiguous array; what is read into a copy would be lost.")
     _, antennas, used = out.shape
     joined = np.zeros(len(rows), dtype=bool)  # to the row before
     if used == samples:

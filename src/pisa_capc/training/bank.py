@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from torch import Tensor
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames, UnlabelledFrames, normalise_power, power_scale
-from pisa_capc.training.ahead import read_ahead
+from pisa_capc.training.ahead import AHEAD, read_ahead
 
 PIECE = 2048  # frames that are looked at together
 BLOCK = 512  # numbers that are multiplied together: they stay next to the core, twice as fast as by default
@@ -123,7 +124,8 @@ class Bank:
         """I/Q of each row array (…) of `plan` in turn, (…, A, T, 2) on the device; read ahead where it is not resident.
 
         Where the frames are makes no difference to any bit. At most `AHEAD` + 2 batches are in memory: those in front,
-        the one that is given and the one before it. Close it, or exhaust it, and no thread is left.
+        the one that is given and the one before it; on a GPU twice as many, those that are still being copied included.
+        Close it, or exhaust it, and no thread is left.
         """
         if self.scale is None:
             for rows in plan:
@@ -144,9 +146,14 @@ class Bank:
                 np.multiply(parts, factor.numpy(), out=parts, dtype=np.float64, casting="same_kind")
             return torch.view_as_real(iq).unflatten(0, rows.shape), factor.unflatten(0, rows.shape)
 
+        copied: deque[torch.cuda.Event] = deque()
         with closing(read_ahead(read, plan)) as batches:
             for iq, factor in batches:
                 if cuda:
                     iq, factor = (part.to(self.device, non_blocking=True) for part in (iq, factor))
                     torch.mul(iq, factor, out=iq)  # in double precision, rounded once
+                    copied.append(torch.cuda.Event())
+                    copied[-1].record()
+                    if len(copied) > AHEAD:  # a host that runs ahead of the device would pin ever more memory
+                        copied.popleft().synchronize()
                 yield iq

@@ -100,9 +100,9 @@ def fit(
     bank = None
     for group in groups:
         if bank is None:
-            built.check_source(first.train.segment(samples))
             parts = [part for run in runs for part in (run.split.train, run.split.validation)]
-            bank = Bank(union(parts).segment(samples), place)
+            bank = Bank(union(parts).segment(samples), place)  # names the frames that no method can use
+            built.check_source(first.train.segment(samples))
         keep = Path(out) if out is not None and len(group) == len(runs) else folders[group[0]]
         job = Job([runs[i] for i in group], [abouts[i] for i in group], built, training, bank, precision, keep)
         for i, model in zip(group, job.train(show, tensorboard), strict=True):

@@ -65,6 +65,8 @@ def choose_device(device: str = "auto") -> torch.device:
         raise ConfigError(f"device {device!r}: expected auto, cpu or cuda.") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {device!r}: no CUDA device is available here. Use cpu or auto.")
+    if chosen.index is not None and chosen.type == "cuda":
+        torch.cuda.set_device(chosen)  # kernels and captures go to the device that is current
     return chosen
 
 

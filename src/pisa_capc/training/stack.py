@@ -80,7 +80,7 @@ class Stack:
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
         self._validation_order = torch.from_numpy(self.validation_rows).to(self.device)
-        self._replay: Callable[[], None] = self._one_step
+        self._graph: torch.cuda.CUDAGraph | None = None  # the captured step
         self._prepare()
 
     # One step ---------------------------------------------------------------------------------------------------------
@@ -110,6 +110,13 @@ class Stack:
         self._position += 1
         self._step += 1
 
+    def step(self) -> None:
+        """The next step of the epoch."""
+        if self._graph is None:
+            self._one_step()
+        else:
+            self._graph.replay()
+
     def _precision(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False)
 
@@ -134,7 +141,7 @@ class Stack:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._one_step()
-            self._replay = graph.replay
+            self._graph = graph
         else:
             self._one_step()
         self.reset(initial)
@@ -169,13 +176,13 @@ class Stack:
         self.model.train()
         if self._streamed is None:
             for _ in range(self.steps):
-                self._replay()
+                self.step()
                 after_step()
         else:
             with closing(self.bank.stream(rows)) as batches:
                 for iq in batches:
                     self._streamed.copy_(iq)
-                    self._replay()
+                    self.step()
                     after_step()
         return self._losses.cpu().numpy()
 
