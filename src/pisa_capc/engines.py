@@ -69,9 +69,9 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int)
             yield future.result()
     except BrokenProcessPool as error:
         raise PisaError(
-            "a worker process was killed, most likely for lack of memory. What was finished is kept: run again, "
-            'with fewer workers. (A script of your own has to do its work under `if __name__ == "__main__":`, '
-            "because worker processes import it.)"
+            "a worker process ended before its work was done. In a script of your own, do the work under "
+            "`if __name__ == '__main__':`, because worker processes import it. Otherwise it was most likely killed for "
+            "lack of memory: what was finished is kept, run again with fewer workers."
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -335,7 +335,7 @@ def test_damaged_and_foreign_runs_are_refused(pisa: Command, data: Path, trained
     run = Path(shutil.copytree(trained / "one", tmp_path / "run"))
     path = run / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    refused(pisa("evaluate", run, data, "--target", "E1"), "model.safetensors: damaged")
+    refused(pisa("evaluate", run, data, "--target", "E1"), "model.safetensors: damaged", "remove it and train again")
     refused(pisa("evaluate", tmp_path / "nowhere", data, "--target", "E1"), "holds no model.json")
     embed = ("embed", trained / "several", data, "--environment", "E1", "--out", tmp_path / "s.npz")
     refused(pisa(*embed), "holds the runs split2026-seed3, split2026-seed4: name one of them")

@@ -47,12 +47,12 @@ def test_bad_frames_are_named_by_their_place_in_the_recording() -> None:
     iq = FRAMES.iq
     row = 8 + 5  # the sixth frame of the second device
     iq[row, 1, 3] = np.inf
-    with pytest.raises(DataError, match="frame 5 of E1/L1 holds NaN or infinite"):
+    with pytest.raises(DataError, match="frame 5 of E1/D2/L1 holds NaN or infinite"):
         model_input(with_iq(iq))
     iq[row] = 0
     iq[row, :, 20:] = 1
     model_input(with_iq(iq))
-    with pytest.raises(DataError, match="frame 5 of E1/L1 is zero in its first 16 samples"):
+    with pytest.raises(DataError, match="frame 5 of E1/D2/L1 is zero in its first 16 samples"):
         model_input(with_iq(iq).segment(16))
 
 
@@ -106,7 +106,7 @@ def test_a_bad_frame_is_named_before_the_training_starts() -> None:
     iq = FRAMES.iq
     iq[13, 0, 0] = np.nan
     for resident in (True, False):
-        with pytest.raises(DataError, match="frame 5 of E1/L1 holds NaN or infinite"):
+        with pytest.raises(DataError, match="frame 5 of E1/D2/L1 holds NaN or infinite"):
             Bank(with_iq(iq), CPU, resident)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -95,6 +96,22 @@ def test_a_truncated_file_is_refused(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ModelError, match=r"model\.safetensors: damaged"):
+        load_model(folder)
+
+
+def test_whoever_may_read_the_description_may_read_the_weights(folder: Path) -> None:
+    modes = {name: (folder / name).stat().st_mode for name in ("model.json", "model.safetensors")}
+    assert modes["model.safetensors"] == modes["model.json"]
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    description = (folder / "model.json").read_text()
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: description)
+    with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read \(Permission denied\)"):
         load_model(folder)
 
 

@@ -158,8 +158,28 @@ def spoil(frames: Frames, row: int) -> Frames:
 
 def test_nan_in_a_frame_names_the_frame(frames: Frames) -> None:
     row = int(np.flatnonzero((frames.environment == 2) & (frames.device == 1))[4])
-    with pytest.raises(DataError, match="frame 4 of E3/L1 holds NaN"):
+    with pytest.raises(DataError, match="frame 4 of E3/D2/L1 holds NaN"):
         fit(runs(spoil(frames, row)), **FAST)
+
+
+def test_a_batch_beyond_the_frames_and_a_folder_of_a_dataset_are_refused(frames: Frames, tmp_path: Path) -> None:
+    few = len(runs(frames)[0].split.train)
+    with pytest.raises(ConfigError, match=rf"training\.batch: found 5000, expected at most the {few} training frames"):
+        fit(runs(frames), **FAST | {"training": replace(TRAINING, batch=5000)})
+    (tmp_path / "dataset.json").touch()
+    with pytest.raises(DataError, match="holds a dataset"):
+        fit(runs(frames), **FAST, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset.json"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")])
+def test_lack_of_memory_is_a_clear_error(frames: Frames, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(self: Stack, *_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Stack, "train_epoch", fail)
+    with pytest.raises(ConfigError, match=r"ran out of memory \(.*\)\. Use a smaller --batch"):
+        fit(runs(frames), **FAST)
 
 
 def test_a_loss_that_explodes_stops_the_training(frames: Frames) -> None:

@@ -116,6 +116,8 @@ def train(
         parts = split(frames, listed(source), listed(target), split_number)
         runs += [Run(parts, split_number, number) for number in seeds]
     first = runs[0].split
+    folders = [out / run.name if len(runs) > 1 else out for run in runs]
+    done = sum((folder / "model.json").is_file() for folder in folders)
     notes.print(
         f"{source} → {target}: {len(first.train):,} training and {len(first.validation):,} validation frames, "
         f"{len(runs)} run{'s' * (len(runs) > 1)} of {method} with {encoder}.",
@@ -144,7 +146,8 @@ def train(
             highlight=False,
             soft_wrap=True,
         )
-    folders = [out / run.name if len(runs) > 1 else out for run in runs]
+    if done:
+        notes.print(f"{done} of {len(runs)} runs had been trained before and were kept.", highlight=False)
     _print_trained(list(zip(folders, models, strict=True)), as_json)
 
 

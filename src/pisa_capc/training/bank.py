@@ -56,7 +56,10 @@ def _naming_bad_frames(frames: UnlabelledFrames, iq: NDArray[np.complex64]) -> I
 
 def bad_frame(frames: UnlabelledFrames, good: ArrayLike, what: str) -> DataError:
     i = int(np.argmin(good))  # the first that is not
-    return DataError(f"frame {frames.frame[i]} of {frames.capture_key[i]} {what}. Remove it.")
+    names = [frames.environments[frames.environment[i]], frames.captures[frames.capture[i]]]
+    if isinstance(frames, Frames):  # frames of a target do not say whose they are
+        names.insert(1, frames.devices[frames.device[i]])
+    return DataError(f"frame {frames.frame[i]} of {'/'.join(names)} {what}. Make or import the set without it.")
 
 
 def free_bytes(device: torch.device) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from pisa_capc import revisions
@@ -140,8 +140,11 @@ def load_model(folder: str | Path) -> TrainedModel:
         about.setdefault("code", dict(revisions.FIRST))
         model = method_of(about).build(1)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ModelError(f"{path}: not a model description ({type(error).__name__}: {error}). Train again.") from error
-    tensors, _ = read_tensors(weights, "Train again, or restore the file.")
+        raise ModelError(
+            f"{path}: not a model description ({type(error).__name__}: {error}). "
+            "Restore it, or remove it and train again."
+        ) from error
+    tensors, _ = read_tensors(weights, "Restore the file, or remove it and train again.")
     expected = {f"model.{k}": tuple(v.shape) for k, v in model.state_dict().items()}
     found = {k: tuple(v.shape) for k, v in tensors.items() if k.startswith("model.")}
     if expected != found:
@@ -153,7 +156,7 @@ def load_model(folder: str | Path) -> TrainedModel:
     if about.pop("sha256", None) not in (None, digest({k: tensors[k] for k in expected})):
         raise ModelError(
             f"{weights}: damaged, or of another training: its weights are not those that {path.name} was written with. "
-            "Train again, or restore both files."
+            "Restore both files, or remove them and train again."
         )
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
     source = {k.removeprefix("source."): v for k, v in tensors.items() if k.startswith("source.")}
@@ -163,15 +166,16 @@ def load_model(folder: str | Path) -> TrainedModel:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA) -> None:
     """Write tensors and their digest so that the file is either the old one or the whole new one."""
     content = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
-    with atomic(path) as temporary:
-        try:
-            save_file(content, temporary, {**metadata, "sha256": digest(content, metadata)})
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+    with atomic(path) as temporary:  # as bytes: what save_file writes only its owner can read
+        temporary.write_bytes(save(content, {**metadata, "sha256": digest(content, metadata)}))
 
 
 def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the metadata that `save_tensors` wrote; `advice` is what to do about a damaged file."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from error
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}

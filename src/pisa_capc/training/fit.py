@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pisa_capc.config import differences
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.frames import samples_seen
 from pisa_capc.methods.registry import Method, Setup, build_method
+from pisa_capc.progress import console
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
 from pisa_capc.training.job import Job
@@ -86,7 +88,12 @@ def fit(
     abouts = [_about(run, built, method, variant, training, precision, dataset) for run in runs]
     folders = [None if out is None else Path(out) / (run.name if len(runs) > 1 else "") for run in runs]
 
+    fewest = min(len(run.split.train) for run in runs)
+    if training.batch > max(fewest, TrainingConfig.batch):
+        raise ConfigError(f"training.batch: found {training.batch}, expected at most the {fewest} training frames.")
     if out is not None:
+        if (Path(out) / "dataset.json").is_file():
+            raise DataError(f"{out}: holds a dataset. Choose another --out for the model.")
         try:
             Path(out).mkdir(parents=True, exist_ok=True)  # an hour of training should not end at a bad path
         except OSError as error:
@@ -105,7 +112,9 @@ def fit(
             built.check_source(first.train.segment(samples))
         keep = Path(out) if out is not None and len(group) == len(runs) else folders[group[0]]
         job = Job([runs[i] for i in group], [abouts[i] for i in group], built, training, bank, precision, keep)
-        for i, model in zip(group, job.train(show, tensorboard), strict=True):
+        with _naming_lack_of_memory():
+            trained = job.train(show, tensorboard)
+        for i, model in zip(group, trained, strict=True):
             folder = folders[i]
             if folder is not None:
                 model.save(folder)
@@ -132,8 +141,23 @@ def fit(
                 dataset=dataset,
                 show=show,
             )[0],
+            show=show,
         )
     return found
+
+
+@contextmanager
+def _naming_lack_of_memory() -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # PyTorch has a class of its own for a GPU's memory alone
+        known = ("out of memory", "allocate memory")
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in known):
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(
+            f"the training ran out of memory ({reason}). Use a smaller --batch, or fewer runs at a time."
+        ) from error
 
 
 def _guarded(
@@ -142,10 +166,13 @@ def _guarded(
     folders: Sequence[Path | None],
     place: torch.device,
     train: Callable[[str, Run], TrainedModel],
+    show: bool,
 ) -> list[TrainedModel]:
     """The models with the thresholds of the guard, which are those of the first; saved again where they are kept."""
     from pisa_capc.training.replay import learn_guard
 
+    if show:
+        console.print("For the guard: trained once more without each source environment.", highlight=False)
     learnt = learn_guard(run, models[0], train, place)
     guarded = [model.with_guard(learnt) for model in models]
     for model, folder in zip(guarded, folders, strict=True):
