@@ -11,6 +11,7 @@ from benchmarks.sides import Ours, Published, Row, published, reference
 from benchmarks.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
+from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
 from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
 from pisa_capc.errors import DataError
@@ -45,10 +46,12 @@ def section(name: str, folder: Path) -> str:
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
     try:
         results = load_results(protocol, folder / name)
-    except DataError as error:
-        return f"{heading}\n**Not run yet:** {error}\n"
-    others = len(results.others)
+        others = len(results.others)
+    except DataError:  # none of this protocol
+        results, others = None, len(read_records(folder / name))
     left_out = f"{others} records are of other settings or code and are left out.\n" if others else ""
+    if results is None:
+        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
     if protocol.search:

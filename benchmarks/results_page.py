@@ -54,6 +54,8 @@ def summary() -> str:
     )
     return f"""## In short
 
+What is said of PISA with the Transformer is of earlier code, until it is made again (see the [erratum](#erratum)).
+
 - **Single < PISA < PISA-CAPC for every encoder and both waveforms.** So it is in the paper, but for its CLDNN on LoRa,
   which U-CAPC throws below Single there; that did not happen here. The levels differ: on our scenes Single is at chance
   in the new place, where the paper's keeps more.
@@ -61,7 +63,7 @@ def summary() -> str:
   refinement, are within the intervals, and on Wi-Fi the Transformer does *better* without the CFO dynamics
   ({wifi["no-cfo-dynamics"]:.3f} against {wifi["pisa"]:.3f}) and with the topology path alone
   ({wifi["topology-only"]:.3f}). In the paper every part adds. What the topology path and its consistency are worth, in
-  the paper the most, waits for runs to be made again (see the [erratum](#erratum)).
+  the paper the most, is not known here yet.
 - **Of the comparison methods only EADA carries over, and it is its front end that does**: Single behind the same
   equaliser on the known preamble, without EADA's critic, scores the same
   ({"; ".join(others)}; direct inference, Transformer).

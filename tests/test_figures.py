@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.against_paper import section
 from benchmarks.calibration_study import CELLS
 from benchmarks.sides import Row, published
 
+from pisa_capc import revisions
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import Key, load_results, paired_difference
@@ -204,6 +206,17 @@ def test_external_baselines_by_group(tmp_path: Path) -> None:
 
 
 def test_what_was_not_run_is_said(tmp_path: Path) -> None:
-    assert "**Not run yet:** no records. `pisa bench run measured-wifi --data FOLDER`" in section(
-        "measured-wifi", tmp_path
-    )
+    said = "**Not run yet:** no records. `pisa bench run measured-wifi --data FOLDER` makes them.\n"
+    assert section("measured-wifi", tmp_path).endswith(said)
+    for run in all_runs(read_protocol("measured-wifi"), encoder="cnn", method="single")[:2]:
+        shorter = replace(run, training={**run.training, "epochs": 3})
+        made_up(shorter, {"direct": 0.5}).write(tmp_path / "measured-wifi")
+    left_out = "2 records are of other settings or code and are left out.\n"
+    assert section("measured-wifi", tmp_path).endswith(said + left_out)
+
+
+def test_results_of_earlier_code_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "wifi-sim", {("single", "full"): {"direct": 0.2}}, "cnn")
+    monkeypatch.setitem(revisions.METHODS, "single", 2)
+    named = "Of earlier code, until `pisa bench run` makes them again: single cnn (code.method is 1, now 2)."
+    assert f"**{named}** See the [erratum](#erratum)." in section("wifi-sim", tmp_path)
