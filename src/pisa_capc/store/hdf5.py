@@ -49,7 +49,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
                     )
                 found[spec], shapes[spec] = (path, members), (1, file[keys[0]].shape[1] // 2)
     dataset = described(shapes, replace(options, antennas=1), sample_rate_hz=1e6, carrier_hz=868.1e6)
-    return Plan(dataset, lambda spec: _read(*found[spec], *keys))
+    return Plan(
+        dataset,
+        lambda spec: _read(*found[spec], *keys),
+        lambda spec, i: f"row {found[spec][1][i]} of /{keys[0]} in {found[spec][0].name}",
+    )
 
 
 def _labels(file: h5py.File, path: Path, data_key: str) -> tuple[NDArray[np.int64], dict[int, str]]:

@@ -78,7 +78,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
-    return Plan(described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier), read)
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
+    return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]")
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:

@@ -35,6 +35,7 @@ class _Frame:
     """Where a frame is: samples `start` … of a recording."""
 
     meta: Path
+    annotation: int
     start: int
     count: int
     order: int
@@ -84,7 +85,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
             raise DataError(f"{members[0].meta}: some annotations have pisa:cfo_hz and some have none; expected all.")
         found[spec] = sorted(members, key=lambda f: (f.meta, f.order))
         shapes[spec] = (antennas[key], lengths[0])
-    return Plan(described(shapes, options, *rates.pop()), lambda spec: _read(found[spec]))
+    return Plan(
+        described(shapes, options, *rates.pop()),
+        lambda spec: _read(found[spec]),
+        lambda spec, i: f"annotation {found[spec][i].annotation} of {found[spec][i].meta.name}",
+    )
 
 
 def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
@@ -116,7 +121,7 @@ def _frame(meta: Path, note: Metadata, i: int, options: ImportOptions) -> _Frame
         count = options.samples
     cfo_hz = note.get("pisa:cfo_hz")
     return _Frame(
-        meta, start, count, int(note.get("pisa:frame", i)), None if cfo_hz is None else tuple(map(float, cfo_hz))
+        meta, i, start, count, int(note.get("pisa:frame", i)), None if cfo_hz is None else tuple(map(float, cfo_hz))
     )
 
 
