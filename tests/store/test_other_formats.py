@@ -92,6 +92,31 @@ class TestSigMF:
             import_dataset("sigmf", exported, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
+    def test_data_that_is_missing_is_named(self, exported: Path, tmp_path: Path) -> None:
+        (exported / "E2/D01/L1.sigmf-data").unlink()
+        with pytest.raises(DataError, match=r"E2/D01/L1.sigmf-meta: its data file L1.sigmf-data is missing"):
+            import_dataset("sigmf", exported, tmp_path / "out")
+
+    @pytest.mark.parametrize(("size", "found"), [(1001, "1,001"), (0, "0")])
+    def test_data_that_is_cut_off_is_measured(self, size: int, found: str, exported: Path, tmp_path: Path) -> None:
+        data = exported / "E2/D01/L1.sigmf-data"
+        data.write_bytes(data.read_bytes()[:size])
+        message = f"L1.sigmf-data: holds {found} bytes; expected 1,536 up to the end .* 32 bytes a sample"
+        with pytest.raises(DataError, match=message):
+            import_dataset("sigmf", exported, tmp_path / "out")
+
+    def test_data_of_another_name_is_found(self, exported: Path, tmp_path: Path) -> None:
+        meta, data = exported / "E2/D01/L1.sigmf-meta", exported / "E2/D01/L1.sigmf-data"
+        described = json.loads(meta.read_text())
+        described["global"]["core:dataset"] = "raw.bin"
+        described["captures"][0]["core:header_bytes"] = 5
+        del described["global"]["core:sha512"]
+        meta.write_text(json.dumps(described))
+        (exported / "E2/D01/raw.bin").write_bytes(bytes(5) + data.read_bytes())
+        data.unlink()
+        import_dataset("sigmf", meta, tmp_path / "out")
+        assert len(load(tmp_path / "out")) == 3
+
     def test_names_that_would_leave_the_folder_are_refused(self, tmp_path: Path) -> None:
         notes = [{"core:sample_start": 0, "core:sample_count": 9, "core:label": "../../escape"}]
         folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
@@ -131,6 +156,7 @@ class TestNpz:
             ({"device": ["a"]}, "holds no array 'iq'"),
             ({"iq": IQ.real, "device": ["a"] * 5}, r"iq is float32 \(5, 2, 8\); expected complex"),
             ({"iq": IQ[0], "device": ["a"]}, r"expected complex \(frames, antennas, samples\)"),
+            ({"iq": IQ[:0], "device": np.array([], str)}, r"a.npz: iq \(0, 2, 8\) holds no frames"),
             ({"iq": IQ, "device": ["a"] * 4}, r"device has shape \(4,\); expected \(5,\)"),
             (
                 {"iq": IQ, "device": ["a"] * 5, "cfo_hz": np.zeros((5, 3))},
@@ -153,6 +179,10 @@ class TestNpz:
         with pytest.raises(DataError, match=rf"a.npz: E1/b/L1: frame 1 \(iq\[3\]\) (holds|has) {message}"):
             import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
         assert not (tmp_path / "out").exists()  # not even the capture of a, which was whole
+
+    def test_a_folder_is_no_archive(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"is a folder; expected an \.npz file\.$"):
+            import_dataset("npz", tmp_path, tmp_path / "out")
 
     def test_nothing_is_unpickled(self, tmp_path: Path) -> None:
         class Trap:
@@ -191,6 +221,7 @@ class TestLoraRffi:
         ("rows", "label", "message"),
         [
             (np.ones((3, 5)), [1, 1, 1], r"/data has shape \(3, 5\); expected \(frames, 2 × samples\)"),
+            (np.ones((0, 4)), [], r"a.h5: /data \(0, 4\) holds no frames"),
             (np.ones((3, 4)), [1, 1], "/label has 2 values; expected 3"),
             (np.ones((3, 4)), [0, 1, 2], "/label holds 0; expected whole numbers from 1"),
         ],

@@ -61,6 +61,8 @@ def _labels(file: h5py.File, path: Path, data_key: str) -> tuple[NDArray[np.int6
         if key not in file:
             raise DataError(f"{path}: holds no array /{key}; found {', '.join(file) or 'none'}.")
     shape = file[data_key].shape
+    if shape[:1] == (0,):
+        raise DataError(f"{path}: /{data_key} {shape} holds no frames. Leave the file out.")
     if len(shape) != 2 or not all(shape) or shape[1] % 2:
         raise DataError(f"{path}: /{data_key} has shape {shape}; expected (frames, 2 × samples), I before Q.")
     label = np.ravel(file["label"][()])

@@ -152,10 +152,29 @@ def _open(meta: Path, check: bool) -> Any:
     sigmf = _package()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
+        if check and meta.suffix == ".sigmf-meta":
+            _check_data(meta, sigmf.SigMFFile(metadata=meta.read_text(encoding="utf-8")))
         recording = sigmf.fromfile(meta, skip_checksum=not check)
         if check:
             recording.validate()
     return recording
+
+
+def _check_data(meta: Path, described: Any) -> None:
+    """Refuse data that is missing or cut off within a sample, of which the package speaks in NumPy's words."""
+    if "core:dataset" in described.get_global_info():
+        return  # data of another name, perhaps with a header: the package finds and counts it
+    data = meta.with_suffix(".sigmf-data")
+    if not data.is_file():
+        raise DataError(f"{meta}: its data file {data.name} is missing; expected it in the same folder.")
+    size = described.get_sample_size() * described.num_channels
+    found = data.stat().st_size
+    if not found or found % size:
+        ends = [note["core:sample_start"] + note.get("core:sample_count", 0) for note in described.get_annotations()]
+        raise DataError(
+            f"{data}: holds {found:,} bytes; expected {size * max(ends, default=1):,} up to the end of the last "
+            f"annotation, at {size} bytes a sample. Copy the file again."
+        )
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
