@@ -6,7 +6,7 @@ asked for; the columns that describe the frames are small and always in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -301,24 +301,27 @@ def check_samples(
     cfo_hz: NDArray[np.floating[Any]] | None,
     where: str,
     first_frame: int = 0,
+    place: Callable[[int], str] | None = None,
 ) -> None:
     """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message.
 
-    first_frame: the number of frame 0, where `iq` is a piece of a capture.
+    first_frame: the number of frame 0, where `iq` is a piece of a capture. place: where the user's file has a frame.
     """
+
+    def name(bad: NDArray[np.bool_]) -> str:
+        first = first_frame + int(np.flatnonzero(bad)[0])
+        return f"frame {first}" if place is None else f"frame {first} ({place(first)})"
+
     parts = np.ascontiguousarray(iq).view(iq.real.dtype).reshape(len(iq), 2 * iq.shape[1] * iq.shape[2])
     power = np.einsum("nk,nk->n", parts, parts)
     if not np.isfinite(power).all():
-        frame = first_frame + int(np.flatnonzero(~np.isfinite(power))[0])
-        raise DataError(f"{where}: frame {frame} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
+        bad = name(~np.isfinite(power))
+        raise DataError(f"{where}: {bad} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
     if not (power > 0).all():
-        frame = first_frame + int(np.flatnonzero(power == 0)[0])
-        raise DataError(f"{where}: frame {frame} has zero power; expected a received signal. Remove the frame.")
+        raise DataError(f"{where}: {name(power == 0)} has zero power; expected a received signal. Remove the frame.")
     if cfo_hz is not None and not np.isfinite(cfo_hz).all():
-        frame = first_frame + int(np.flatnonzero(~np.isfinite(cfo_hz).all(axis=1))[0])
-        raise DataError(
-            f"{where}: the CFO of frame {frame} is NaN or infinite; expected Hz. Repair or leave out the CFO."
-        )
+        bad = name(~np.isfinite(cfo_hz).all(axis=1))
+        raise DataError(f"{where}: the CFO of {bad} is NaN or infinite; expected Hz. Repair or leave out the CFO.")
 
 
 def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:

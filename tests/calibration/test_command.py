@@ -88,6 +88,38 @@ def test_a_picture_is_drawn(scores: Path):
     ran = run(scores, "--out", scores.with_name("c.npz"), "--plot", picture, "--plot-capture", "E1/M1")
     assert ran.exit_code == 0, ran.output
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"picture: {picture}" in ran.stderr
+    assert f"{scores.with_name('c.npz')}: 225 frames" in ran.stdout
+
+
+def test_json_names_the_output(scores: Path):
+    out = scores.with_name("c.npz")
+    assert json.loads(run(scores, "--out", out, "--json").stdout)["out"] == str(out)
+
+
+def test_an_unknown_picture_format_is_refused_before_any_work(scores: Path):
+    out = scores.with_name("c.npz")
+    ran = run(scores, "--out", out, "--plot", scores.with_name("c.xyz"))
+    assert "unknown picture format 'xyz'" in str(ran.exception)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "foo"], "unknown preset 'foo'"),
+        (["--method", "foo"], "unknown method 'foo'"),
+        (["--reject", "foo"], "unknown rejection score 'foo'"),
+        (["--alpha", "2", "--reject", "knn"], "alpha is 2"),
+        (["--plot", "c.xyz"], "unknown picture format 'xyz'"),
+    ],
+    ids=str,
+)
+def test_wrong_names_are_said_before_an_output_that_exists(options: list[str], message: str, scores: Path):
+    out = scores.with_name("c.npz")
+    out.touch()
+    assert message in str(run(scores, "--out", out, *options).exception)
+    assert message in str(run(scores.with_name("nowhere.npz"), "--out", out, *options).exception)
 
 
 def test_an_existing_file_is_kept_unless_forced(scores: Path):
@@ -108,6 +140,7 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
         (["--set", "top"], "expected name=value"),
         (["--set", "top=many"], "expected int"),
         (["--method", "bbse"], "needs source_confusion"),
+        (["--method", "bbse"], "or add the array to the .npz"),
         (["--method", "lame", "--preset", "without-prior"], "has no presets"),
         (["--method", "lame", "--prior", "none"], "unknown setting 'prior'"),
         (["--guard"], "only --preset safe has a guard"),
@@ -135,6 +168,21 @@ def test_files_that_are_no_scores_are_explained(tmp_path: Path):
         "does not have one value per frame": lambda path: np.savez(
             path, embedding=np.ones((3, 2)), logits=np.ones((3, 2)), frame=np.arange(2)
         ),
+        # What most arrays agree on is right.
+        "logits (2, 4) does not have one value per frame; expected (3, 4), as many rows as embedding, capture, frame": (
+            lambda path: np.savez(
+                path, embedding=np.ones((3, 2)), logits=np.ones((2, 4)), capture=["a"] * 3, frame=np.arange(3)
+            )
+        ),
+        "embedding (2, 2) does not have one value per frame; expected (3, 2), as many rows as logits, capture": (
+            lambda path: np.savez(path, embedding=np.ones((2, 2)), logits=np.ones((3, 2)), capture=np.arange(3))
+        ),
+        "logits (2, 2) does not have one value per frame; expected (3, 2), as many rows as embedding": (
+            lambda path: np.savez(path, embedding=np.ones((3, 2)), logits=np.ones((2, 2)))
+        ),
+        "capture (3, 1) does not have one value per frame; expected (3,)": lambda path: np.savez(
+            path, embedding=np.ones((3, 2)), logits=np.ones((3, 2)), capture=np.ones((3, 1), int)
+        ),
     }
     for number, (message, write) in enumerate(cases.items()):
         path = tmp_path / f"{number}.npz"
@@ -157,9 +205,43 @@ def test_the_guard_explains_itself(scores: Path, tmp_path: Path) -> None:
     guard = json.loads(told.stdout, parse_constant=pytest.fail)["guard"]  # Infinity is no JSON
     assert [decision["thresholds"] for decision in guard] == [[None, None, None]] * 3
     np.savez(scores, **arrays, source_guard=np.array([0.0, 100.0, 200.0]))
-    table = run(scores, "--out", tmp_path / "part.npz", "--preset", "safe").stdout
+    table = run(scores, "--out", tmp_path / "guarded.npz", "--preset", "safe").stdout
     assert table.count("part") == 3
     assert "safe: " in table
+    assert table.count("0 / 100 / 200") == 3
+
+
+@pytest.mark.parametrize(
+    ("guard", "cell"),
+    [(None, "never"), ([-np.inf, 0.5, np.inf], "never / 0.5 / any"), ([np.inf] * 3, "any / any / any")],
+    ids=str,
+)
+def test_thresholds_without_bounds_are_words(guard: list[float] | None, cell: str, scores: Path) -> None:
+    if guard is not None:
+        with np.load(scores) as stored:
+            np.savez(scores, **{**stored, "source_guard": np.array(guard)})
+    table = run(scores, "--out", scores.with_name("c.npz"), "--preset", "safe").stdout
+    assert table.count(f" {cell} ") == 3
+    assert "inf" not in table
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint16])
+def test_rows_that_are_not_in_time_order_are_noted_where_groups_are_looked_for(kind: type, scores: Path) -> None:
+    with np.load(scores) as stored:
+        arrays = dict(stored)
+    order = np.argsort(arrays["capture"], kind="stable")
+    embedded = {name: arrays[name][order] for name in ("embedding", "logits", "capture", "environment")}
+    for name, frame, noted in (
+        ("recordings", np.arange(225) % 15, True),  # each capture holds several recordings of 15 frames
+        ("time", np.r_[:90, :60, :75], False),
+    ):
+        path = scores.with_name(f"{name}.npz")
+        np.savez(path, **embedded, frame=frame.astype(kind))
+        ran = run(path, "--out", scores.with_name(f"{name}-out.npz"), "--group", "auto")
+        assert ran.exit_code == 0, ran.output
+        assert ("note: --group auto needs frames in the order" in ran.stderr) == noted
+        assert ("in capture E1/L1 frame 0 comes after frame 14" in ran.stderr) == noted
+    assert "note" not in run(scores.with_name("recordings.npz"), "--out", scores.with_name("named.npz")).stderr
 
 
 @pytest.mark.parametrize(

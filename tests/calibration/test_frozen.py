@@ -154,15 +154,17 @@ def test_fit_and_apply_on_the_command_line(tmp_path: Path):
     np.savez(scores, embedding=example.embedding, logits=example.logits, capture=NAMES[example.capture])
     cal, out = tmp_path / "cal", tmp_path / "out.npz"
     assert "E1/L2" in run("fit", scores, "--out", cal, "--prior", "none").output
-    assert run("apply", cal, scores, "--out", out).exit_code == 0
+    assert f"{out}: {len(example.logits)} frames" in run("apply", cal, scores, "--out", out).output
     expected = UCAPC(prior="none").calibrate(example.embedding, example.logits, example.capture)
     with np.load(out, allow_pickle=False) as written:
         np.testing.assert_allclose(written["probability"], expected.probability, rtol=0, atol=1e-10)
         np.testing.assert_array_equal(written["capture"], NAMES[example.capture])
     assert "--force" in str(run("fit", scores, "--out", cal).exception)
+    assert "unknown preset 'foo'" in str(run("fit", scores, "--out", cal, "--preset", "foo").exception)
     assert "--force" in str(run("apply", cal, scores, "--out", out).exception)
     ran = run("apply", cal, scores, "--out", out, "--force", "--json")
     assert json.loads(ran.stdout)["changed"] == expected.changed
+    assert json.loads(ran.stdout)["out"] == str(out)
 
 
 def test_the_command_says_which_captures_are_pooled(saved: Path, tmp_path: Path):

@@ -84,6 +84,7 @@ class TestInspect:
         done = pisa("inspect", folder, "--plot", tmp_path / "a.nonsense")
         assert done.returncode == 2
         assert "unknown picture format 'nonsense'" in done.stderr
+        assert not done.stdout  # it is said before the table is made
 
     def test_no_dataset_is_a_short_error(self, tmp_path: Path) -> None:
         done = pisa("inspect", tmp_path)

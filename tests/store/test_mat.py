@@ -127,8 +127,14 @@ def test_a_matlab_7_3_file_has_reversed_axes_and_compound_numbers(tmp_path: Path
         (
             {"iq": IQ[0, :2].T, "cfo": np.zeros(512)},
             {},
-            r"a.mat: no complex array with 4 antennas; found iq \(320, 2\), cfo \(512,\). Name it with --iq-key.",
+            r"a.mat: no complex array with 4 antennas; found iq \(320, 2\), cfo \(512,\). If every .* with --antennas",
         ),
+        ({"iq": IQ[:, :3]}, {"axes": "nAT"}, r"no complex array with 4 antennas; .* give it with --antennas"),
+        ({"iq": IQ}, {"axes": "nTA"}, r"a.mat: --axes nTA does not fit iq \(6, 4, 320\) with 4 antennas. Correct it"),
+        ({"iq": IQ}, {"samples": 100}, r"a.mat: --samples 100 does not fit iq \(6, 4, 320\) with 4 antennas"),
+        ({"iq": IQ[:0], "cfo": CFO[:0]}, {}, "a.mat: holds no frames; found iq .*, cfo .*. Leave the file out"),
+        ({"iq": IQ[:0].real}, {}, "a.mat: holds no frames"),  # MATLAB keeps nothing complex in an empty array
+        ({"iq": IQ.real}, {}, "no complex array with 4 antennas; found iq .* Expected the I/Q as one complex array"),
         ({"note": "empty"}, {}, "no complex array with 4 antennas; found no arrays"),
         ({"a": IQ, "b": IQ}, {}, r"several complex arrays with 4 antennas: a .*, b .*--iq-key"),
         ({"iq": IQ}, {"iq_key": "x"}, r"holds no array 'x' \(--iq-key\); found iq"),

@@ -13,6 +13,7 @@ import pytest
 
 from pisa_capc import load
 from pisa_capc.errors import ConfigError, DataError, MissingExtraError
+from pisa_capc.store import formats
 from pisa_capc.store.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
 from tests.datasets import write_random
 
@@ -91,6 +92,31 @@ class TestSigMF:
             import_dataset("sigmf", exported, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
+    def test_data_that_is_missing_is_named(self, exported: Path, tmp_path: Path) -> None:
+        (exported / "E2/D01/L1.sigmf-data").unlink()
+        with pytest.raises(DataError, match=r"E2/D01/L1.sigmf-meta: its data file L1.sigmf-data is missing"):
+            import_dataset("sigmf", exported, tmp_path / "out")
+
+    @pytest.mark.parametrize(("size", "found"), [(1001, "1,001"), (0, "0")])
+    def test_data_that_is_cut_off_is_measured(self, size: int, found: str, exported: Path, tmp_path: Path) -> None:
+        data = exported / "E2/D01/L1.sigmf-data"
+        data.write_bytes(data.read_bytes()[:size])
+        message = f"L1.sigmf-data: holds {found} bytes; expected 1,536 up to the end .* 32 bytes a sample"
+        with pytest.raises(DataError, match=message):
+            import_dataset("sigmf", exported, tmp_path / "out")
+
+    def test_data_of_another_name_is_found(self, exported: Path, tmp_path: Path) -> None:
+        meta, data = exported / "E2/D01/L1.sigmf-meta", exported / "E2/D01/L1.sigmf-data"
+        described = json.loads(meta.read_text())
+        described["global"]["core:dataset"] = "raw.bin"
+        described["captures"][0]["core:header_bytes"] = 5
+        del described["global"]["core:sha512"]
+        meta.write_text(json.dumps(described))
+        (exported / "E2/D01/raw.bin").write_bytes(bytes(5) + data.read_bytes())
+        data.unlink()
+        import_dataset("sigmf", meta, tmp_path / "out")
+        assert len(load(tmp_path / "out")) == 3
+
     def test_names_that_would_leave_the_folder_are_refused(self, tmp_path: Path) -> None:
         notes = [{"core:sample_start": 0, "core:sample_count": 9, "core:label": "../../escape"}]
         folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
@@ -130,6 +156,7 @@ class TestNpz:
             ({"device": ["a"]}, "holds no array 'iq'"),
             ({"iq": IQ.real, "device": ["a"] * 5}, r"iq is float32 \(5, 2, 8\); expected complex"),
             ({"iq": IQ[0], "device": ["a"]}, r"expected complex \(frames, antennas, samples\)"),
+            ({"iq": IQ[:0], "device": np.array([], str)}, r"a.npz: iq \(0, 2, 8\) holds no frames"),
             ({"iq": IQ, "device": ["a"] * 4}, r"device has shape \(4,\); expected \(5,\)"),
             (
                 {"iq": IQ, "device": ["a"] * 5, "cfo_hz": np.zeros((5, 3))},
@@ -149,9 +176,13 @@ class TestNpz:
         iq = self.IQ.copy()
         iq[3] = bad
         np.savez(tmp_path / "a.npz", iq=iq, device=list("aabbb"))
-        with pytest.raises(DataError, match=rf"a.npz: E1/b/L1: frame 1 (holds|has) {message}"):
+        with pytest.raises(DataError, match=rf"a.npz: E1/b/L1: frame 1 \(iq\[3\]\) (holds|has) {message}"):
             import_dataset("npz", tmp_path / "a.npz", tmp_path / "out")
-        assert [p.name for p in (tmp_path / "out").rglob("*.h5")] == ["L1.h5"]  # the whole capture of a
+        assert not (tmp_path / "out").exists()  # not even the capture of a, which was whole
+
+    def test_a_folder_is_no_archive(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"is a folder; expected an \.npz file\.$"):
+            import_dataset("npz", tmp_path, tmp_path / "out")
 
     def test_nothing_is_unpickled(self, tmp_path: Path) -> None:
         class Trap:
@@ -190,6 +221,7 @@ class TestLoraRffi:
         ("rows", "label", "message"),
         [
             (np.ones((3, 5)), [1, 1, 1], r"/data has shape \(3, 5\); expected \(frames, 2 × samples\)"),
+            (np.ones((0, 4)), [], r"a.h5: /data \(0, 4\) holds no frames"),
             (np.ones((3, 4)), [1, 1], "/label has 2 values; expected 3"),
             (np.ones((3, 4)), [0, 1, 2], "/label holds 0; expected whole numbers from 1"),
         ],
@@ -209,6 +241,84 @@ class TestLoraRffi:
             export_dataset("hdf5", frames, tmp_path / "out")
         with pytest.raises(ConfigError, match="--antenna 4: expected 0 to 3"):
             export_dataset("hdf5", frames, tmp_path / "out", ExportOptions(antenna=4))
+
+
+class TestFailedImports:
+    """Six frames, of devices a and b in turn; frame 5, the third of b, is spoilt."""
+
+    IQ = np.random.default_rng(2).normal(size=(6, 1, 8)).astype(np.complex64)
+
+    def write(self, format: str, folder: Path, iq: np.ndarray) -> Path:
+        """The frames as other programs would write them."""
+        folder.mkdir(exist_ok=True)
+        if format == "npz":
+            np.savez(folder / "x.npz", iq=iq, device=["a", "b"] * 3)
+        elif format == "hdf5":
+            rows = np.concatenate([iq[:, 0].real, iq[:, 0].imag], axis=1)
+            TestLoraRffi.write(folder / "x.h5", rows, [1, 2] * 3)
+        else:
+            iq.tofile(folder / "x.sigmf-data")
+            notes = [{"core:sample_start": 8 * i, "core:sample_count": 8, "core:label": "ab"[i % 2]} for i in range(6)]
+            info = {"core:datatype": "cf32_le", "core:version": "1.0.0", "core:sample_rate": 1e6}
+            captures = [{"core:sample_start": 0, "core:frequency": 1e9}]
+            meta = {"global": info, "captures": captures, "annotations": notes}
+            (folder / "x.sigmf-meta").write_text(json.dumps(meta))
+        return next(p for p in sorted(folder.iterdir()) if p.suffix != ".sigmf-data")
+
+    @pytest.mark.parametrize("there", [False, True], ids=["no folder", "an empty folder"])
+    @pytest.mark.parametrize(
+        ("format", "place"),
+        [("npz", r"iq\[5\]"), ("hdf5", "row 5 of /data in x.h5"), ("sigmf", "annotation 5 of x.sigmf-meta")],
+    )
+    def test_leave_room_for_the_repaired_file(self, format: str, place: str, there: bool, tmp_path: Path) -> None:
+        spoilt, out = self.IQ.copy(), tmp_path / "out"
+        spoilt[5, 0, 3] = np.nan
+        if there:
+            out.mkdir()
+        with pytest.raises(DataError, match=rf"frame 2 \({place}\) holds NaN"):
+            import_dataset(format, self.write(format, tmp_path / "src", spoilt), out)
+        assert [p.name for p in tmp_path.iterdir() if p != tmp_path / "src"] == ["out"] * there
+        assert not there or not list(out.iterdir())
+        import_dataset(format, self.write(format, tmp_path / "src", self.IQ), out)
+        assert len(load(out)) == 6
+
+    def test_touch_no_file_of_others(self, tmp_path: Path, monkeypatch) -> None:
+        spoilt, out = self.IQ.copy(), tmp_path / "out"
+        spoilt[5] = 0
+        source = self.write("npz", tmp_path / "src", spoilt)
+        monkeypatch.setattr(
+            "pisa_capc.store.formats.write_capture", lambda *_: (out / "notes.txt").write_text("written meanwhile")
+        )
+        with pytest.raises(DataError, match="zero power"):
+            import_dataset("npz", source, out)
+        assert [p.name for p in out.rglob("*")] == ["notes.txt"]
+
+    def test_keep_what_an_earlier_run_wrote(self, tmp_path: Path) -> None:
+        source, out = self.write("npz", tmp_path / "src", self.IQ), tmp_path / "out"
+        import_dataset("npz", source, out)
+        (out / "E1/b/L1.h5").unlink()
+        spoilt = self.IQ.copy()
+        spoilt[5] = 0
+        with pytest.raises(DataError, match="zero power"):
+            import_dataset("npz", self.write("npz", tmp_path / "src", spoilt), out)
+        assert (out / "E1/a/L1.h5").is_file()
+
+    def test_keep_what_is_whole_when_the_source_is_gone_for_a_while(self, tmp_path: Path, monkeypatch) -> None:
+        source, out = self.write("npz", tmp_path / "src", self.IQ), tmp_path / "out"
+        write = formats.write_capture
+
+        def write_and_unplug(*capture: object) -> None:
+            write(*capture)  # type: ignore[arg-type]
+            source.rename(tmp_path / "unplugged")
+
+        monkeypatch.setattr(formats, "write_capture", write_and_unplug)
+        with pytest.raises(DataError, match="No such file"):
+            import_dataset("npz", source, out)
+        assert (out / "E1/a/L1.h5").is_file()
+        monkeypatch.undo()
+        (tmp_path / "unplugged").rename(source)
+        import_dataset("npz", source, out)
+        assert len(load(out)) == 6
 
 
 def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +20,7 @@ from typer.core import TyperGroup
 from pisa_capc.cli import app
 from pisa_capc.cli.output import warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.progress import console as notes
 from pisa_capc.store.files import atomic
 
 if TYPE_CHECKING:
@@ -95,25 +99,32 @@ def calibrate(
 
     --reject calibrates only frames that resemble the source; the others have the prediction −1, and the output also
     holds `known` and `unknown_score`. It needs `source_validation` (V, D), `source_validation_logits` (V, C) and
-    `source_validation_label` (V,), and by the score `source_bank` (B, D) or `source_covariance` (D, D).
+    `source_validation_label` (V,), embeddings, logits and classes of frames that the model was not trained on, and by
+    the score `source_bank` (B, D), embeddings of training frames, or `source_covariance` (D, D), of embeddings within
+    their classes.
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
+    from pisa_capc.figures.style import check_picture
 
     guarded = "safe" in (preset, method)
     if guard is not None and guard != guarded:
         raise ConfigError("--guard: only --preset safe has a guard. Use that, or --preset paper with --no-guard.")
-    refuse_existing(out, force)
     base = chosen_calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
-    arrays = read_scores(scores)
-    capture = arrays.get("capture")
-    if base.group == "auto":
-        base, capture = replace(base, group="capture"), _found_groups(arrays)
-        arrays["group"] = capture
+    find = base.group == "auto"
+    if find:
+        base = replace(base, group="capture")
     chosen = base if reject == "none" else OpenSet(base, reject, alpha)
+    if plot is not None:
+        check_picture(plot)
+    refuse_existing(out, force)
+    arrays = read_scores(scores)
     with warnings_as_notes():
+        if find:
+            arrays["group"] = _found_groups(arrays)
+        capture = arrays["group"] if find else arrays.get("capture")
         result = chosen.calibrate(
             arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
         )
@@ -122,7 +133,9 @@ def calibrate(
     write_result(out, result, arrays)
     if plot is not None:
         result.plot(plot, drawn)
-    show_result(result, "safe" if guarded else method, as_json)
+    show_result(result, "safe" if guarded else method, out, as_json)
+    if plot is not None:
+        notes.print(f"picture: {plot}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -131,7 +144,27 @@ def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
     from pisa_capc.calibration.inputs import check_inputs
 
     check_inputs(arrays["embedding"], arrays["logits"])
-    return find_groups(arrays["embedding"], arrays["logits"], arrays.get("cfo_hz"), arrays.get("frame"))
+    found = find_groups(arrays["embedding"], arrays["logits"], arrays.get("cfo_hz"), arrays.get("frame"))
+    _watch_order(arrays)
+    return found
+
+
+def _watch_order(arrays: dict[str, np.ndarray]) -> None:
+    """Warn where frame numbers fall within a capture: its rows are then not in the order of reception."""
+    if "capture" not in arrays or "frame" not in arrays:
+        return
+    order = np.argsort(arrays["capture"], kind="stable")
+    capture, frame = arrays["capture"][order], arrays["frame"][order]
+    falls = np.flatnonzero((capture[1:] == capture[:-1]) & (frame[1:] < frame[:-1]))
+    if len(falls):
+        i = falls[0]
+        warnings.warn(
+            f"--group auto needs frames in the order in which they were received; in capture {capture[i]} frame "
+            f"{frame[i + 1]} comes after frame {frame[i]}, as when recordings follow one another (pisa embed writes "
+            "them so). Sort the rows by time, use --group capture, or pisa calibrate stream, which plays them in time "
+            "order.",
+            stacklevel=2,
+        )
 
 
 def refuse_existing(out: Path, force: bool) -> None:
@@ -176,10 +209,22 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
     for name in ("embedding", "logits"):
         if arrays[name].ndim != 2:
             raise DataError(f"{path}: {name} has shape {arrays[name].shape}; expected (frames, columns).")
-    for name in ("environment", "frame", "group"):
-        if name in arrays and arrays[name].shape != (len(arrays["logits"]),):
-            raise DataError(f"{path}: {name} {arrays[name].shape} does not have one value per frame.")
+    _check_rows(path, arrays)
     return arrays
+
+
+def _check_rows(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse arrays that do not have one row per frame. How many frames there are is what most arrays say."""
+    found = {name: arrays[name] for name in ("embedding", "logits", *_CARRIED) if name in arrays}
+    frames = Counter(values.shape[0] for values in found.values() if values.ndim).most_common(1)[0][0]
+    for name, values in found.items():
+        columns = values.shape[1:] if name in ("embedding", "logits") else ()
+        if values.shape != (frames, *columns):
+            others = ", ".join(other for other, v in found.items() if v.shape[:1] == (frames,) and other != name)
+            raise DataError(
+                f"{path}: {name} {values.shape} does not have one value per frame; expected {(frames, *columns)}, as "
+                f"many rows as {others}. Write scores with pisa embed, or correct the array."
+            )
 
 
 def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, np.ndarray]) -> None:
@@ -191,12 +236,13 @@ def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, 
         np.savez(file, **written)
 
 
-def show_result(result: Calibration, method: str, as_json: bool) -> None:
-    """The captures of a calibration, for people or as JSON."""
+def show_result(result: Calibration, method: str, out: Path, as_json: bool) -> None:
+    """The captures of a calibration and where it was written, for people or as JSON."""
     if as_json:
-        typer.echo(json.dumps(_summary(result, method)))
-    else:
-        _print_table(result, method)
+        typer.echo(json.dumps({**_summary(result, method), "out": str(out)}))
+        return
+    _print_table(result, method)
+    typer.echo(f"{out}: {len(result.prediction):,} frames")
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:
@@ -235,13 +281,23 @@ def _rejected(result: Calibration) -> int:
     return int((np.asarray(result.prediction) < 0).sum())
 
 
+def _limits(thresholds: Sequence[float]) -> str:
+    """Thresholds for people: minus infinity is a price that nothing has."""
+    words = {-math.inf: "never", math.inf: "any"}
+    cells = [words.get(t, f"{t:.3g}") for t in thresholds]
+    return cells[0] if set(cells) == {"never"} else " / ".join(cells)
+
+
 def _print_table(result: Calibration, method: str) -> None:
     from rich.table import Table
 
     rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
+    caption = "class mass: expected frames of the emptiest … fullest class"
+    if result.guard is not None:
+        caption += "\nthresholds: highest prices at which the guard allows each level, the boldest first"
     table = Table(
         title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed{rejected}",
-        caption="class mass: expected frames of the emptiest … fullest class",
+        caption=caption,
     )
     table.add_column("capture")
     for name in ("frames", "changed", "class mass before", "class mass after"):
@@ -253,6 +309,7 @@ def _print_table(result: Calibration, method: str) -> None:
         cells = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
         if result.guard is not None:
             decision = result.guard[r]
-            cells += [decision.level, f"{decision.price:.3f}", " ≤ ".join(f"{t:.3g}" for t in decision.thresholds)]
+            price = "–" if math.isnan(decision.price) else f"{decision.price:.3f}"
+            cells += [decision.level, price, _limits(decision.thresholds)]
         table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
     wide_console().print(table)

@@ -32,8 +32,11 @@ def inspect(
     as_json: bool = AsJson,
 ) -> None:
     """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
+    from pisa_capc.figures.style import check_picture
     from pisa_capc.summary import summarise
 
+    if plot is not None:
+        check_picture(plot)
     if verify:
         _verify(folder)
     found = summarise(folder)

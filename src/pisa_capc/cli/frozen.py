@@ -42,8 +42,8 @@ def fit(
     """
     from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics
 
-    refuse_existing(out / "calibration.json", force)
     settings = chosen_calibrator("ucapc", preset, {"prior": prior, "group": group}, set_ or [])
+    refuse_existing(out / "calibration.json", force)
     assert isinstance(settings, UCAPC | Safe)
     arrays = read_scores(scores)
     source = SourceStatistics.from_arrays(arrays)
@@ -81,4 +81,4 @@ def apply(
     with warnings_as_notes():
         result = frozen.apply(arrays["embedding"], arrays["logits"], arrays.get("capture"))
     write_result(out, result, arrays)
-    show_result(result, "ucapc, frozen" if result.guard is None else "safe, frozen", as_json)
+    show_result(result, "ucapc, frozen" if result.guard is None else "safe, frozen", out, as_json)

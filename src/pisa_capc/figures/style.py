@@ -56,11 +56,8 @@ def canvas(path: str | Path, width_inches: float, height_inches: float) -> Itera
     from matplotlib.figure import Figure
 
     path = Path(path)
+    kind = check_picture(path)
     figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
-    known = figure.canvas.get_supported_filetypes()
-    kind = path.suffix.removeprefix(".")
-    if kind not in known:
-        raise ConfigError(f"{path}: " + unknown_name("picture format", kind, known))
     with matplotlib.rc_context(_LOOK):
         yield figure
         try:
@@ -68,6 +65,17 @@ def canvas(path: str | Path, width_inches: float, height_inches: float) -> Itera
                 figure.savefig(temporary, format=kind, dpi=200, metadata=_UNDATED.get(kind))
         except ValueError as error:
             raise DataError(f"{path}: the picture cannot be written ({error}).") from error
+
+
+def check_picture(path: Path) -> str:
+    """The format that a picture's name asks for; one that cannot be drawn is refused before anything is computed."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    kind = path.suffix.removeprefix(".")
+    if kind not in known:
+        raise ConfigError(f"{path}: " + unknown_name("picture format", kind, known))
+    return kind
 
 
 def check_format(format: str) -> None:

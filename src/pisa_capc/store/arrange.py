@@ -8,6 +8,7 @@ is an error, never a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -40,10 +41,7 @@ def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: s
         complex_arrays = {name: complex_arrays[name]}
     fitting = {k: o for k, v in complex_arrays.items() if (o := _orders(v.shape, antennas, options))}
     if not fitting:
-        raise DataError(
-            f"{where}: no complex array with {antennas} antennas; found {_shapes(arrays) or 'no arrays'}. "
-            "Name it with --iq-key."
-        )
+        raise DataError(f"{where}: {_misfit(arrays, complex_arrays, antennas, options)}")
     if len(fitting) > 1:
         several = _shapes({k: arrays[k] for k in fitting})
         raise DataError(f"{where}: several complex arrays with {antennas} antennas: {several}. Name one with --iq-key.")
@@ -62,6 +60,29 @@ def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: s
         )
     frames_first = np.ascontiguousarray(iq.transpose(orders[0]), dtype=np.complex64)
     return frames_first, None if cfo_name is None else _cfo(arrays[cfo_name], len(frames_first), antennas)
+
+
+def _misfit(
+    arrays: Mapping[str, NDArray[Any]],
+    complex_arrays: Mapping[str, NDArray[Any]],
+    antennas: int,
+    options: ImportOptions,
+) -> str:
+    """Why none of the complex arrays fits, and what to do about it."""
+    shapes = _shapes(arrays) or "no arrays"
+    if not any(v.size for v in complex_arrays.values()) and not all(v.size for v in arrays.values()):
+        return f"holds no frames; found {shapes}. Leave the file out."
+    for option, without in (("axes", replace(options, axes=None)), ("samples", replace(options, samples=None))):
+        fitting = {k: arrays[k] for k, v in complex_arrays.items() if _orders(v.shape, antennas, without)}
+        if fitting:  # as soon as the option is left out
+            given = f"--{option} {getattr(options, option)}"
+            return f"{given} does not fit {_shapes(fitting)} with {antennas} antennas. Correct it, or leave it out."
+    advice = (
+        "If every file has another number of antennas give it with --antennas; otherwise leave this file out."
+        if complex_arrays
+        else "Expected the I/Q as one complex array of frames, samples and antennas."
+    )
+    return f"no complex array with {antennas} antennas; found {shapes}. {advice}"
 
 
 def _orders(shape: tuple[int, ...], antennas: int, options: ImportOptions) -> list[Order]:

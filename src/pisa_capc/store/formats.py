@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
 from pisa_capc.frames import Frames, check_samples, group_name, groups_of
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.progress import progress
@@ -70,12 +72,17 @@ class Plan:
 
     dataset: Dataset
     read: Callable[[CaptureSpec], Samples]
+    place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
 
 
 def import_dataset(
     name: str, source: str | Path, out: str | Path, options: ImportOptions | None = None, show: bool = False
 ) -> Dataset:
-    """Convert a foreign recording to a native dataset in `out`; captures that are already there are left alone."""
+    """Convert a foreign recording to a native dataset in `out`; captures that are already there are left alone.
+
+    A run that was stopped goes on with what it has written. One that finds a frame it cannot use takes back what it has
+    written, because the repaired source may be another dataset; only what an earlier run wrote stays.
+    """
     options = options or ImportOptions()
     source, out = Path(source), Path(out)
     if not source.exists():
@@ -85,15 +92,40 @@ def import_dataset(
     dataset = replace(
         plan.dataset, provenance={"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
     )
+    began, made = not (out / "dataset.json").exists(), not out.exists()
     dataset.create(out)
     missing = dataset.missing(out)
     with progress(f"import {name}", total=len(missing), show=show) as bar:
         for spec in missing:
-            iq, cfo_hz = plan.read(spec)
-            check_samples(iq, cfo_hz, f"{source}: {spec.name}")  # in the user's words, not those of the store
+            try:
+                iq, cfo_hz = _read(plan, spec, source)
+            except PisaError as error:
+                # A disk that fails, or is not there, may be back for the next run: that goes on.
+                unreachable = isinstance(error.__cause__, OSError) and error.__cause__.errno is not None
+                if began and not unreachable:
+                    _take_back(out, dataset, made)
+                raise
             write_capture(out, spec, iq, cfo_hz)
             bar.advance(note=spec.name)
     return dataset
+
+
+def _read(plan: Plan, spec: CaptureSpec, source: Path) -> Samples:
+    """A capture whose samples are checked here already: in the user's words, not those of the store."""
+    iq, cfo_hz = plan.read(spec)
+    place = None if plan.place is None else partial(plan.place, spec)
+    check_samples(iq, cfo_hz, f"{source}: {spec.name}", place=place)
+    return iq, cfo_hz
+
+
+def _take_back(out: Path, dataset: Dataset, made: bool) -> None:
+    """Remove a dataset that was begun in an empty folder, and no file but its own; `made`: the folder as well."""
+    for path in ("dataset.json", *(spec.path for spec in dataset.captures)):
+        (out / path).unlink(missing_ok=True)
+    folders = {folder for spec in dataset.captures for folder in (out / spec.path).parents if out in folder.parents}
+    for folder in (*sorted(folders, reverse=True), *[out] * made):  # those inside first
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def export_dataset(

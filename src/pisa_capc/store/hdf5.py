@@ -49,7 +49,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
                     )
                 found[spec], shapes[spec] = (path, members), (1, file[keys[0]].shape[1] // 2)
     dataset = described(shapes, replace(options, antennas=1), sample_rate_hz=1e6, carrier_hz=868.1e6)
-    return Plan(dataset, lambda spec: _read(*found[spec], *keys))
+    return Plan(
+        dataset,
+        lambda spec: _read(*found[spec], *keys),
+        lambda spec, i: f"row {found[spec][1][i]} of /{keys[0]} in {found[spec][0].name}",
+    )
 
 
 def _labels(file: h5py.File, path: Path, data_key: str) -> tuple[NDArray[np.int64], dict[int, str]]:
@@ -57,6 +61,8 @@ def _labels(file: h5py.File, path: Path, data_key: str) -> tuple[NDArray[np.int6
         if key not in file:
             raise DataError(f"{path}: holds no array /{key}; found {', '.join(file) or 'none'}.")
     shape = file[data_key].shape
+    if shape[:1] == (0,):
+        raise DataError(f"{path}: /{data_key} {shape} holds no frames. Leave the file out.")
     if len(shape) != 2 or not all(shape) or shape[1] % 2:
         raise DataError(f"{path}: /{data_key} has shape {shape}; expected (frames, 2 × samples), I before Q.")
     label = np.ravel(file["label"][()])

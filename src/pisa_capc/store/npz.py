@@ -32,6 +32,8 @@ RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has
 
 def plan(source: Path, options: ImportOptions) -> Plan:
     """One archive; frames of equal environment, device and capture are one capture."""
+    if source.is_dir():
+        raise DataError(f"{source}: is a folder; expected an .npz file.")
     with reading(source, EXPECTED):
         return _plan(source, options)
 
@@ -45,6 +47,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             if name not in archive.files:
                 raise DataError(f"{source}: holds no array {name!r}; found {', '.join(archive.files) or 'none'}.")
     iq = _mapped(source, iq_key)
+    if iq.shape[:1] == (0,):
+        raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
     if iq.ndim != 3 or iq.dtype.kind != "c" or not iq.size:
         raise DataError(f"{source}: {iq_key} is {iq.dtype} {iq.shape}; expected complex (frames, antennas, samples).")
     n, antennas, samples = iq.shape
@@ -78,7 +82,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
-    return Plan(described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier), read)
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
+    return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]")
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:

@@ -35,6 +35,7 @@ class _Frame:
     """Where a frame is: samples `start` … of a recording."""
 
     meta: Path
+    annotation: int
     start: int
     count: int
     order: int
@@ -84,7 +85,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
             raise DataError(f"{members[0].meta}: some annotations have pisa:cfo_hz and some have none; expected all.")
         found[spec] = sorted(members, key=lambda f: (f.meta, f.order))
         shapes[spec] = (antennas[key], lengths[0])
-    return Plan(described(shapes, options, *rates.pop()), lambda spec: _read(found[spec]))
+    return Plan(
+        described(shapes, options, *rates.pop()),
+        lambda spec: _read(found[spec]),
+        lambda spec, i: f"annotation {found[spec][i].annotation} of {found[spec][i].meta.name}",
+    )
 
 
 def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
@@ -116,7 +121,7 @@ def _frame(meta: Path, note: Metadata, i: int, options: ImportOptions) -> _Frame
         count = options.samples
     cfo_hz = note.get("pisa:cfo_hz")
     return _Frame(
-        meta, start, count, int(note.get("pisa:frame", i)), None if cfo_hz is None else tuple(map(float, cfo_hz))
+        meta, i, start, count, int(note.get("pisa:frame", i)), None if cfo_hz is None else tuple(map(float, cfo_hz))
     )
 
 
@@ -147,10 +152,29 @@ def _open(meta: Path, check: bool) -> Any:
     sigmf = _package()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
+        if check and meta.suffix == ".sigmf-meta":
+            _check_data(meta, sigmf.SigMFFile(metadata=meta.read_text(encoding="utf-8")))
         recording = sigmf.fromfile(meta, skip_checksum=not check)
         if check:
             recording.validate()
     return recording
+
+
+def _check_data(meta: Path, described: Any) -> None:
+    """Refuse data that is missing or cut off within a sample, of which the package speaks in NumPy's words."""
+    if "core:dataset" in described.get_global_info():
+        return  # data of another name, perhaps with a header: the package finds and counts it
+    data = meta.with_suffix(".sigmf-data")
+    if not data.is_file():
+        raise DataError(f"{meta}: its data file {data.name} is missing; expected it in the same folder.")
+    size = described.get_sample_size() * described.num_channels
+    found = data.stat().st_size
+    if not found or found % size:
+        ends = [note["core:sample_start"] + note.get("core:sample_count", 0) for note in described.get_annotations()]
+        raise DataError(
+            f"{data}: holds {found:,} bytes; expected {size * max(ends, default=1):,} up to the end of the last "
+            f"annotation, at {size} bytes a sample. Copy the file again."
+        )
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

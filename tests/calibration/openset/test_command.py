@@ -53,6 +53,18 @@ def test_without_rejection_nothing_changes(scores: Path):
         assert "rejected" not in json.loads(ran.output)
 
 
+def test_a_capture_that_is_rejected_whole_has_no_price(scores: Path):
+    embedding = np.concatenate([FRAMES.embedding, 1e3 * FRAMES.embedding])
+    logits, capture = np.tile(FRAMES.logits, (2, 1)), np.repeat(["near", "far"], len(FRAMES.logits))
+    with np.load(scores) as stored:
+        given = {**stored, "embedding": embedding, "logits": logits, "capture": capture}
+    np.savez(scores, **given, source_guard=np.array([0.1, 0.2, 0.3]))
+    ran = run(scores, "--out", scores.with_name("out.npz"), "--reject", "mahalanobis", "--preset", "safe")
+    [row] = [line.split() for line in ran.stdout.splitlines() if "far" in line]
+    assert row[-8:-6] == ["–", "│"]
+    assert "nan" not in ran.stdout
+
+
 def test_the_table_counts_rejected_frames(scores: Path):
     assert "rejected as" in " ".join(
         run(scores, "--out", scores.with_name("out.npz"), "--reject", "knn").output.split()
@@ -81,3 +93,4 @@ def test_scores_of_an_older_model_are_refused_with_a_reason(scores: Path):
     ran = run(older, "--out", scores.with_name("out.npz"), "--reject", "knn")
     assert "knn needs source_bank" in str(ran.exception)
     assert "Train the model again" in str(ran.exception)
+    assert "to scores of your own add the array, which pisa calibrate --help describes" in str(ran.exception)

@@ -191,6 +191,7 @@ def need(source: SourceStatistics, name: str, shape: tuple[int, ...], like: Tens
     if values is None:
         raise DataError(
             f"{method} needs {PREFIX}{name}, which is not with these scores. Train the model again and write the "
-            "scores with pisa embed, or make the statistic with openset_statistics."
+            "scores with pisa embed; to scores of your own add the array, which pisa calibrate --help describes (in "
+            "Python openset_statistics makes it)."
         )
     return values

@@ -86,7 +86,7 @@ def require(source: SourceStatistics, name: str, shape: tuple[int, ...], like: T
     if values is None:
         raise DataError(
             f"{method} needs {PREFIX}{name} {shape}, which the scores do not hold. "
-            "Write the scores with pisa embed, or pass SourceStatistics."
+            f"Write the scores with pisa embed, or add the array to the .npz (in Python: SourceStatistics({name}=…))."
         )
     return values
 
