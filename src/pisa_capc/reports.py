@@ -92,7 +92,7 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
         for picture in make_figures(protocol, results, Path(folder), "svg"):
             page.picture(picture.caption, picture.path)
     page.section("Settings and provenance")
-    page.values("The protocol", asdict(protocol))
+    page.values("The protocol", {k: v for k, v in asdict(protocol).items() if k != "given"})
     rows = [
         [
             record.name,

@@ -113,16 +113,16 @@ def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
     """The search and the source environments; refused where leaving one out would make no sense."""
     if protocol.search is None:
         raise ConfigError(
-            f"{protocol.name}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."
+            f"{protocol.given}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."
         )
     if len(protocol.directions) > 1:
         raise ConfigError(
-            f"{protocol.name}: a search needs one direction, found {len(protocol.directions)}: the source of one "
+            f"{protocol.given}: a search needs one direction, found {len(protocol.directions)}: the source of one "
             "is the target of another."
         )
     [direction] = protocol.directions
     if len(direction.source) < 2:
-        raise ConfigError(f"{protocol.name}: leaving out a source environment needs two or more, found one.")
+        raise ConfigError(f"{protocol.given}: leaving out a source environment needs two or more, found one.")
     return protocol.search, direction.source
 
 
