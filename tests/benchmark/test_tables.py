@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.benchmark.render import as_csv, latex, markdown
 from pisa_capc.benchmark.results import Difference, Mean, load_results, paired_difference
 from pisa_capc.benchmark.tables import COLUMNS, flat_rows, make_tables
@@ -169,5 +169,15 @@ def test_datasets_and_devices_are_not_mixed(protocol: Protocol, tmp_path: Path) 
 
 
 def test_no_records_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no records of quick\. Make them: pisa bench run quick"):
-        load_results(quick(tmp_path), tmp_path / "records")
+    def said(protocol: Protocol, folder: Path) -> str:
+        with pytest.raises(DataError) as error:
+            load_results(protocol, folder)
+        return str(error.value)
+
+    file = tmp_path / "quick.yaml"
+    make = f"no records of quick. Make them: pisa bench run {file} --data FOLDER"
+    assert said(quick(tmp_path), Path("results/quick")).endswith(make)
+    assert said(quick(tmp_path), tmp_path / "quick").endswith(f"{make} --results {tmp_path}")
+    assert said(read_protocol("wifi-sim"), tmp_path / "wifi-sim").endswith(
+        f"Make them: pisa bench run wifi-sim --results {tmp_path}"
+    )

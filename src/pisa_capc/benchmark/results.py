@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.benchmark.protocols import Protocol
-from pisa_capc.benchmark.records import Record, read_records, sort_out
+from pisa_capc.benchmark.records import RESULTS, Record, read_records, sort_out
 from pisa_capc.errors import DataError
 from pisa_capc.scores import mean_and_spread
 
@@ -104,10 +105,7 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
     records += [record for record, _ in stand_ins.values()]
     if not records:
         old = f" It holds {len(others)} records of other settings or code." if others else ""
-        data = "" if protocol.dataset.simulate else " --data FOLDER"
-        raise DataError(
-            f"{folder}: holds no records of {protocol.name}.{old} Make them: pisa bench run {protocol.name}{data}"
-        )
+        raise DataError(f"{folder}: holds no records of {protocol.name}.{old} Make them: {_command(protocol, folder)}")
     order = {cell: i for i, cell in enumerate(dict.fromkeys(run.cell for run in runs))}
     names = _names(records)
     found: dict[Key, dict[tuple[int, int], Record]] = {}
@@ -123,6 +121,13 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
         others,
         {key: earlier[key] for key in ordered if key in earlier},
     )
+
+
+def _command(protocol: Protocol, folder: Path) -> str:
+    """What makes the records of a protocol in `folder`."""
+    data = [] if protocol.dataset.simulate else ["--data", "FOLDER"]
+    results = [] if folder.parent == RESULTS else ["--results", str(folder.parent)]
+    return shlex.join(["pisa", "bench", "run", protocol.given, *data, *results])
 
 
 def _stand_ins(
