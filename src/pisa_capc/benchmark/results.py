@@ -73,8 +73,7 @@ class Results:
         found: dict[str, list[str]] = {}
         for key, difference in self.earlier.items():
             if place in (None, key[:2]):
-                name = f"{key.method} {key.variant} {key.encoder}".replace(" full ", " ")
-                found.setdefault(difference, []).append(name)
+                found.setdefault(difference, []).append(_short(*key[2:]))
         which = "; ".join(f"{', '.join(dict.fromkeys(names))} ({difference})" for difference, names in found.items())
         return which and f"Of earlier code, until `pisa bench run` makes them again: {which}."
 
@@ -121,6 +120,24 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
         others,
         {key: earlier[key] for key in ordered if key in earlier},
     )
+
+
+def not_recorded(protocol: Protocol, results: Results, place: tuple[str, str]) -> list[str]:
+    """What has no record at a dataset and direction, or fewer than planned, as 'irm cnn' or 'single cnn 1 of 2'.
+
+    Of other directions only those that the dataset has no record of at all, by their names.
+    """
+    dataset, direction = place
+    missing = []
+    for cell, planned in Counter(run.cell for run in plan(protocol)).items():
+        runs = len(results.runs.get(Key(dataset, *cell), ()))
+        if cell[0] == direction and runs < planned:
+            missing.append(_short(*cell[1:]) + (f" {runs} of {planned}" if runs else ""))
+    return missing + [d.name for d in protocol.directions if (dataset, d.name) not in results.places()]
+
+
+def _short(method: str, variant: str, encoder: str) -> str:
+    return f"{method} {variant} {encoder}".replace(" full ", " ")
 
 
 def _command(protocol: Protocol, folder: Path) -> str:
