@@ -43,7 +43,7 @@ def report_of_runs(
     page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
     page.text(
         f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
-        "Stages that end in -CAPC are calibrated without labels, capture by capture; the others decide directly."
+        "Stages with CAPC in their name are calibrated without labels, capture by capture; the others decide directly."
     )
     if note:
         page.text(note)

@@ -130,8 +130,10 @@ def is_comparison(protocol: Protocol) -> bool:
     return "pisa" in methods and not methods <= {"single", "pisa"}
 
 
-def stage_name(method: str, stage: str) -> str:
+def stage_name(method: str, stage: str, variant: str = FULL) -> str:
     """What a method's stage is called in the paper: PISA-CAPC, or 'SigMix + U-CAPC'; other settings are named."""
+    if variant != FULL:
+        return f"{stage_name(method, stage)} {variant}"
     name = METHODS.get(method, method)
     if stage == DIRECT:
         return name
