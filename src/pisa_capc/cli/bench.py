@@ -113,10 +113,10 @@ def select(
     sources = chosen.directions[0].source
     rows = []
     for method, points in found.points.items():
-        best = found.chosen(method)
+        best, tied = found.chosen(method), found.tied(method)
         for point in points:
             scores = [f"{point.macro_f1[source]:.4f}" for source in sources]
-            mark = "chosen" if point is best else ""
+            mark = ", ".join(["chosen"] * (point is best) + ["tied"] * bool(tied and point.mean == best.mean))
             rows.append([method, _settings(point.settings), *scores, f"{point.mean:.4f}", mark])
     headings = ["method", "settings", *(f"without {source}" for source in sources), "mean", ""]
     print_table(f"{chosen.name}: Macro-F1 on the source environment left out", headings, rows, left=headings[:2])
@@ -125,6 +125,9 @@ def select(
         best = found.chosen(method)
         now = {key: written[method][key] for key in best.settings}
         verdict = "as the protocol has it" if now == best.settings else f"the protocol has {_settings(now)}"
+        if tied := found.tied(method):
+            rivals = " and ".join(_settings(point.settings) for point in tied)
+            verdict += f"; tied with {rivals}, the first in the grid is chosen"
         print(f"{method}: {_settings(best.settings)} ({verdict})")
     notes.print(f"record: {search_record(results, chosen.name)}", highlight=False, soft_wrap=True)
 
