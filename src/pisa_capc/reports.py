@@ -43,7 +43,7 @@ def report_of_runs(
     page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
     page.text(
         f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
-        "Stages that end in -CAPC are calibrated without labels, capture by capture; the others decide directly."
+        "Stages with CAPC in their name are calibrated without labels, capture by capture; the others decide directly."
     )
     if note:
         page.text(note)
@@ -92,7 +92,7 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
         for picture in make_figures(protocol, results, Path(folder), "svg"):
             page.picture(picture.caption, picture.path)
     page.section("Settings and provenance")
-    page.values("The protocol", asdict(protocol))
+    page.values("The protocol", {k: v for k, v in asdict(protocol).items() if k != "given"})
     rows = [
         [
             record.name,

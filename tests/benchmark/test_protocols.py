@@ -89,18 +89,29 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
         read_protocol("wifi-sin")
 
 
+def test_a_misspelt_method_is_blamed_and_not_the_grid_that_has_it_right(tmp_path: Path) -> None:
+    def refused_with(method: str, setting: str, message: str) -> None:
+        row = {"method": method, "settings": {setting: 64}, "variants": {"full": {}}, "calibration": []}
+        search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
+        with pytest.raises(ConfigError, match=r"^\S*quick\.yaml: " + re.escape(message)):
+            quick(tmp_path, changes={**QUICK, "methods": [row], "search": search})
+
+    refused_with("singel", "embedding", "singel: unknown method 'singel'. Did you mean 'single'?")
+    refused_with("single", "embeding", "single: single.embeding: unknown setting 'embeding'. Did you mean 'embedding'?")
+
+
 def test_settings_out_of_range_are_refused_with_their_method(tmp_path: Path) -> None:
     row = {"method": "single", "settings": {"embedding": 0}, "variants": {"full": {}}, "calibration": []}
-    refused(tmp_path, "quick: single: embedding: expected at least 1, found 0", methods=[row])
+    refused(tmp_path, "quick.yaml: single: embedding: expected at least 1, found 0", methods=[row])
     refused(tmp_path, "training.learning_rate: expected a finite number", training={"learning_rate": float("nan")})
 
 
 def test_a_setting_left_to_its_default_is_refused(tmp_path: Path) -> None:
     row = {"method": "single", "settings": {}, "variants": {"full": {}}, "calibration": []}
-    refused(tmp_path, "quick: single.embedding: missing. A protocol writes every setting out", methods=[row])
+    refused(tmp_path, "quick.yaml: single.embedding: missing. A protocol writes every setting out", methods=[row])
     path = write_protocol(tmp_path)
     path.write_text(path.read_text(encoding="utf-8").replace("  batch: 16\n", ""), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"quick: training\.batch: missing"):
+    with pytest.raises(ConfigError, match=r"quick\.yaml: training\.batch: missing"):
         check_protocol(read_protocol(str(path)))
 
 
@@ -112,7 +123,12 @@ def test_methods_across_environments_need_two_of_them(tmp_path: Path) -> None:
 
 def test_senseless_lists_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "seeds: expected at least one", seeds=[])
-    refused(tmp_path, "seeds: holds something twice", seeds=[1, 1])
+    refused(tmp_path, "quick.yaml: seeds: holds 7 more than once; expected each once", seeds=[1, 7, 2, 7])
+    refused(tmp_path, "encoders: holds cnn more than once", encoders=["cnn", "cnn"])
+    direction = {"source": ["E2", "E3"], "target": ["E1"]}
+    refused(tmp_path, "directions: holds E2,E3 → E1 more than once", directions=[direction, direction])
+    row = {"method": "single", "settings": {"embedding": 64}, "variants": {"full": {}}, "calibration": []}
+    refused(tmp_path, "methods: holds single more than once", methods=[row, row])
     refused(tmp_path, "seeds[0]: expected int, found 'one'", seeds=["one"])
 
 

@@ -171,6 +171,7 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"neither dataset\.json nor MAT files"):
         run_protocol(quick(tmp_path), options(tmp_path, tmp_path / "empty"))
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
@@ -185,6 +186,7 @@ def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a model was to see 5000 of each frame, and the frames hold 320"):
         run_protocol(longer, places)
     assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "results").exists()
 
 
 def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     write_protocol(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 2}})
     _, _, notes = pisa("bench", "status", path, *results)
     assert "training.epochs is 1, now 2" in notes
-    assert "2 records are of other settings or code" in notes
+    assert f"2 records are of other settings or code and were left out. `pisa bench run {path}` computes" in notes
 
 
 def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options
-from pisa_capc.benchmark.search import point_protocols, search_protocol
+from pisa_capc.benchmark.search import Found, Point, point_protocols, search_protocol
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.store import load
-from tests.benchmark.tools import QUICK, ROOT, quick, write_protocol
+from tests.benchmark.tools import CPU, QUICK, ROOT, quick, write_protocol
 from tests.problems import write_small
 
 GRID: dict[str, dict[str, tuple[Any, ...]]] = {"coral": {"weight": (0.1, 1.0)}, "mixup": {"alpha": (0.2, 1.0)}}
@@ -146,12 +146,28 @@ def test_the_command_says_what_it_chose(pisa: Callable[..., tuple[int, str, str]
     search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
     path = write_protocol(tmp_path, changes={**QUICK, "search": search})
     places = ("--results", tmp_path / "results", "--work", tmp_path / "work", "--data", write_small(tmp_path / "small"))
-    code, text, _ = pisa("bench", "select", path, *places, "--device", "cpu")
+    code, text, notes = pisa("bench", "select", path, *places, "--device", "cpu")
     assert code == 0
+    assert "so captures stand in for environments: E2.L1 is one." in notes
     record = json.loads((tmp_path / "results" / "quick-search.json").read_text(encoding="utf-8"))
     chosen = record["methods"]["single"]["chosen"]["embedding"]
     assert f"single: embedding {chosen} ({'as the protocol has it' if chosen == 64 else 'the protocol has'}" in text
     assert all(f"{point['mean']:.4f}" in text for point in record["methods"]["single"]["points"])
+
+
+def test_a_tie_is_said(
+    pisa: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [8, 64, 32]}}}
+    path = write_protocol(tmp_path, changes={**QUICK, "search": search})
+    points = [Point({"embedding": e}, {"E2": f1, "E3": f1}) for e, f1 in ((8, 0.2), (64, 0.5), (32, 0.5))]
+    found = Found("quick", Search(**search), ("cnn",), CPU, "captures", {"single": points})
+    monkeypatch.setattr("pisa_capc.benchmark.search.search_protocol", lambda *_: found)
+    text = pisa("bench", "select", path)[1]
+    marks = {row.split()[2]: row.split()[6:] for row in text.splitlines() if row.startswith("  single")}
+    assert marks == {"8": [], "64": ["chosen,", "tied"], "32": ["tied"]}
+    tie = "as the protocol has it; tied with embedding 32, the first in the grid is chosen"
+    assert f"single: embedding 64 ({tie})" in text
 
 
 def test_protocols_have_the_values_that_their_searches_chose() -> None:

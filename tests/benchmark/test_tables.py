@@ -10,10 +10,10 @@ from statistics import mean, stdev
 
 import pytest
 
-from pisa_capc.benchmark.protocols import Protocol
+from pisa_capc.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.benchmark.render import as_csv, latex, markdown
 from pisa_capc.benchmark.results import Difference, Mean, load_results, paired_difference
-from pisa_capc.benchmark.tables import COLUMNS, flat_rows, make_tables
+from pisa_capc.benchmark.tables import COLUMNS, PAIRED, flat_rows, make_tables
 from pisa_capc.errors import DataError
 from tests.benchmark.tools import CPU, QUICK, all_runs, made_up, quick, with_stages
 
@@ -86,6 +86,47 @@ def test_markdown_and_latex(protocol: Protocol, tmp_path: Path) -> None:
     assert "+0.3000 [+0.0516, +0.5484]" in markdown(tables)
     assert r"CNN & 3 & $0.2000\pm0.1000$" in latex(tables)
     assert r"E2,E3 $\rightarrow$ E1" in latex(tables)
+
+
+def test_words_stand_left_and_numbers_right(tmp_path: Path) -> None:
+    protocol = quick(tmp_path)
+    protocol = replace(protocol, methods=protocol.methods[:1])  # single alone: no comparison, so a plain list
+    for run in all_runs(protocol):
+        made_up(run, {"direct": 0.4}).write(tmp_path / "records")
+    tables = make_tables(protocol, load_results(protocol, tmp_path / "records"))
+    headings, sides = markdown(tables).splitlines()[2:4]
+    assert headings.startswith("| Dataset | Direction | Method | Variant | Encoder | Stage | runs | Source val F1 |")
+    assert sides == "|" + " --- |" * 6 + " ---: |" * 3
+    assert r"\begin{tabular}{@{}llllllccc@{}}" in latex(tables)
+
+
+def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
+    directions = [{"source": ["E2", "E3"], "target": ["E1"]}, {"source": ["E1", "E3"], "target": ["E2"]}]
+    protocol = quick(tmp_path, "external-baselines", {**QUICK, "directions": directions, "encoders": ["cnn", "tcn"]})
+    kept = [row for row in protocol.methods if row.method in ("pisa", "single", "irm")]
+    protocol = replace(protocol, methods=tuple(kept), search=None)
+
+    def record(direction: str, *methods: str, seeds: tuple[int, ...] = (1, 2)) -> None:
+        for run in all_runs(protocol, encoder="cnn", direction=direction):
+            if run.method in methods and run.seed in seeds:
+                made_up(run, dict.fromkeys(("direct", *run.calibration), 0.4)).write(tmp_path / "records")
+
+    def notes() -> set[str]:
+        return {table.note for table in make_tables(protocol, load_results(protocol, tmp_path / "records"))}
+
+    record("E2,E3 → E1", "pisa")
+    record("E2,E3 → E1", "single", seeds=(1,))
+    missing = "Not recorded: pisa tcn; single cnn 1 of 2; single tcn; irm cnn; irm tcn"
+    assert notes() == {f"{PAIRED} {missing}; E1,E3 → E2."}
+    protocol = replace(protocol, encoders=("cnn",))
+    record("E2,E3 → E1", "single", "irm")
+    record("E1,E3 → E2", "single")
+    assert notes() == {PAIRED, f"{PAIRED} Not recorded: pisa cnn; irm cnn."}
+    protocol = replace(protocol, methods=protocol.methods[1:])  # without PISA there is no comparison, so one list
+    [note] = notes()
+    assert note.endswith("Not recorded of small, E1,E3 → E2: irm cnn.")
+    record("E1,E3 → E2", "irm")
+    assert not any("Not recorded" in note for note in notes())
 
 
 def test_components_with_their_drops(tmp_path: Path) -> None:
@@ -169,5 +210,15 @@ def test_datasets_and_devices_are_not_mixed(protocol: Protocol, tmp_path: Path) 
 
 
 def test_no_records_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no records of quick\. Make them: pisa bench run quick"):
-        load_results(quick(tmp_path), tmp_path / "records")
+    def said(protocol: Protocol, folder: Path) -> str:
+        with pytest.raises(DataError) as error:
+            load_results(protocol, folder)
+        return str(error.value)
+
+    file = tmp_path / "quick.yaml"
+    make = f"no records of quick. Make them: pisa bench run {file} --data FOLDER"
+    assert said(quick(tmp_path), Path("results/quick")).endswith(make)
+    assert said(quick(tmp_path), tmp_path / "quick").endswith(f"{make} --results {tmp_path}")
+    assert said(read_protocol("wifi-sim"), tmp_path / "wifi-sim").endswith(
+        f"Make them: pisa bench run wifi-sim --results {tmp_path}"
+    )

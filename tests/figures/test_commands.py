@@ -26,7 +26,7 @@ def test_a_report_of_a_run(pisa: Command, data: Path, trained: Path, tmp_path: P
     page = tmp_path / "report.html"
     found = pisa("report", trained / "single", "--data", data, "--kind", "captures", "--out", page)
     assert (found.code, found.out.strip()) == (0, str(page))
-    assert "Single-CAPC" in page.read_text()
+    assert "Single + U-CAPC" in page.read_text()
 
 
 def test_a_protocol(pisa: Command, tmp_path: Path) -> None:  # noqa: F811

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.errors import ConfigError
 from pisa_capc.figures.protocol import make_figures
+from pisa_capc.figures.scatter import source_against_target
 from pisa_capc.reports import report_of_protocol
 from pisa_capc.scores import Scores, pool, score
-from tests.benchmark.tools import QUICK, all_runs, made_up, quick
-from tests.figures.tools import is_pdf_with_text, texts
+from tests.benchmark.tools import QUICK, all_runs, made_up, quick, with_stages
+from tests.figures.tools import SVG, is_pdf_with_text, texts
 
 DEVICES = ("D1", "D2", "D3")
 LABELS = np.tile(np.arange(3), 20)
@@ -61,6 +65,15 @@ def test_records_give_bars_scatter_confusions_and_captures(protocol: Protocol, t
     assert all(picture.caption.endswith(".") for picture in pictures)
 
 
+def test_drawing_shows_how_far_it_is(protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr("pisa_capc.progress.console", terminal)
+    make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    shown = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "4/?" in shown
+    assert "captures-1-cnn.svg" in shown
+
+
 def test_a_comparison_shows_its_methods_best_on_top(tmp_path: Path) -> None:
     protocol = quick(tmp_path, "external-baselines")
     for method, f1 in (("pisa", 0.4), ("sigmix", 0.6), ("gad", 0.3)):
@@ -85,7 +98,33 @@ def test_records_without_confusions_still_give_the_rest(tmp_path: Path) -> None:
     for run in all_runs(protocol):
         made_up(run, {"direct": 0.4}, 0.7).write(tmp_path / "records")
     [picture] = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
-    assert "pisa, topology-only" in texts(picture.path)
+    assert {"PISA", "PISA topology-only"} <= set(texts(picture.path))
+
+
+def test_stages_are_called_as_in_the_tables(tmp_path: Path) -> None:
+    """Also those that the paper's three stages do not have: Single after U-CAPC."""
+    protocol = with_stages(quick(tmp_path), single=("paper",))
+    for run in all_runs(protocol, method="single"):
+        stages = {stage: scores(run.seed, 1.0).to_json() for stage in ("direct", "paper")}
+        replace(made_up(run, {"direct": 0.5}), stages=stages).write(tmp_path / "records")
+    pictures = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    for picture in pictures[1:]:
+        named = [text.partition(",")[0] for text in texts(picture.path) if text.lower().startswith("single")]
+        assert [name.split(" (")[0] for name in named] == ["Single", "Single + U-CAPC"]
+
+
+def test_the_lines_of_captures_are_explained(protocol: Protocol, tmp_path: Path) -> None:
+    pictures = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    captures = pictures[-1]
+    assert "lines their sample standard deviation" in captures.caption
+    assert "Macro-F1, mean ± standard deviation" in texts(captures.path)
+
+
+def test_the_name_of_the_diagonal_stands_in_the_legend_where_no_point_is(protocol: Protocol, tmp_path: Path) -> None:
+    results = load_results(protocol, tmp_path / "records")
+    path = source_against_target(results, results.places()[0], tmp_path / "scatter.svg").path
+    [legend] = [e for e in ElementTree.parse(path).iter() if e.attrib.get("id") == "legend_1"]
+    assert "target = source" in ["".join(e.itertext()).strip() for e in legend.iter(f"{SVG}text")]
 
 
 def test_scores_are_read_as_they_were_written() -> None:

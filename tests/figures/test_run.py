@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from pisa_capc.calibration.guard import Decision, Guard
 from pisa_capc.errors import ConfigError, MissingExtraError, ModelError
@@ -35,6 +37,18 @@ def test_all_figures_are_drawn(drawn: dict[str, list[str]]) -> None:
     ]
 
 
+def test_drawing_shows_how_far_it_is(
+    data: Path, subjects: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr("pisa_capc.progress.console", terminal)
+    draw_run(subjects, tmp_path, "svg", ["topology", "captures"])
+    assert "figures" in (shown := terminal.file.getvalue())  # type: ignore[attr-defined]
+    assert "2/2" in shown
+    report_of_runs(subjects, data, kinds=["topology", "captures", "workflow"])
+    assert "3/3" in terminal.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_stages_stand_in_the_order_of_the_paper(subjects: list[Subject], drawn: dict[str, list[str]]) -> None:
     three = ["Single", "PISA", "PISA-CAPC"]
     assert [*stages(subjects)["CNN"]] == three
@@ -51,7 +65,7 @@ def test_devices_and_captures_are_named(drawn: dict[str, list[str]]) -> None:
 
 
 def test_single_alone_is_also_shown_calibrated(subjects: list[Subject]) -> None:
-    assert [*stages(subjects[1:])["CNN"]] == ["Single", "Single-CAPC"]
+    assert [*stages(subjects[1:])["CNN"]] == ["Single", "Single + U-CAPC"]
 
 
 def test_seeds_of_one_experiment_are_scored_together(data: Path, trained: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,11 @@ class Search:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One experiment. calibration: settings of U-CAPC by the name of the stage. search: see `benchmark.search`."""
+    """One experiment.
+
+    calibration: settings of U-CAPC by the name of the stage. search: see `benchmark.search`. given: the file or name
+    that it was asked for by, which messages repeat.
+    """
 
     title: str
     dataset: DataSource
@@ -129,14 +133,16 @@ class Protocol:
     calibration: dict[str, dict[str, Any]]
     search: Search | None = None
     name: str = ""
+    given: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for key in ("directions", "split_seeds", "seeds", "encoders", "methods"):
             values = getattr(self, key)
             if not values:
                 raise ConfigError(f"{key}: expected at least one.")
-            if len({repr(value) for value in values}) != len(values):
-                raise ConfigError(f"{key}: holds something twice.")
+            for i, value in enumerate(values):
+                if value in values[:i]:
+                    raise ConfigError(f"{key}: holds {_called(value)} more than once; expected each once.")
         _check_seeds("split_seeds", self.split_seeds)
         _check_seeds("seeds", self.seeds)
         if self.precision not in PRECISIONS:
@@ -149,6 +155,14 @@ class Protocol:
                     raise ConfigError(f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration))
         if DIRECT in self.calibration:
             raise ConfigError(f"calibration: {DIRECT} is the stage without calibration; give it another name.")
+        try:
+            self._check_grid()
+        except ConfigError:
+            _check_parts(self)  # where a method is misspelt, the grid that has it right is not to blame
+            raise
+
+    def _check_grid(self) -> None:
+        """Refuse a search of what no method of the protocol has."""
         settings = {row.method: row.settings for row in self.methods}
         for method, values in self.search.grid.items() if self.search else ():
             if method not in settings:
@@ -163,9 +177,9 @@ def read_protocol(name: str) -> Protocol:
     path = _find(name)
     values = read_yaml(path)
     try:
-        return from_mapping(Protocol, {**values, "name": path.stem})
+        return from_mapping(Protocol, {**values, "name": path.stem, "given": name})
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def _find(name: str) -> Path:
@@ -179,6 +193,13 @@ def _find(name: str) -> Path:
 
 def check_protocol(protocol: Protocol) -> None:
     """Refuse what no method, encoder or calibration knows, and settings that are left to a default."""
+    try:
+        _check_parts(protocol)
+    except ConfigError as error:
+        raise ConfigError(f"{protocol.given}: {error}") from error
+
+
+def _check_parts(protocol: Protocol) -> None:
     from pisa_capc.encoders import encoder_names
     from pisa_capc.geometry import square
     from pisa_capc.methods import Setup, build_method
@@ -186,9 +207,9 @@ def check_protocol(protocol: Protocol) -> None:
 
     for encoder in protocol.encoders:
         if encoder not in encoder_names():
-            raise ConfigError(f"{protocol.name}: encoders: " + unknown_name("encoder", encoder, encoder_names()))
-    training = from_mapping(TrainingConfig, protocol.training, f"{protocol.name}: training")
-    _check_complete(protocol.training, asdict(training), f"{protocol.name}: training")
+            raise ConfigError("encoders: " + unknown_name("encoder", encoder, encoder_names()))
+    training = from_mapping(TrainingConfig, protocol.training, "training")
+    _check_complete(protocol.training, asdict(training), "training")
     environments = tuple(range(min(len(direction.source) for direction in protocol.directions)))
     for row in protocol.methods:
         for variant, changes in row.variants.items():
@@ -196,10 +217,10 @@ def check_protocol(protocol: Protocol) -> None:
             try:
                 built = build_method(row.method, setup, variant, merged(row.settings, changes))
             except ConfigError as error:
-                raise ConfigError(f"{protocol.name}: {row.method}: {error}") from error
-            _check_complete(row.settings, built.describe(), f"{protocol.name}: {row.method}")
+                raise ConfigError(f"{row.method}: {error}") from error
+            _check_complete(row.settings, built.describe(), row.method)
     for stage, settings in protocol.calibration.items():
-        where = f"{protocol.name}: calibration.{stage}"
+        where = f"calibration.{stage}"
         known = asdict(calibration_of(settings, where))
         known.pop("workspace_mib", None)  # bounds memory and changes no result
         _check_complete(settings, known, where)
@@ -216,6 +237,13 @@ def calibration_of(settings: Mapping[str, Any], where: str) -> UCAPC | Safe:
 
     rest = {key: value for key, value in settings.items() if key != "guard"}
     return from_mapping(Safe, rest, where) if is_guarded(settings) else from_mapping(UCAPC, settings, where)
+
+
+def _called(value: Any) -> str:
+    """What a message calls an entry of a protocol's list."""
+    if isinstance(value, MethodPlan):
+        return value.method
+    return value.name if isinstance(value, Direction) else str(value)
 
 
 def _check_seeds(where: str, seeds: tuple[int, ...]) -> None:

@@ -19,13 +19,19 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def _markdown(table: Table) -> str:
-    lines = [f"### {table.title}", "", _row(table.headings), _row(["---", *["---:"] * (len(table.headings) - 1)])]
+    sides = ["---" if words else "---:" for words in _words(table)]
+    lines = [f"### {table.title}", "", _row(table.headings), _row(sides)]
     lines += [_row([cell_text(cell) for cell in row]) for row in table.rows]
     return "\n".join([*lines, "", table.note, ""])
 
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def _words(table: Table) -> list[bool]:
+    """Which columns hold words and no numbers; the first names the row."""
+    return [i == 0 or any(isinstance(row[i], str) for row in table.rows) for i in range(len(table.headings))]
 
 
 def cell_text(cell: Cell) -> str:
@@ -46,7 +52,7 @@ def _latex(table: Table) -> str:
         r"\begin{table*}[!t]",
         r"\centering",
         rf"\caption{{{_escaped(table.title)}. {_escaped(table.note)}}}",
-        rf"\begin{{tabular}}{{@{{}}l{'c' * (len(table.headings) - 1)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{''.join('l' if words else 'c' for words in _words(table))}@{{}}}}",
         r"\toprule",
         " & ".join(map(_escaped, table.headings)) + r" \\",
         r"\midrule",

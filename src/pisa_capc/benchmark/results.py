@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.benchmark.protocols import Protocol
-from pisa_capc.benchmark.records import Record, read_records, sort_out
+from pisa_capc.benchmark.records import RESULTS, Record, read_records, sort_out
 from pisa_capc.errors import DataError
 from pisa_capc.scores import mean_and_spread
 
@@ -72,8 +73,7 @@ class Results:
         found: dict[str, list[str]] = {}
         for key, difference in self.earlier.items():
             if place in (None, key[:2]):
-                name = f"{key.method} {key.variant} {key.encoder}".replace(" full ", " ")
-                found.setdefault(difference, []).append(name)
+                found.setdefault(difference, []).append(_short(*key[2:]))
         which = "; ".join(f"{', '.join(dict.fromkeys(names))} ({difference})" for difference, names in found.items())
         return which and f"Of earlier code, until `pisa bench run` makes them again: {which}."
 
@@ -104,10 +104,7 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
     records += [record for record, _ in stand_ins.values()]
     if not records:
         old = f" It holds {len(others)} records of other settings or code." if others else ""
-        data = "" if protocol.dataset.simulate else " --data FOLDER"
-        raise DataError(
-            f"{folder}: holds no records of {protocol.name}.{old} Make them: pisa bench run {protocol.name}{data}"
-        )
+        raise DataError(f"{folder}: holds no records of {protocol.name}.{old} Make them: {_command(protocol, folder)}")
     order = {cell: i for i, cell in enumerate(dict.fromkeys(run.cell for run in runs))}
     names = _names(records)
     found: dict[Key, dict[tuple[int, int], Record]] = {}
@@ -123,6 +120,31 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
         others,
         {key: earlier[key] for key in ordered if key in earlier},
     )
+
+
+def not_recorded(protocol: Protocol, results: Results, place: tuple[str, str]) -> list[str]:
+    """What has no record at a dataset and direction, or fewer than planned, as 'irm cnn' or 'single cnn 1 of 2'.
+
+    Of other directions only those that the dataset has no record of at all, by their names.
+    """
+    dataset, direction = place
+    missing = []
+    for cell, planned in Counter(run.cell for run in plan(protocol)).items():
+        runs = len(results.runs.get(Key(dataset, *cell), ()))
+        if cell[0] == direction and runs < planned:
+            missing.append(_short(*cell[1:]) + (f" {runs} of {planned}" if runs else ""))
+    return missing + [d.name for d in protocol.directions if (dataset, d.name) not in results.places()]
+
+
+def _short(method: str, variant: str, encoder: str) -> str:
+    return f"{method} {variant} {encoder}".replace(" full ", " ")
+
+
+def _command(protocol: Protocol, folder: Path) -> str:
+    """What makes the records of a protocol in `folder`."""
+    data = [] if protocol.dataset.simulate else ["--data", "FOLDER"]
+    results = [] if folder.parent == RESULTS else ["--results", str(folder.parent)]
+    return shlex.join(["pisa", "bench", "run", protocol.given, *data, *results])
 
 
 def _stand_ins(

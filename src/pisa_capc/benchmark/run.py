@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from pisa_capc.benchmark.data import (
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
-from pisa_capc.benchmark.records import Record, read_records, record_name, sort_out
+from pisa_capc.benchmark.records import RESULTS, Record, read_records, record_name, sort_out
 from pisa_capc.engines import available_cores, check_engine, run_jobs
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
@@ -44,7 +43,7 @@ class Options:
     """
 
     data: Path | None = None
-    results: Path = Path("results")
+    results: Path = RESULTS
     work: Path = Path("work")
     engine: str = "local"
     device: str = "auto"
@@ -85,11 +84,10 @@ def run_protocol(protocol: Protocol, options: Options) -> Summary:
     """Make the records that are missing. Stopped at any moment, it goes on from there the next time."""
     check_engine(options.engine, options.workers)
     folder = options.results / protocol.name
-    with ExitStack() as held:
-        held.enter_context(only_runner(folder))
+    if not folder.exists() or not is_whole(dataset_folder(protocol.dataset, options.data, options.work)):
+        dry_run(protocol, options)  # what is wrong is said before a folder is made, or time goes into a dataset
+    with only_runner(folder):
         remove_stale(folder)
-        if not is_whole(dataset_folder(protocol.dataset, options.data, options.work)):
-            survey(protocol, options, None)  # what is wrong is said before time goes into a dataset
         data = prepare(protocol.dataset, options.data, options.work)
         found = survey(protocol, options, data)
         if found.conditions is None:

@@ -60,6 +60,11 @@ class Found:
         """The point with the highest mean; of equal ones the first."""
         return max(self.points[method], key=lambda point: point.mean)
 
+    def tied(self, method: str) -> list[Point]:
+        """The points that are as good as the chosen one and come after it."""
+        best = self.chosen(method)
+        return [point for point in self.points[method] if point.mean == best.mean and point is not best]
+
     def to_json(self) -> dict[str, Any]:
         methods = {
             method: {
@@ -90,6 +95,14 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
     dataset, path = fingerprint(data), search_record(options.results, protocol.name)
     _check_free(path, dataset)
     points = point_protocols(protocol, data)
+    if _finer(points, sources):
+        console.print(
+            f"Without one of {', '.join(sources)} a single environment is left to train on, so captures stand in for "
+            f"environments: {points[0].directions[0].target[0]} is one.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     failed: list[tuple[str, str]] = []
     for i, point in enumerate(points, 1):
         console.print(f"point {i} of {len(points)} of every method", highlight=False)
@@ -113,16 +126,16 @@ def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
     """The search and the source environments; refused where leaving one out would make no sense."""
     if protocol.search is None:
         raise ConfigError(
-            f"{protocol.name}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."
+            f"{protocol.given}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."
         )
     if len(protocol.directions) > 1:
         raise ConfigError(
-            f"{protocol.name}: a search needs one direction, found {len(protocol.directions)}: the source of one "
+            f"{protocol.given}: a search needs one direction, found {len(protocol.directions)}: the source of one "
             "is the target of another."
         )
     [direction] = protocol.directions
     if len(direction.source) < 2:
-        raise ConfigError(f"{protocol.name}: leaving out a source environment needs two or more, found one.")
+        raise ConfigError(f"{protocol.given}: leaving out a source environment needs two or more, found one.")
     return protocol.search, direction.source
 
 
@@ -155,6 +168,11 @@ def point_protocols(protocol: Protocol, data: Path) -> list[Protocol]:
     ]
 
 
+def _finer(points: Sequence[Protocol], sources: Sequence[str]) -> bool:
+    """Whether captures stand in for environments."""
+    return points[0].directions[0].target[0] not in sources
+
+
 def _of(environment: str, sources: Sequence[str]) -> str:
     """The source environment that an environment of `source_dataset` is, or is a capture position of."""
     return next(name for name in sources if environment == name or environment.startswith(f"{name}."))
@@ -178,8 +196,7 @@ def collect(protocol: Protocol, points: Sequence[Protocol], dataset: str, option
             Point(settings, _by_environment([r for r in found if r.conditions == conditions], method, sources))
             for settings, found in zip(search.points(method), own, strict=True)
         ]
-    finer = points[0].directions[0].target[0] not in sources
-    domains = "captures" if finer else "environments"
+    domains = "captures" if _finer(points, sources) else "environments"
     return Found(protocol.name, search, protocol.encoders, conditions, domains, scores)
 
 

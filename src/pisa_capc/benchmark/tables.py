@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pisa_capc.benchmark.protocols import DIRECT, MethodPlan, Protocol, is_guarded
-from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, paired_difference
+from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
 
 FULL, PAPER = "full", "paper"  # the reference of the component ablation, and of the calibration ablation
 
@@ -88,11 +89,22 @@ class Table:
 def make_tables(protocol: Protocol, results: Results) -> list[Table]:
     """The tables that the protocol's comparisons call for; a plain list of scores where it has none."""
     tables = [
-        replace(table, note=f"{table.note} {results.remark(place)}".strip())
+        replace(table, note=_joined(table.note, _gaps(protocol, results, [place]), results.remark(place)))
         for place in results.places()
         for table in _comparisons(protocol, results, *place)
     ]
     return tables or [_scores(protocol, results)]
+
+
+def _gaps(protocol: Protocol, results: Results, places: Sequence[tuple[str, str]]) -> str:
+    """Which runs of the plan have no record; empty where all have."""
+    found = {place: missing for place in places if (missing := not_recorded(protocol, results, place))}
+    where = {place: f" of {', '.join(place)}" if len(places) > 1 else "" for place in found}
+    return _joined(*(f"Not recorded{where[place]}: {'; '.join(missing)}." for place, missing in found.items()))
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def _comparisons(protocol: Protocol, results: Results, dataset: str, direction: str) -> list[Table]:
@@ -118,8 +130,10 @@ def is_comparison(protocol: Protocol) -> bool:
     return "pisa" in methods and not methods <= {"single", "pisa"}
 
 
-def stage_name(method: str, stage: str) -> str:
+def stage_name(method: str, stage: str, variant: str = FULL) -> str:
     """What a method's stage is called in the paper: PISA-CAPC, or 'SigMix + U-CAPC'; other settings are named."""
+    if variant != FULL:
+        return f"{stage_name(method, stage)} {variant}"
     name = METHODS.get(method, method)
     if stage == DIRECT:
         return name
@@ -263,5 +277,6 @@ def _scores(protocol: Protocol, results: Results) -> Table:
         for stage, count in results.stages(key).items()
     ]
     headings = ("Dataset", "Direction", "Method", "Variant", "Encoder", "Stage", "runs", "Source val F1", "Target F1")
-    note = f"Mean ± sample standard deviation over the runs. {results.remark()}".strip()
+    spread = "Mean ± sample standard deviation over the runs."
+    note = _joined(spread, _gaps(protocol, results, results.places()), results.remark())
     return Table(protocol.title, headings, rows, note)

@@ -10,6 +10,7 @@ import sys
 import typer
 from rich.markup import escape
 
+from pisa_capc import __version__
 from pisa_capc.errors import PisaError
 from pisa_capc.progress import console
 
@@ -33,8 +34,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"pisa-capc {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _stages() -> None:
+def _stages(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+    ),
+) -> None:
     """With a callback, typer keeps naming a command even where it is the only one."""
 
 

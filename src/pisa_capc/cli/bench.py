@@ -15,6 +15,7 @@ from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.benchmark.plan import PlannedRun
+    from pisa_capc.benchmark.protocols import Protocol
     from pisa_capc.benchmark.records import Record
 
 bench = typer.Typer(no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures.")
@@ -112,10 +113,10 @@ def select(
     sources = chosen.directions[0].source
     rows = []
     for method, points in found.points.items():
-        best = found.chosen(method)
+        best, tied = found.chosen(method), found.tied(method)
         for point in points:
             scores = [f"{point.macro_f1[source]:.4f}" for source in sources]
-            mark = "chosen" if point is best else ""
+            mark = ", ".join(["chosen"] * (point is best) + ["tied"] * bool(tied and point.mean == best.mean))
             rows.append([method, _settings(point.settings), *scores, f"{point.mean:.4f}", mark])
     headings = ["method", "settings", *(f"without {source}" for source in sources), "mean", ""]
     print_table(f"{chosen.name}: Macro-F1 on the source environment left out", headings, rows, left=headings[:2])
@@ -124,6 +125,9 @@ def select(
         best = found.chosen(method)
         now = {key: written[method][key] for key in best.settings}
         verdict = "as the protocol has it" if now == best.settings else f"the protocol has {_settings(now)}"
+        if tied := found.tied(method):
+            rivals = " and ".join(_settings(point.settings) for point in tied)
+            verdict += f"; tied with {rivals}, the first in the grid is chosen"
         print(f"{method}: {_settings(best.settings)} ({verdict})")
     notes.print(f"record: {search_record(results, chosen.name)}", highlight=False, soft_wrap=True)
 
@@ -156,7 +160,7 @@ def status(protocol: str = Name, results: Path = ResultsFolder) -> None:
         print(f"{len(own)} of {len(runs)} runs are recorded.")
     if not records:
         print(f"{chosen.name}: none of {len(runs)} runs is recorded in {results / chosen.name}.")
-    _list_others(others, chosen.name, results)
+    _list_others(others, chosen, results)
 
 
 @bench.command()
@@ -183,7 +187,7 @@ def tables(
     else:
         write_text_atomic(out, text)
         notes.print(f"tables: {out}", highlight=False, soft_wrap=True)
-    _list_others(found.others, chosen.name, results)
+    _list_others(found.others, chosen, results)
 
 
 @bench.command()
@@ -208,7 +212,7 @@ def figures(
     for picture in pictures:
         print(picture.path)
     notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
-    _list_others(found.others, chosen.name, results)
+    _list_others(found.others, chosen, results)
 
 
 def _print_cells(title: str, runs: list[PlannedRun]) -> None:
@@ -219,16 +223,20 @@ def _print_cells(title: str, runs: list[PlannedRun]) -> None:
     print_table(title, headings, [[*cell, str(count)] for cell, count in counts.items()], left=headings[:4])
 
 
-def _list_others(others: list[tuple[Record, str]], protocol: str, results: Path) -> None:
+def _list_others(others: list[tuple[Record, str]], protocol: Protocol, results: Path) -> None:
     """Records that belong to other settings or code: never counted, and never silently left out."""
     for record, difference in others:
         notes.print(
-            f"left out: {record.path(results / protocol)}: {difference}", markup=False, highlight=False, soft_wrap=True
+            f"left out: {record.path(results / protocol.name)}: {difference}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
     if others:
         notes.print(
-            f"{len(others)} records are of other settings or code and were left out. `pisa bench run {protocol}` "
+            f"{len(others)} records are of other settings or code and were left out. `pisa bench run {protocol.given}` "
             "computes these runs as they are now; remove the files that are not needed any more.",
+            markup=False,
             highlight=False,
             soft_wrap=True,
         )

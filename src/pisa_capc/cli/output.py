@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ def with_spread(mean: float, spread: float | None) -> str:
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
 
 
-WIDE = 200  # characters of a line where nobody's terminal sets them
+WIDE, READABLE = 200, 100  # characters of a line where nobody's terminal sets them: of numbers, and of words alone
 
 
 def print_table(
@@ -51,24 +52,34 @@ def print_table(
 ) -> None:
     """A table on standard output.
 
-    last: a row set apart. left: headings of the columns that hold words, not numbers; the first unless told.
+    last: a row set apart. left: headings of the columns that hold words, not numbers; the first unless told. Where all
+    do, what comes after the second stands below it.
     """
+    words = headings[:1] if left is None else left
+    wordy = set(words) >= set(headings)
+    if wordy:
+        headings, rows = headings[:2], [_stacked(headings, row) for row in rows]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in headings:
-        words = heading in (headings[:1] if left is None else left)
-        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+        table.add_column(heading, justify="left" if heading in words else "right", overflow="fold")
     for i, row in enumerate(rows, 1):
         table.add_row(*row, end_section=i == len(rows))
     if last:
         table.add_row(*last, style="bold")
-    wide_console().print(table)
+    wide_console(READABLE if wordy else WIDE).print(table)  # words can be wrapped, numbers cannot
 
 
-def wide_console() -> Console:
-    """Standard output, on which a table is not squeezed because nobody's terminal says how wide it is."""
+def _stacked(headings: Sequence[str], row: Sequence[str]) -> list[str]:
+    """Two cells of a row of words: many columns of them would be narrow and long."""
+    below = [f"{heading}: {cell}" for heading, cell in zip(headings[2:], row[2:], strict=False) if cell]
+    return [row[0], "\n".join([*row[1:2], *below])]
+
+
+def wide_console(width: int = WIDE) -> Console:
+    """Standard output, on which a table is not squeezed because neither a terminal nor COLUMNS says how wide it is."""
     out = Console()
-    if not out.is_terminal:
-        out.width = WIDE
+    if not out.is_terminal and not os.environ.get("COLUMNS"):
+        out.width = width
     return out
 
 

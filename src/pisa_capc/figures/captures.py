@@ -14,6 +14,7 @@ def capture_scores(stages: Mapping[str, Sequence[Scores]], path: Path) -> Pictur
 
     stages: the scores of all runs, by the stage's name.
     """
+    most = max(map(len, stages.values()))
     captures = list(next(iter(stages.values()))[0].per_capture)
     columns = min(len(stages), 3 if max(map(len, stages)) < 16 else 2)
     height = 0.55 + 0.15 * -(-len(stages) // columns) + max(0.24, 0.09 * len(stages)) * len(captures)
@@ -32,9 +33,15 @@ def capture_scores(stages: Mapping[str, Sequence[Scores]], path: Path) -> Pictur
                 label=name,
             )
         axes.set_yticks(range(len(captures)), captures)
-        axes.set(ylim=(len(captures) - 0.5, -0.5), xlim=(0, 1), xlabel="Macro-F1")
+        axes.set(ylim=(len(captures) - 0.5, -0.5), xlim=(0, 1))
+        axes.set_xlabel("Macro-F1, mean ± standard deviation" if most > 1 else "Macro-F1")
         axes.hlines([row + 0.5 for row in range(len(captures) - 1)], 0, 1, color=GREY, linewidth=0.4, linestyle=":")
         axes.grid(axis="x", alpha=0.25)
         figure.legend(loc="outside upper center", ncols=columns, handletextpad=0.2, columnspacing=1)
-    most = max(map(len, stages.values()))
-    return Picture(path, f"Target Macro-F1 by capture and stage; mean over {most} run{'s' * (most > 1)}.")
+    if most == 1:
+        return Picture(path, "Target Macro-F1 by capture and stage; one run.")
+    return Picture(
+        path,
+        f"Target Macro-F1 by capture and stage. Markers are means over up to {most} runs, lines their sample standard "
+        "deviation to either side, as far as it stays between 0 and 1.",
+    )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import NAMES, is_comparison
+from pisa_capc.benchmark.tables import NAMES, is_comparison, stage_name
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.captures import capture_scores
 from pisa_capc.figures.confusion import confusion_figure
 from pisa_capc.figures.methods import method_scores
-from pisa_capc.figures.scatter import source_against_target, stage_name
+from pisa_capc.figures.scatter import source_against_target
 from pisa_capc.figures.style import Picture, check_format
+from pisa_capc.progress import progress
 from pisa_capc.scores import Scores
 
 
@@ -23,25 +25,25 @@ def make_figures(protocol: Protocol, results: Results, folder: Path, format: str
     The bars need the methods single and pisa. Files are numbered by dataset and direction, in the order of the records.
     """
     check_format(format)
-    return [
-        picture._replace(caption=f"{picture.caption} {results.remark(place)}".strip())
-        for i, place in enumerate(results.places(), 1)
-        for picture in _at(protocol, results, place, folder, f"{i}", format)
-    ]
+    pictures = []
+    with progress("figures", None) as bar:
+        for i, place in enumerate(results.places(), 1):
+            for picture in _at(protocol, results, place, folder, f"{i}", format):
+                bar.advance(1, picture.path.name)
+                pictures.append(picture._replace(caption=f"{picture.caption} {results.remark(place)}".strip()))
+    return pictures
 
 
 def _at(
     protocol: Protocol, results: Results, place: tuple[str, str], folder: Path, number: str, format: str
-) -> list[Picture]:
+) -> Iterator[Picture]:
     if is_comparison(protocol):
-        return [
-            method_scores(protocol, results, place, encoder, folder / f"methods-{number}-{encoder}.{format}")
-            for encoder in protocol.encoders
-        ]
-    pictures = []
+        for encoder in protocol.encoders:
+            yield method_scores(protocol, results, place, encoder, folder / f"methods-{number}-{encoder}.{format}")
+        return
     if {"single", "pisa"} <= {row.method for row in protocol.methods}:
-        pictures.append(three_stage_bars(protocol, results, place, folder / f"three-stages-{number}.{format}"))
-    pictures.append(source_against_target(results, place, folder / f"source-target-{number}.{format}"))
+        yield three_stage_bars(protocol, results, place, folder / f"three-stages-{number}.{format}")
+    yield source_against_target(results, place, folder / f"source-target-{number}.{format}")
     for encoder in protocol.encoders:
         stages = stage_scores(results, place, encoder)
         if not stages:
@@ -49,8 +51,7 @@ def _at(
         where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
         for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
             picture = figure(stages, folder / f"{name}-{number}-{encoder}.{format}")
-            pictures.append(picture._replace(caption=f"{where}. {picture.caption}"))
-    return pictures
+            yield picture._replace(caption=f"{where}. {picture.caption}")
 
 
 def stage_scores(results: Results, place: tuple[str, str], encoder: str) -> dict[str, list[Scores]]:
@@ -62,5 +63,6 @@ def stage_scores(results: Results, place: tuple[str, str], encoder: str) -> dict
         for record in runs.values():
             for stage, values in record.stages.items():
                 if "confusion" in values:
-                    found.setdefault(stage_name(key, stage), []).append(Scores.from_json(values))
+                    name = stage_name(key.method, stage, key.variant)
+                    found.setdefault(name, []).append(Scores.from_json(values))
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pisa_capc.benchmark.tables import NAMES
+from pisa_capc.benchmark.protocols import DIRECT
+from pisa_capc.benchmark.tables import NAMES, PAPER, stage_name
 from pisa_capc.errors import ConfigError, ModelError, unknown_name
 from pisa_capc.evaluation import Inference
 from pisa_capc.figures.captures import capture_scores
@@ -14,13 +15,12 @@ from pisa_capc.figures.projection import Panel, Sample, capture_panels, draw_sam
 from pisa_capc.figures.style import Picture, check_format
 from pisa_capc.figures.topology import topology_figure
 from pisa_capc.figures.workflow import workflow_figure
+from pisa_capc.progress import progress
 from pisa_capc.scores import Scores
 
 KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
 USUAL = KINDS[:-1]  # UMAP needs a package that is not always there
 POINTS, SEED = 1000, 2026
-SUFFIXES = {"direct": "", "paper": "-CAPC", "safe": "-CAPC (safe)"}  # what a stage adds to the name of a method
-METHODS = {"single": "Single", "pisa": "PISA"}
 
 Subject = Sequence[Inference]  # runs of one experiment, which differ in their seeds
 
@@ -40,24 +40,30 @@ def draw_run(
     """
     check(kinds, format, points)
     check_together(subjects)
-    main = subjects[0][0]
+    chosen = list(dict.fromkeys(kinds))
     pictures: list[Picture] = []
-    for kind in dict.fromkeys(kinds):
-        path = folder / f"{kind}.{format}"
-        if kind == "workflow":
-            pictures.append(workflow_figure(path))
-        elif kind == "topology":
-            model = main.trained.about["settings"].get("model", {})
-            own = {name: model[name] for name in ("tau_s", "tau_t", "tokens") if name in model}
-            pictures.append(topology_figure(main.trained.geometry, path, **own))
-        elif kind in ("confusion", "captures"):
-            pictures += _scores(kind, subjects, path)
-        elif kind == "calibration":
-            pictures += _calibration(main, path)
-        else:
-            sample = draw_sample(main.evaluator, main.outputs.capture, points, seed)
-            pictures += _projections(kind, subjects, sample, path)
+    with progress("figures", len(chosen)) as bar:
+        for kind in chosen:
+            bar.advance(0, kind)
+            pictures += _draw(kind, subjects, folder / f"{kind}.{format}", points, seed)
+            bar.advance()
     return pictures
+
+
+def _draw(kind: str, subjects: Sequence[Subject], path: Path, points: int, seed: int) -> list[Picture]:
+    main = subjects[0][0]
+    if kind == "workflow":
+        return [workflow_figure(path)]
+    if kind == "topology":
+        model = main.trained.about["settings"].get("model", {})
+        own = {name: model[name] for name in ("tau_s", "tau_t", "tokens") if name in model}
+        return [topology_figure(main.trained.geometry, path, **own)]
+    if kind in ("confusion", "captures"):
+        return _scores(kind, subjects, path)
+    if kind == "calibration":
+        return _calibration(main, path)
+    sample = draw_sample(main.evaluator, main.outputs.capture, points, seed)
+    return _projections(kind, subjects, sample, path)
 
 
 def check(kinds: Sequence[str], format: str, points: int) -> None:
@@ -93,8 +99,8 @@ def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
         rows = found.setdefault(_encoder(subject[0]), {})
         for one in subject:
             for stage, scores in one.scores().stages.items():
-                if calibrated or stage == "direct":
-                    rows.setdefault(_name(one) + SUFFIXES[stage], []).append(scores)
+                if calibrated or stage == DIRECT:
+                    rows.setdefault(_name(one, stage), []).append(scores)
     return found
 
 
@@ -104,10 +110,9 @@ def _in_order(subjects: Sequence[Subject]) -> list[tuple[Subject, bool]]:
     return sorted(chosen, key=lambda pair: pair[0][0].trained.about["method"] != "single")
 
 
-def _name(one: Inference) -> str:
+def _name(one: Inference, stage: str) -> str:
     about = one.trained.about
-    variant = "" if about["variant"] == "full" else f" {about['variant']}"
-    return METHODS.get(about["method"], about["method"]) + variant
+    return stage_name(about["method"], stage, about["variant"])
 
 
 def _encoder(one: Inference) -> str:
@@ -155,14 +160,15 @@ def _projections(kind: str, subjects: Sequence[Subject], sample: Sample, path: P
     for subject, calibrated in _in_order(subjects):
         one, row = subject[0], _encoder(subject[0])
         direct = one.outputs.logits if kind == "tsne" else one.outputs.embedding
-        panels.append(Panel(row, _name(one), project(direct[sample.rows], kind, sample.seed)))
+        panels.append(Panel(row, _name(one, DIRECT), project(direct[sample.rows], kind, sample.seed)))
         if calibrated:
             score = one.calibration.score[sample.rows]
-            panels.append(Panel(row, f"{_name(one)}-CAPC", project(score, kind, sample.seed)))
+            panels.append(Panel(row, _name(one, PAPER), project(score, kind, sample.seed)))
     if kind == "umap":
         spaces = "embeddings, and after calibration of decision scores"
         return [stage_panels(panels, sample, kind, spaces, path)]
-    last = next(p for p in panels if (p.row, p.title) == (_encoder(subjects[0][0]), f"{_name(subjects[0][0])}-CAPC"))
+    main = subjects[0][0]
+    last = next(p for p in panels if (p.row, p.title) == (_encoder(main), _name(main, PAPER)))
     return [
         stage_panels(panels, sample, kind, "decision spaces: logits, and after calibration scores", path),
         capture_panels(last, sample, kind, path.with_stem(f"{path.stem}-captures")),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pisa_capc.benchmark.protocols import DIRECT
-from pisa_capc.benchmark.results import Key, Results
-from pisa_capc.benchmark.tables import FULL, NAMES, STAGES
+from pisa_capc.benchmark.results import Results
+from pisa_capc.benchmark.tables import NAMES, stage_name
 from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, GREY, MARKERS, Picture, canvas
 
 
@@ -27,7 +26,7 @@ def source_against_target(results: Results, place: tuple[str, str], path: Path) 
             target = results.f1(key, stage)
             both = [seeds for seeds in target if seeds in source]
             points = (key.encoder, [source[s] for s in both], [target[s] for s in both])
-            series.setdefault(stage_name(key, stage), []).append(points)
+            series.setdefault(stage_name(key.method, stage, key.variant), []).append(points)
     encoders = list(dict.fromkeys(encoder for rows in series.values() for encoder, _, _ in rows))
 
     def colour(i: int, encoder: str) -> str:
@@ -39,30 +38,21 @@ def source_against_target(results: Results, place: tuple[str, str], path: Path) 
     ]
     if len(encoders) > 1:
         labels += [Line2D([], [], color=colour(0, e), label=NAMES.get(e, e), **_mark(0)) for e in encoders]
+    line: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": "--"}
+    labels.append(Line2D([], [], label="target = source", **line))  # beside the line it would cover points
     columns = 4 if max(len(str(label.get_label())) for label in labels) < 16 else 2
     with canvas(path, COLUMN_INCHES, 2.9 + 0.14 * -(-len(labels) // columns)) as figure:
         axes = figure.subplots()
-        axes.axline((0, 0), slope=1, color=GREY, linewidth=0.7, linestyle="--", zorder=0)
-        axes.annotate("target = source", (0.02, 0.04), rotation=45, rotation_mode="anchor", fontsize=6, color="#666666")
+        axes.axline((0, 0), slope=1, zorder=0, **line)
         for i, rows in enumerate(series.values()):
             for encoder, x, y in rows:
                 marker = MARKERS[i % len(MARKERS)]
                 axes.scatter(x, y, s=14, marker=marker, color=colour(i, encoder), alpha=0.8, linewidths=0)
         axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="source-validation F1", ylabel="target Macro-F1")
-        figure.legend(handles=labels, loc="outside lower center", ncols=columns, handletextpad=0.1, columnspacing=1)
+        figure.legend(handles=labels, loc="outside lower center", ncols=columns, handletextpad=0.4, columnspacing=1)
     return Picture(path, f"Source-validation against target Macro-F1, {place[0]}, {place[1]}; one point per run.")
 
 
 def _mark(i: int) -> dict[str, Any]:
     """A marker without a line, for the legend."""
     return {"linestyle": "", "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
-
-
-def stage_name(key: Key, stage: str) -> str:
-    """What a stage of runs is called: the paper's name where it has one."""
-    if key.variant == FULL:
-        for name, method, its_stage, _ in STAGES:
-            if (key.method, stage) == (method, its_stage):
-                return name
-    parts = [key.method, *([key.variant] * (key.variant != FULL)), *([stage] * (stage != DIRECT))]
-    return ", ".join(parts)
