@@ -129,6 +129,8 @@ def test_senseless_lists_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "directions: holds E2,E3 → E1 more than once", directions=[direction, direction])
     row = {"method": "single", "settings": {"embedding": 64}, "variants": {"full": {}}, "calibration": []}
     refused(tmp_path, "methods: holds single more than once", methods=[row, row])
+    other = {**row, "settings": {**row["settings"], "embedding": 32}}
+    refused(tmp_path, "methods: single has full more than once. Give other settings as a variant", methods=[row, other])
     refused(tmp_path, "seeds[0]: expected int, found 'one'", seeds=["one"])
 
 

@@ -143,6 +143,10 @@ class Protocol:
             for i, value in enumerate(values):
                 if value in values[:i]:
                     raise ConfigError(f"{key}: holds {_called(value)} more than once; expected each once.")
+        rows = [(row.method, variant) for row in self.methods for variant in row.variants]
+        for method, variant in rows:
+            if rows.count((method, variant)) > 1:  # records of the two would be taken for one another
+                raise ConfigError(f"methods: {method} has {variant} more than once. Give other settings as a variant.")
         _check_seeds("split_seeds", self.split_seeds)
         _check_seeds("seeds", self.seeds)
         if self.precision not in PRECISIONS:

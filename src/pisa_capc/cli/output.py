@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,9 +75,9 @@ def _stacked(headings: Sequence[str], row: Sequence[str]) -> list[str]:
 
 
 def wide_console(width: int = WIDE) -> Console:
-    """Standard output, on which a table is not squeezed because neither a terminal nor COLUMNS says how wide it is."""
+    """Standard output, on which a table is not squeezed where no terminal says how wide it is."""
     out = Console()
-    if not out.is_terminal and not os.environ.get("COLUMNS"):
+    if not out.is_terminal:
         out.width = width
     return out
 
