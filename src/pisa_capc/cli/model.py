@@ -220,10 +220,13 @@ def evaluate(
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
     from pisa_capc import evaluation
+    from pisa_capc.figures.style import check_picture
     from pisa_capc.scores import plot_confusions
     from pisa_capc.store.native import fingerprint, load
     from pisa_capc.training.runs import choose_device
 
+    if plot is not None:
+        check_picture(plot)
     place = str(choose_device(device))
     runs, frames, environments = evaluation.load_runs(run), load(dataset), listed(target)
     mark = fingerprint(dataset)
