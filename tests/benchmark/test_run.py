@@ -208,7 +208,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     write_protocol(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 2}})
     _, _, notes = pisa("bench", "status", path, *results)
     assert "training.epochs is 1, now 2" in notes
-    assert f"2 records are of other settings or code and were left out. `pisa bench run {path}` computes" in notes
+    assert f"2 records are of other settings or code and are not counted. `pisa bench run {path}`" in notes
 
 
 def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp_path: Path) -> None:

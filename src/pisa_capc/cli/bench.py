@@ -227,15 +227,15 @@ def _list_others(others: list[tuple[Record, str]], protocol: Protocol, results: 
     """Records that belong to other settings or code: never counted, and never silently left out."""
     for record, difference in others:
         notes.print(
-            f"left out: {record.path(results / protocol.name)}: {difference}",
+            f"not counted: {record.path(results / protocol.name)}: {difference}",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
     if others:
         notes.print(
-            f"{len(others)} records are of other settings or code and were left out. `pisa bench run {protocol.given}` "
-            "computes these runs as they are now; remove the files that are not needed any more.",
+            f"{len(others)} records are of other settings or code and are not counted. "
+            f"`pisa bench run {protocol.given}` computes these runs as they are now; then the files can be removed.",
             markup=False,
             highlight=False,
             soft_wrap=True,
