@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, bind_noise
-from pisa_capc.stacked.noise import keep_mask, permutation, step_key, symmetric_beta, uniform
+from pisa_capc.stacked.noise import BLOCK, keep_factor, keep_mask, permutation, step_key, symmetric_beta, uniform
 
 SHAPE = (64, 256)
 
@@ -94,6 +94,15 @@ def test_other_draws_do_not_depend_on_the_stack_either() -> None:
         lambda key: permutation(key, 1, (len(key), 20)),
     ):
         assert torch.equal(draw(together)[1], draw(alone)[0])
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 2 * BLOCK // 1000 + 1, 1000), (1, 0)])
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_factors_made_block_by_block_are_the_mask(shape: tuple[int, ...], drop: float) -> None:
+    key = keys(list(range(shape[0])), 4)
+    expected = keep_mask(key, 2, shape, drop).double() / (1 - drop)
+    torch.testing.assert_close(keep_factor(key, 2, shape, drop, torch.float64), expected, rtol=1e-15, atol=0)
+    assert keep_factor(key, 2, shape, drop, torch.float32).dtype == torch.float32
 
 
 def test_draws_do_not_depend_on_how_wide_a_compiler_counts_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import drop_threshold, salt
+from pisa_capc.stacked.noise import salt, signed_threshold
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Dropout, LayerNorm, Linear
@@ -204,7 +204,7 @@ class _Drop(NamedTuple):
     @classmethod
     def of(cls, dropout: Dropout) -> _Drop:
         drop = dropout.probability if dropout.training else 0.0
-        return cls(salt(dropout.site), 2 * drop_threshold(drop) - 2**31, 1 / (1 - drop))
+        return cls(salt(dropout.site), signed_threshold(drop), 1 / (1 - drop))
 
 
 def _key(x: Tensor, *dropouts: Dropout) -> tuple[Tensor, bool]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.stacked.noise import keep_mask
+from pisa_capc.stacked.noise import keep_factor, keep_mask
 
 _fused_allowed = True
 
@@ -241,10 +241,10 @@ class Dropout(nn.Module):
             return x
         if self.key is None:
             return F.dropout(x, self.probability)
-        kept, inflate = keep_mask(self.key, self.site, x.shape, self.probability), 1 / (1 - self.probability)
         if x.is_cuda:
-            return torch.where(kept, x * inflate, 0.0)
-        return x * kept.to(x.dtype).mul_(inflate)  # torch.where takes several times as long on a CPU
+            mask = keep_mask(self.key, self.site, x.shape, self.probability)
+            return torch.where(mask, x * (1 / (1 - self.probability)), 0.0)
+        return x * keep_factor(self.key, self.site, x.shape, self.probability, x.dtype)
 
 
 def bind_noise(model: nn.Module, key: Tensor) -> None:

@@ -13,15 +13,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+ROUNDS = ((16, 0xFFFF, 0x7FEB352D), (15, 0x1FFFF, -0x7B935975))  # shift, the bits it leaves, factor
+BLOCK = 2**17  # elements that are hashed together on a CPU: they stay in its cache
+
 
 def _mix(x: Tensor) -> Tensor:
     """Two multiply–xorshift rounds on 32 bits, wrapping on overflow; the high bits are the good ones.
 
-    The bit masks make the shift of a signed integer a logical one. In place where it can be: on a CPU the passes over
-    memory are what dropout costs.
+    The bit masks make the shift of a signed integer a logical one.
     """
-    x = (x >> 16).bitwise_and_(0xFFFF).bitwise_xor_(x).mul_(0x7FEB352D)
-    return (x >> 15).bitwise_and_(0x1FFFF).bitwise_xor_(x).mul_(-0x7B935975)
+    for shift, bits, factor in ROUNDS:
+        x = (x ^ ((x >> shift) & bits)) * factor
+    return x
 
 
 def step_key(seeds: Tensor, step: Tensor) -> Tensor:
@@ -44,9 +47,38 @@ def drop_threshold(drop: float) -> int:
     return round(drop * 2**31)
 
 
+def signed_threshold(drop: float) -> int:
+    """The same for a hash that is known to have 32 bits, as it is: a signed integer."""
+    return 2 * drop_threshold(drop) - 2**31
+
+
 def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tensor:
     """Boolean mask of `shape` = (R, …): true with probability 1 − drop, independently for every element."""
     return _bits(key, site, shape) >= drop_threshold(drop)
+
+
+def keep_factor(key: Tensor, site: int, shape: Sequence[int], drop: float, dtype: torch.dtype) -> Tensor:
+    """`keep_mask` for a CPU, as what to multiply with: 0, or 1/(1 − drop).
+
+    There passes over memory are what dropout costs, so a block goes through all of them while it is in the cache.
+    """
+    factor = torch.empty(tuple(shape), dtype=dtype)
+    flat, threshold = factor.view(len(key), -1), signed_threshold(drop)
+    block = max(1, min(BLOCK, flat.shape[1]))
+    hashed, shifted = torch.empty(2, block, dtype=torch.int32)
+    for row, own in zip(flat, site_key(key, site), strict=True):
+        for start in range(0, len(row), block):
+            part = row[start : start + block]
+            x, moved = hashed[: len(part)], shifted[: len(part)]
+            torch.arange(start, start + len(part), out=x)
+            x ^= own
+            for shift, bits, multiplier in ROUNDS:
+                torch.bitwise_right_shift(x, shift, out=moved)
+                moved &= bits
+                x ^= moved
+                x *= multiplier
+            torch.ge(x, threshold, out=part)
+    return factor.mul_(1 / (1 - drop))
 
 
 def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
@@ -58,7 +90,7 @@ def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
     """
     element = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=key.device)
     hashed = _mix(element ^ site_key(key, site)[:, None])
-    return hashed.bitwise_right_shift_(1).bitwise_and_(0x7FFFFFFF).bitwise_xor_(0x40000000).view(tuple(shape))
+    return (((hashed >> 1) & 0x7FFFFFFF) ^ 0x40000000).view(tuple(shape))
 
 
 def uniform(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:
