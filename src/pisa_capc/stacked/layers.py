@@ -271,7 +271,8 @@ def attention(
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
     q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
-    a = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1, dtype=torch.float32)
+    q = q / math.sqrt(q.shape[-1])  # here and not in the scores, of which there are many more
+    a = torch.softmax(q @ k.transpose(-1, -2), dim=-1, dtype=torch.float32)
     mixed = weights(a).to(v.dtype) @ v  # (R, N, heads, L, d)
     y: Tensor = norm(x + out(project(mixed.transpose(2, 3).flatten(-2))))
     return y
