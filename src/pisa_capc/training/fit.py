@@ -172,7 +172,7 @@ def _guarded(
     from pisa_capc.training.replay import learn_guard
 
     if show:
-        console.print("For the guard: trained once more without each source environment.", highlight=False)
+        console.print("For the guard, the same without each source environment in turn:", highlight=False)
     learnt = learn_guard(run, models[0], train, place)
     guarded = [model.with_guard(learnt) for model in models]
     for model, folder in zip(guarded, folders, strict=True):
