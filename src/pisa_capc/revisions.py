@@ -13,7 +13,8 @@ METHODS = {"irm": 2}  # a method that is not listed has version 1
 # What a method with one encoder has on top of that. Transformer: on a GPU its dropout took half instead of a tenth in
 # these, because masks depended on how wide the compiler counts (see stacked/noise.py, and the erratum of the results).
 WITH_ENCODER = {
-    (method, "transformer"): 1 for method in ("pisa", "pisa-equalised", "pisa-objective", "mixup", "mmd", "riei")
+    (method, "transformer"): 1
+    for method in ("pisa", "pisa-equalised", "pisa-objective", "mixup", "mmd", "riei", "dann")
 }
 
 # What counts for models that were written before their descriptions said it.
