@@ -33,18 +33,21 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--work", type=Path, default=Path("work/replicate"))
     options = parser.parse_args()
-    wanted = {run.cell for run in select(plan(read_protocol(options.protocol)), options.only)}
-    dataset = fingerprint(options.data)
+    protocol = read_protocol(options.protocol)
+    wanted = {run.cell for run in select(plan(protocol), options.only)}
+    dataset, folder = fingerprint(options.data), options.results / protocol.name
     chosen: dict[tuple[str, ...], Record] = {}
-    for record in sorted(read_records(options.results / options.protocol), key=lambda record: record.seeds):
+    for record in sorted(read_records(folder), key=lambda record: record.seeds):
         if record.conditions.dataset == dataset and record.cell in wanted:
             chosen.setdefault(record.cell, record)
+    if not chosen:
+        parser.error(f"{folder}: holds no such record of {options.data} ({dataset}). Choose other --only or --results.")
     rows = []
     for cell, record in chosen.items():
         rows.append(_replicated(record, options))
         print(f"{' '.join(cell[1:])}: source validation {rows[-1]['validation F1']}", flush=True)
-    facts = {"protocol": options.protocol, "dataset": dataset, "device": options.device, "epochs": options.epochs}
-    show(f"recorded runs of {options.protocol}, and the same on {options.device}", rows, facts)
+    facts = {"protocol": protocol.name, "dataset": dataset, "device": options.device, "epochs": options.epochs}
+    show(f"recorded runs of {protocol.name}, and the same on {options.device}", rows, facts)
 
 
 def _replicated(record: Record, options: argparse.Namespace) -> dict[str, object]:

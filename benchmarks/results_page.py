@@ -120,7 +120,8 @@ what seeds change:
 
 {table(headings, rows)}
 
-Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …`, on the records as they were before
+Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …` on the records as they were before, one call for
+each row
 """
 
 

@@ -155,13 +155,24 @@ def _stand_ins(
     """
     planned = {digest({**run.to_json(), "code": None}): run.code for run in runs}
     present = {(record.conditions, record.cell) for record in records}
-    cells: dict[tuple[Any, ...], dict[tuple[tuple[str, int], ...], dict[str, tuple[Record, str]]]] = {}
+    earlier = []
     for record, why in others:
         code, now = record.run["code"], planned.get(digest({**record.run, "code": None}))
+        if now and code.keys() == now.keys() and all(code[part] <= now[part] for part in now):
+            earlier.append((record, why))
+    latest: dict[Any, list[int]] = {}
+    for record, _ in earlier:
         cell = record.conditions, record.cell
-        if now and cell not in present and code.keys() == now.keys() and all(code[part] <= now[part] for part in now):
-            cells.setdefault(cell, {}).setdefault(tuple(sorted(code.items())), {})[record.name] = record, why
-    return {name: found for versions in cells.values() for name, found in versions[max(versions)].items()}
+        latest[cell] = max(latest.get(cell, []), _version(record))
+    return {
+        record.name: (record, why)
+        for record, why in earlier
+        if (cell := (record.conditions, record.cell)) not in present and _version(record) == latest[cell]
+    }
+
+
+def _version(record: Record) -> list[int]:
+    return [version for _, version in sorted(record.run["code"].items())]
 
 
 def _names(records: Sequence[Record]) -> dict[Conditions, str]:

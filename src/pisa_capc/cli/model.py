@@ -100,10 +100,12 @@ def train(
     `model.json`. On a GPU all runs are trained together.
     """
     from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.methods import check_names
     from pisa_capc.protocol import split
     from pisa_capc.store.native import fingerprint, load
     from pisa_capc.training import Run, TrainingConfig, fit
 
+    check_names(method, encoder, variant)
     chosen = from_assignments(settings)
     given = {"epochs": epochs, "batch": batch, "samples": samples}
     if not isinstance(asked := chosen.pop("training", {}), dict):

@@ -4,7 +4,16 @@ A method builds a model and gives the loss of a batch; the trainer does the rest
 under `@register("name")`, and its import below.
 """
 
-from pisa_capc.methods.registry import Batch, Method, Setup, build_method, method_list, method_names, register  # isort: skip
+from pisa_capc.methods.registry import (  # isort: skip
+    Batch,
+    Method,
+    Setup,
+    build_method,
+    check_names,
+    method_list,
+    method_names,
+    register,
+)
 from pisa_capc.methods import (  # noqa: F401  (each registers itself)
     control,
     coral,
@@ -24,4 +33,4 @@ from pisa_capc.methods import (  # noqa: F401  (each registers itself)
     single,
 )
 
-__all__ = ["Batch", "Method", "Setup", "build_method", "method_list", "method_names", "register"]
+__all__ = ["Batch", "Method", "Setup", "build_method", "check_names", "method_list", "method_names", "register"]

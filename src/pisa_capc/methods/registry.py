@@ -117,15 +117,20 @@ def method_list() -> list[dict[str, Any]]:
     ]
 
 
+def check_names(method: str, encoder: str, variant: str = "full") -> None:
+    """Refuse what is not there by its name, before anything is read for it."""
+    if method not in _registry:
+        raise ConfigError(unknown_name("method", method, _registry))
+    if encoder not in encoder_names():
+        raise ConfigError(unknown_name("encoder", encoder, encoder_names()))
+    if variant not in _registry[method].variants:
+        raise ConfigError(unknown_name(f"variant of {method}", variant, _registry[method].variants))
+
+
 def build_method(name: str, setup: Setup, variant: str = "full", settings: Mapping[str, Any] | None = None) -> Method:
     """The method `name` with the settings of a variant, over which `settings` goes."""
-    if name not in _registry:
-        raise ConfigError(unknown_name("method", name, _registry))
-    if setup.encoder not in encoder_names():
-        raise ConfigError(unknown_name("encoder", setup.encoder, encoder_names()))
+    check_names(name, setup.encoder, variant)
     cls = _registry[name]
-    if variant not in cls.variants:
-        raise ConfigError(unknown_name(f"variant of {name}", variant, cls.variants))
     if (given := len(setup.source_environments)) < cls.least_environments:
         raise ConfigError(
             f"{name}: works across source environments and needs {cls.least_environments} or more, found {given}. "
