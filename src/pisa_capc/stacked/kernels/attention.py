@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.shared import kept, layer_norm, layer_norm_gradient
+from pisa_capc.stacked.kernels.shared import end_gradient, kept, layer_norm
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -106,15 +106,11 @@ def attention_output_gradient(
         m = split * per_split + start + tl.arange(0, BLOCK)
         live = (m < rows)[:, None]
         at = (run * rows + m)[:, None] * WIDTH + c[None, :]
-        unit = tl.load(normed + at, mask=live, other=0.0).to(tl.float32)
-        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
-        dgamma += tl.sum(g * unit, 0)
-        dbeta += tl.sum(g, 0)
-        dy = layer_norm_gradient(g * gain, unit, tl.load(rstd + run * rows + m, mask=m < rows, other=0.0), WIDTH)
-        tl.store(dx + at, dy.to(dx.dtype.element_ty), mask=live)
-        if DROP:
-            element = m[:, None] * WIDTH + c[None, :]
-            dy = tl.where(kept(key, run, salt_out, element, threshold_out), dy * inflate_out, 0.0)
+        dy, to_gamma, to_beta = end_gradient(
+            dout, normed, rstd, key, dx, gain, run, rows, m, salt_out, threshold_out, inflate_out, WIDTH, DROP
+        )
+        dgamma += to_gamma
+        dbeta += to_beta
         dproject_bias += tl.sum(dy, 0)
         low = dy.to(w.dtype)
         dproject += tl.dot(tl.trans(low), tl.load(mixed + at, mask=live, other=0.0), input_precision=PRECISION)

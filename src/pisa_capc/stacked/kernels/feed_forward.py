@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.shared import kept, layer_norm, layer_norm_gradient
+from pisa_capc.stacked.kernels.shared import end_gradient, kept, layer_norm
 
 
 @triton.jit(do_not_specialize=["salt_hidden", "salt_out"])
@@ -74,15 +74,11 @@ def feed_forward_gradient(
         m = split * per_split + start + tl.arange(0, BLOCK)
         live = (m < rows)[:, None]
         at = (run * rows + m)[:, None] * WIDTH + c[None, :]
-        unit = tl.load(normed + at, mask=live, other=0.0).to(tl.float32)
-        g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
-        dgamma += tl.sum(g * unit, 0)
-        dbeta += tl.sum(g, 0)
-        dr = layer_norm_gradient(g * gain, unit, tl.load(rstd + run * rows + m, mask=m < rows, other=0.0), WIDTH)
-        tl.store(dx + at, dr.to(dx.dtype.element_ty), mask=live)
-        if DROP:
-            keep = kept(key, run, salt_out, m[:, None] * WIDTH + c[None, :], threshold_out)
-            dr = tl.where(keep, dr * inflate_out, 0.0)
+        dr, to_gamma, to_beta = end_gradient(
+            dout, normed, rstd, key, dx, gain, run, rows, m, salt_out, threshold_out, inflate_out, WIDTH, DROP
+        )
+        dgamma += to_gamma
+        dbeta += to_beta
         ddown_bias += tl.sum(dr, 0)
         tl.store(dy + at, dr.to(dy.dtype.element_ty), mask=live)
     vectors = base + runs * (2 * size + HIDDEN) + run * WIDTH + c

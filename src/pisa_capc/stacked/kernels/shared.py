@@ -35,3 +35,25 @@ def layer_norm_gradient(dnormed, normed, rstd, WIDTH: tl.constexpr):
     mean = tl.sum(dnormed, 1) / WIDTH
     along = tl.sum(dnormed * normed, 1) / WIDTH
     return (dnormed - mean[:, None] - normed * along[:, None]) * rstd[:, None]
+
+
+@triton.jit
+def end_gradient(
+    dout, normed, rstd, key, dx, gain, run, rows, m, salt, threshold, inflate,
+    WIDTH: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Rows m back through LN(x + dropout(y)), the end of both halves of a layer: the residual's share goes to dx.
+
+    Returns dy and what the rows add to the gradients of gamma and beta.
+    """
+    c = tl.arange(0, WIDTH)
+    live = (m < rows)[:, None]
+    at = (run * rows + m)[:, None] * WIDTH + c[None, :]
+    unit = tl.load(normed + at, mask=live, other=0.0).to(tl.float32)
+    g = tl.load(dout + at, mask=live, other=0.0).to(tl.float32)
+    dy = layer_norm_gradient(g * gain, unit, tl.load(rstd + run * rows + m, mask=m < rows, other=0.0), WIDTH)
+    tl.store(dx + at, dy.to(dx.dtype.element_ty), mask=live)
+    if DROP:
+        keep = kept(key, run, salt, m[:, None] * WIDTH + c[None, :], threshold)
+        dy = tl.where(keep, dy * inflate, 0.0)
+    return dy, tl.sum(g * unit, 0), tl.sum(g, 0)
