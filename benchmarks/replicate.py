@@ -2,9 +2,9 @@
 
     python -m benchmarks.replicate external-baselines --data DIR --only method=mixup,mmd [--epochs 30] [--device cpu]
 
-Of every method, variant and encoder that is chosen and recorded for the dataset, the run with the first seeds is
-trained here as it was there, apart from device and precision, and scored on the target. What was stopped goes on from
-its last epoch. The last line is one JSON object with the figures.
+Of every method, variant and encoder that is chosen and recorded for the dataset, the run with the first of the chosen
+seeds is trained here as it was there, apart from device and precision, and scored on the target. What was stopped goes
+on from its last epoch. The last line is one JSON object with the figures.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pisa_capc.evaluation import inference_stages
 from pisa_capc.protocol import split
 from pisa_capc.store.native import fingerprint, load
 from pisa_capc.training import Run, TrainingConfig, embed_many, fit
+from pisa_capc.training.runs import run_name
 
 
 def main() -> None:
@@ -34,11 +35,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("work/replicate"))
     options = parser.parse_args()
     protocol = read_protocol(options.protocol)
-    wanted = {run.cell for run in select(plan(protocol), options.only)}
+    wanted = {(run.cell, (run.split_seed, run.seed)) for run in select(plan(protocol), options.only)}
     dataset, folder = fingerprint(options.data), options.results / protocol.name
     chosen: dict[tuple[str, ...], Record] = {}
     for record in sorted(read_records(folder), key=lambda record: record.seeds):
-        if record.conditions.dataset == dataset and record.cell in wanted:
+        if record.conditions.dataset == dataset and (record.cell, record.seeds) in wanted:
             chosen.setdefault(record.cell, record)
     if not chosen:
         parser.error(f"{folder}: holds no such record of {options.data} ({dataset}). Choose other --only or --results.")
@@ -72,6 +73,7 @@ def _replicated(record: Record, options: argparse.Namespace) -> dict[str, object
         "variant": run["variant"],
         "encoder": run["encoder"],
         "data": record.dataset,
+        "run": run_name(*record.seeds),
         "recorded on": f"{record.conditions.device}, {record.conditions.precision}",
         "epochs": training["epochs"],
         "recorded validation F1": round(record.validation_f1, 4),

@@ -76,12 +76,17 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
             )
             assert single < 0.12 < pisa < capc
     results = load_results(read_protocol("component-ablation"), Path("results/component-ablation"))
-    for dataset, better in (("wifi-sim", {"no-cfo-dynamics", "topology-only"}), ("lora-sim", set())):
+    for dataset, better, worse in (
+        ("wifi-sim", {"no-cfo-dynamics"}, {"contextual-only"}),
+        ("lora-sim", {"no-cfo-dynamics", "topology-only"}, {"contextual-only", "no-topology-consistency"}),
+    ):
         whole = Key(dataset, "E2,E3 → E1", "pisa", "full", "transformer")
         scores = {key.variant: results.f1(key, "direct") for key in results.runs if key.dataset == dataset}
         change = {variant: paired_difference(own, results.f1(whole, "direct")) for variant, own in scores.items()}
-        assert not any(found.high < 0 for found in change.values())
         assert {v for v, found in change.items() if found.low > 0} == better
+        assert {v for v, found in change.items() if found.high < 0} == worse
+        assert statistics.mean(scores["contextual-only"].values()) < 0.1
+        assert min(change, key=lambda variant: change[variant].mean) == "contextual-only"
     methods, after = (results_page._means("external-baselines", stage) for stage in ("direct", "paper"))
     for dataset in results_page.PLACES:
         own = {name: f1 for (place, name), f1 in methods.items() if place == dataset}

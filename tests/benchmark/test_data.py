@@ -50,6 +50,9 @@ def test_what_takes_the_place_of_a_simulated_set_goes_by_its_folder(data: Path) 
     assert dataset_name(MADE, None) == "wifi-sim"
     assert dataset_name(MADE, told(data, command="import mat")) == "mine"
     assert dataset_name(MADE, told(data, command="pisa simulate lora")) == "mine"
+    linked = data.parent / "linked"
+    linked.symlink_to(data)
+    assert dataset_name(MADE, linked) == "linked"
 
 
 def test_a_search_on_other_frames_is_told_of(data: Path, tmp_path: Path) -> None:

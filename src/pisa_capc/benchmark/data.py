@@ -6,6 +6,7 @@ Also its source part, on which hyperparameters are searched, and what is to be s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,16 @@ from pisa_capc.store.native import fingerprint
 def dataset_name(source: DataSource, data: Path | None) -> str:
     """What tables call the dataset.
 
-    A folder given in place of a simulated set goes by its own name. Recordings given to a protocol of recordings are
-    what the protocol names; a simulated set never is, and is marked as one.
+    A folder given in place of a simulated set goes by the name it is given under, a link by the link's. Recordings
+    given to a protocol of recordings are what the protocol names; a simulated set never is, and is marked as one.
     """
     if data is None:
         return source.name
+    given = Path(os.path.abspath(data)).name
     if source.simulate is not None:
-        return data.resolve().name
+        return given
     simulated = (data / "dataset.json").is_file() and Dataset.read(data).is_simulated
-    return f"{data.resolve().name} (simulated)" if simulated else source.name
+    return f"{given} (simulated)" if simulated else source.name
 
 
 def dataset_folder(source: DataSource, data: Path | None, work: Path) -> Path:

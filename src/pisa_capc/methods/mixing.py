@@ -13,13 +13,15 @@ SITES = 1 << 16  # first place of the methods' draws, far from those of a model'
 
 def of_partner(x: Tensor, partner: Tensor) -> Tensor:
     """x[r, partner[r, i]] for each run and frame: (R, B, …), (R, B) → (R, B, …)."""
-    return torch.take_along_dim(x, partner.view(*partner.shape, *(1,) * (x.ndim - 2)), dim=1)
+    runs, frames = partner.shape
+    first = frames * torch.arange(runs, device=x.device)[:, None]
+    return x.flatten(0, 1).index_select(0, (first + partner).flatten()).unflatten(0, partner.shape)
 
 
 def mix(x: Tensor, partner: Tensor, share: Tensor) -> Tensor:
     """λ x_i + (1 − λ) x_partner(i): x (R, B, …), λ = share (R, B)."""
     own = share.view(*share.shape, *(1,) * (x.ndim - 2)).to(x.dtype)
-    return own * x + (1 - own) * of_partner(x, partner)
+    return torch.lerp(of_partner(x, partner), x, own)
 
 
 def mixed_cross_entropy(logits: Tensor, label: Tensor, partner: Tensor, share: Tensor) -> Tensor:
