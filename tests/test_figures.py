@@ -97,7 +97,7 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
         assert own["pisa-equalised"] < calibrated["pisa-equalised"] == max(calibrated.values())
         assert all(f1 < 0.15 for name, f1 in own.items() if name not in ("pisa", *results_page.EQUALISED))
     for row in record("replicate-unlearnt-2core.json")["rows"]:
-        assert row["recorded validation F1"] < NEAR_CHANCE and row["validation F1"] < NEAR_CHANCE
+        assert max(row["recorded validation F1"], row["validation F1"]) < NEAR_CHANCE
     for waveform in ("wifi", "lora"):
         models = record(f"calibration-study-{waveform}.json")["models"]
         assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in CELLS)
