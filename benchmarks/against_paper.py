@@ -13,10 +13,11 @@ from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import PAPER, is_comparison, stage_name
+from pisa_capc.benchmark.tables import NAMES, PAPER, is_comparison, stage_name
 from pisa_capc.errors import DataError
 
 NOTHING = "–"
+CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018
 _PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
 LIMITS = """## What cannot be compared
 
@@ -54,6 +55,10 @@ def section(name: str, folder: Path) -> str:
         return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
+    planned = {run.cell for run in plan(protocol)}
+    if absent := [row for row in paper.numbers if row[:4] not in planned]:
+        listed = ", ".join(dict.fromkeys(f"{NAMES[row.encoder]} {stage_name(row.method, row.stage)}" for row in absent))
+        parts.append(f"{listed} of the paper is not of this protocol: see the tables of all encoders.\n")
     if protocol.search:
         parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
     return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
@@ -186,6 +191,7 @@ def _chosen(search: Search, path: Path) -> str:
     table = markdown_table(["method", "points", "chosen", "F1 on the source environment left out"], rows)
     absent = ", ".join(stage_name(method, DIRECT) for method in search.grid if method not in record["methods"])
     table += f"\n\nNo search is recorded for {absent}: the value is the code's default." if absent else ""
+    table += _edges(search, record["methods"])
     return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
 {record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
 (record `results/{path.name}`); other sets take the same values. Where all points are near chance the choice says
@@ -193,6 +199,23 @@ little:
 
 {table}
 """
+
+
+def _edges(search: Search, methods: dict[str, Any]) -> str:
+    """Where a better value may lie outside the grid, and where most of the grid was of no use."""
+    at_end = [
+        stage_name(method, DIRECT)
+        for method, found in methods.items()
+        for key, values in search.grid.get(method, {}).items()
+        if len(values) > 2 and found["chosen"][key] in (values[0], values[-1])
+    ]
+    alone = [
+        stage_name(method, DIRECT)
+        for method, found in methods.items()
+        if len(found["points"]) > 1 and sorted(point["mean"] for point in found["points"])[-2] < CONSTANT_ANSWER
+    ]
+    text = f"\n\nAt an end of their grid, so that a better value may lie beyond: {', '.join(at_end)}." if at_end else ""
+    return text + (f" All other points of {', '.join(alone)} score as one answer for all." if alone else "")
 
 
 def spread(value: tuple[float, float | None] | None) -> str:

@@ -63,23 +63,26 @@ def _ranking(what: str, ours: Ours, paper: Published, rows: Sequence[Row], high:
 
 
 def _costs(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str]:
-    """The variants by what they lose, those that lose nothing, and those that learn their own source less well."""
+    """The variants by what they lose where that is decided, the others, and those that learn their source less well."""
     changes = {}
     for row in rows:
         before = reference(protocol, row)
         change = before and paired_difference(ours.f1(row), ours.f1(before))
         if change:
-            changes[row] = change.mean
-    lost = _ordered(changes.get, [row for row, change in changes.items() if change < 0], high=False)
+            changes[row] = change
+    lost = sorted((row for row in changes if changes[row].high < 0), key=lambda row: changes[row].mean)
     theirs = [row for row in _ordered(paper.f1, rows, high=False) if row in lost]
     found = []
     if lost:
-        found.append(f"Most costly removal first: {_named(lost)}.")
+        found.append(f"Losses that leave out zero, most costly removal first: {_named(lost)}.")
     if len(theirs) > 1:
-        found[-1] += f" The paper's order {_verdict(lost, theirs)}: {_named(theirs)}."
-    gained = [f"{row.variant} ({change:+.3f})" for row, change in changes.items() if change >= 0]
-    if gained:
-        found.append(f"No loss in the mean: {', '.join(gained)}.")
+        found[-1] += f" The paper's order of these {_verdict(lost, theirs)}: {_named(theirs)}."
+    for what, there in (
+        ("Better than the whole model", lambda change: change.low > 0),
+        ("Not decided", lambda change: change.low <= 0 <= change.high),
+    ):
+        if named := [f"{row.variant} ({change.mean:+.3f})" for row, change in changes.items() if there(change)]:
+            found.append(f"{what}: {', '.join(named)}.")
     weak = []
     for row in changes:
         own, whole = mean(ours.source(row)), mean(ours.source(row._replace(variant=FULL)))
