@@ -1,7 +1,7 @@
 """Training speed: milliseconds per step of one run, each encoder, plain eager against the stacked trainer.
 
-    make bench-train
-    python -m benchmarks.train --methods single,sigmix,difex --encoders transformer   # each against the first
+    make bench-train                                  # PISA with every encoder, and every method with the Transformer
+    make bench-train ARGS="--methods single,sigmix,difex --encoders cnn"                     # each against the first
 
 The frames are random numbers: speed does not depend on what they say.
 """
@@ -132,7 +132,7 @@ def matmul_rate(device: torch.device) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", default=",".join(encoder_names()))
-    parser.add_argument("--methods", default="pisa", help="names, or 'all'; each is compared with the first")
+    parser.add_argument("--methods", help="names, or 'all'; each is compared with the first")
     parser.add_argument("--runs", type=int, default=None, help="stacked runs; 9 on a GPU, 1 on a CPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=1.0, help="time per measurement")
@@ -147,15 +147,20 @@ def main() -> None:
     bank = Bank(union([splits[0].train, splits[0].validation]), device)
     rate = matmul_rate(device)
     rows: list[dict[str, Any]] = []
-    names = ["single", *method_names()] if options.methods == "all" else options.methods.split(",")
-    methods = list(dict.fromkeys(names))
-    wanted = list(product(options.encoders.split(","), methods))
+    encoders = options.encoders.split(",")
+    every = ["single", *(name for name in method_names() if name != "single")]
+    methods = options.methods.split(",") if options.methods not in (None, "all") else every
+    wanted = list(product(encoders, methods))
+    against_eager = wanted
+    if options.methods is None:
+        against_eager = [(encoder, "pisa") for encoder in encoders]
+        wanted = against_eager + [("transformer", method) for method in methods if method != "pisa"]
     counted, eager = {}, {}  # all of plain eager first: what the trainer does to the process would quicken it too
     for encoder, method in wanted:
         with plain_layers():
             plain = make_stack(splits[:1], method, encoder, bank, fused=False)
             counted[encoder, method] = step_flop(plain)
-            if not options.no_eager:
+            if not options.no_eager and (encoder, method) in against_eager:
                 eager[encoder, method] = time_steps(plain, options.seconds)[0]
         del plain
     if not gpu:
@@ -163,7 +168,7 @@ def main() -> None:
     for encoder, method in wanted:
         row: dict[str, Any] = {"encoder": encoder, "method": method}
         flop = counted[encoder, method]
-        if not options.no_eager:
+        if (encoder, method) in eager:
             row["eager ms"] = eager[encoder, method]
         if gpu:
             gc.collect()  # what was captured for the row before holds memory until then
@@ -176,9 +181,6 @@ def main() -> None:
         row |= {"ours ms": median / runs, "± ms": spread / runs}
         if "eager ms" in row:
             row["speed-up"] = row["eager ms"] / row["ours ms"]
-        if len(methods) > 1:
-            first = next((r for r in rows if r["encoder"] == encoder), row)
-            row[f"× {methods[0]}"] = row["ours ms"] / first["ours ms"]
         row["GFLOP"] = flop / 1e9
         row["share of floor %"] = 100 * (flop / rate * 1e3) / row["ours ms"]
         row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
@@ -187,6 +189,10 @@ def main() -> None:
         if options.profile:
             print_profile(ours, f"{method} {encoder}")
         del ours
+    first = {row["encoder"]: row["ours ms"] for row in rows if row["method"] == methods[0]}
+    for row in rows:
+        if len(methods) > 1 and row["encoder"] in first:
+            row[f"× {methods[0]}"] = row["ours ms"] / first[row["encoder"]]
     facts: dict[str, Any] = {
         "device": str(device),
         "stacked_runs": runs,

@@ -140,7 +140,7 @@ def _guard_tables(page: Page, results: Results) -> None:
                 for capture, decision in scores.get("guard", {}).items():
                     table = tables.setdefault(f"{key.dataset}, {key.direction}, stage {stage}", {})
                     counts = table.setdefault(model, {}).setdefault(capture, Counter())
-                    counts["withheld" if decision["level"] == LEVELS[-1] else decision["level"]] += 1
+                    counts[decision["level"]] += 1
     for place, rows in tables.items():
         captures = list(dict.fromkeys(capture for row in rows.values() for capture in row))
         page.table(
@@ -151,7 +151,7 @@ def _guard_tables(page: Page, results: Results) -> None:
     if tables:
         page.text(
             "Runs by how far the guard let a capture's calibration go: full, part and mild were accepted, from the "
-            "boldest to the most cautious; withheld are those that kept the classifier's own decisions."
+            "boldest to the most cautious; off are those that kept the classifier's own decisions."
         )
 
 

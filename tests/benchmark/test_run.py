@@ -59,6 +59,19 @@ def test_a_protocol_becomes_records_and_a_second_start_does_nothing(data: Path, 
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.json")}
 
 
+def test_records_of_another_device_are_named_and_not_taken(data: Path, tmp_path: Path) -> None:
+    protocol, chosen = quick(tmp_path), options(tmp_path, data, only=("method=single",))
+    run_protocol(protocol, chosen)
+    for record in read_records(tmp_path / "results" / "quick"):
+        record.path(tmp_path / "results" / "quick").unlink()
+        replace(record, conditions=replace(record.conditions, device="cuda", precision="bfloat16")).write(
+            tmp_path / "results" / "quick"
+        )
+    found = dry_run(protocol, chosen)
+    assert len(found.missing) == 2
+    assert found.note == "Recorded already: 2 for cuda in bfloat16. Those for cpu in float32 are made besides."
+
+
 def test_a_finished_protocol_is_known_without_torch(data: Path, tmp_path: Path) -> None:
     path = write_protocol(tmp_path)
     run_protocol(quick(tmp_path), options(tmp_path, data, only=("method=single",)))
@@ -199,6 +212,8 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert "few_shot 16: a target recording leaves out at most a quarter of its frames, so 6 of 6 leave out" in notes
     assert "all 2 runs are recorded" in pisa(*run)[1]
     assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
+    _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[2] / "results")
+    assert {"component-ablation", "63/63", "measured-wifi", "0/126"} <= set(every.split())
     code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")
     assert (code, len(text.splitlines())) == (0, 2)
     assert pisa("bench", "tables", path, *results, "--out", tmp_path / "tables.md")[0] == 0

@@ -138,6 +138,15 @@ class TestImportAndExport:
         assert json.loads(done.stdout)["captures"] == 18, done.stderr
         assert load(tmp_path / "set").geometry.coordinates[3] == (3, 3, 0)
 
+    def test_what_an_archive_does_not_say_is_assumed_aloud(self, tmp_path: Path) -> None:
+        iq = np.random.default_rng(0).normal(size=(6, 4, 32)).astype(np.complex64)
+        np.savez(tmp_path / "a.npz", iq=iq, device=["A", "B"] * 3, carrier_hz=2.4e9)
+        done = pisa("import", "npz", tmp_path / "a.npz", "--out", tmp_path / "set", "--capture", "now")
+        assert (
+            "so assumed: environment E1 (--environment), capture now (--capture), 20 MHz of sample rate "
+            "(--sample-rate), antennas half a wavelength apart (--array)." in done.stderr.replace("\n", " ")
+        )
+
     def test_an_output_that_exists_is_not_touched(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("mine")
         for format in ("mat", "sigmf", "hdf5"):

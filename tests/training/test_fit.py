@@ -172,6 +172,17 @@ def test_a_batch_beyond_the_frames_and_a_folder_of_a_dataset_are_refused(frames:
     assert [path.name for path in tmp_path.iterdir()] == ["dataset.json"]
 
 
+def test_one_run_and_several_do_not_share_a_folder(frames: Frames, tmp_path: Path) -> None:
+    one, several = runs(frames), runs(frames, (1, 1), (1, 2))
+    fit(several, **FAST, out=tmp_path / "several")
+    with pytest.raises(ModelError, match="holds 2 runs, as split1-seed1"):
+        fit(one, **FAST, out=tmp_path / "several")
+    fit(one, **FAST, out=tmp_path / "one")
+    with pytest.raises(ModelError, match="holds the model of one run"):
+        fit(several, **FAST, out=tmp_path / "one")
+    assert not list((tmp_path / "one").glob("split*"))
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")])
 def test_lack_of_memory_is_a_clear_error(frames: Frames, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(self: Stack, *_: object) -> None:

@@ -186,10 +186,15 @@ def read_protocol(name: str) -> Protocol:
         raise ConfigError(f"{name}: {error}") from error
 
 
+def protocol_files() -> dict[str, Path]:
+    """The files of the folder `protocols` by the name of their protocol."""
+    return {path.stem: path for folder in reversed(FOLDERS) for path in sorted(folder.glob("*.yaml"))}
+
+
 def _find(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    known = {path.stem: path for folder in reversed(FOLDERS) for path in sorted(folder.glob("*.yaml"))}
+    known = protocol_files()
     if name not in known:
         raise ConfigError(unknown_name("protocol", name, known) + " Or give the path of a .yaml file.")
     return known[name]

@@ -62,11 +62,20 @@ class Survey:
     """The chosen runs, those of them that are missing, and under which conditions they will be computed.
 
     conditions: None where nothing is left to compute, or where the dataset is yet to be made.
+    elsewhere: how many of the missing runs are recorded under other conditions.
     """
 
     chosen: list[PlannedRun]
     missing: list[PlannedRun]
     conditions: Conditions | None = None
+    elsewhere: dict[Conditions, int] = field(default_factory=dict)
+
+    @property
+    def note(self) -> str:
+        """What somebody should know who thinks that everything is recorded."""
+        there = ", ".join(f"{n} for {c.device} in {c.precision}" for c, n in self.elsewhere.items())
+        here = self.conditions and f"{self.conditions.device} in {self.conditions.precision}"
+        return f"Recorded already: {there}. Those for {here} are made besides." if there else ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,10 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     place = torch.device(options.trained_on) if options.trained_on else _place(options)
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
     names = {record.name for record in records}
-    return Survey(chosen, [run for run in chosen if record_name(run.to_json(), conditions) not in names], conditions)
+    missing = [run for run in chosen if record_name(run.to_json(), conditions) not in names]
+    others = sorted({r.conditions for r in records if r.conditions.dataset == dataset} - {conditions}, key=str)
+    elsewhere = {c: sum(record_name(run.to_json(), c) in names for run in missing) for c in others}
+    return Survey(chosen, missing, conditions, {c: count for c, count in elsewhere.items() if count})
 
 
 def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str, precision: str, device: str) -> bool:
@@ -169,6 +181,7 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     failed: list[tuple[str, str]] = []
     started = time.perf_counter()
     for note in (
+        found.note,
         note_on_few_shot(data, found.chosen),
         note_on_search(protocol, data, options.results, options.work),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,8 @@ def run(
         if survey.missing:
             _print_cells(f"{chosen.name}: runs to compute", survey.missing)
         print(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
+        if survey.note:
+            print(survey.note)
         return
     found = runner.run_protocol(chosen, options)
     if found.skipped == found.planned:
@@ -137,12 +140,22 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 @bench.command()
-def status(protocol: str = Name, results: Path = ResultsFolder) -> None:
+def status(
+    protocol: str | None = typer.Argument(
+        None,
+        metavar="[PROTOCOL]",
+        help="As of bench run; all protocols in a line each unless told.",
+        show_default=False,
+    ),
+    results: Path = ResultsFolder,
+) -> None:
     """Say which runs of a protocol are recorded, and which records are of other settings or code."""
     from pisa_capc.benchmark.plan import plan
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.records import read_records, sort_out
 
+    if protocol is None:
+        return _status_of_all(results)
     chosen = read_protocol(protocol)
     runs = plan(chosen)
     records, others = sort_out(read_records(results / chosen.name), runs)
@@ -161,6 +174,22 @@ def status(protocol: str = Name, results: Path = ResultsFolder) -> None:
     if not records:
         print(f"{chosen.name}: none of {len(runs)} runs is recorded in {results / chosen.name}.")
     _list_others(others, chosen, results)
+
+
+def _status_of_all(results: Path) -> None:
+    from pisa_capc.benchmark.plan import plan
+    from pisa_capc.benchmark.protocols import protocol_files, read_protocol
+    from pisa_capc.benchmark.records import read_records, sort_out
+
+    rows = []
+    for name in protocol_files():
+        runs = plan(read_protocol(name))
+        records, others = sort_out(read_records(results / name), runs)
+        counts = Counter((r.dataset, f"{r.conditions.device}, {r.conditions.precision}") for r in records)
+        for dataset, place in sorted(counts) or [("–", "–")]:
+            rows.append([name, dataset, place, f"{counts[dataset, place]}/{len(runs)}", str(len(others) or "–")])
+    headings = ["protocol", "dataset", "made on", "runs", "of other code or settings"]
+    print_table(str(results), headings, rows, left=headings[:3])
 
 
 @bench.command()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
 from pisa_capc.frames import Frames, check_samples, group_name, groups_of
 from pisa_capc.geometry import ArrayGeometry, default_geometry
-from pisa_capc.progress import progress
+from pisa_capc.progress import console, progress
 from pisa_capc.store.dataset import CaptureSpec, Dataset
 from pisa_capc.store.native import write_capture
 
@@ -73,6 +73,7 @@ class Plan:
     dataset: Dataset
     read: Callable[[CaptureSpec], Samples]
     place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
+    assumed: tuple[str, ...] = ()  # what the source does not say, with its value
 
 
 def import_dataset(
@@ -94,6 +95,8 @@ def import_dataset(
     )
     began, made = not (out / "dataset.json").exists(), not out.exists()
     dataset.create(out)
+    if show and plan.assumed:
+        console.print(f"Not in {source}, so assumed: {', '.join(plan.assumed)}.", highlight=False, soft_wrap=True)
     missing = dataset.missing(out)
     with progress(f"import {name}", total=len(missing), show=show) as bar:
         for spec in missing:

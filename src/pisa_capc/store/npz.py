@@ -83,7 +83,16 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
     dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
-    return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]")
+    told = {"sample_rate_hz": options.sample_rate_hz, "carrier_hz": options.carrier_hz}
+    assumed = [f"{name} {defaults[name]} (--{name})" for name in ("environment", "capture") if name not in arrays]
+    assumed += [
+        f"{RATES[name] / 1e6:g} MHz of {what}"
+        for name, what in (("sample_rate_hz", "sample rate (--sample-rate)"), ("carrier_hz", "carrier (--carrier)"))
+        if name not in arrays and told[name] is None
+    ]
+    if options.geometry is None:
+        assumed.append("antennas half a wavelength apart (--array)")
+    return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]", tuple(assumed))
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:

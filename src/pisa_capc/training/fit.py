@@ -94,6 +94,7 @@ def fit(
     if out is not None:
         if (Path(out) / "dataset.json").is_file():
             raise DataError(f"{out}: holds a dataset. Choose another --out for the model.")
+        _check_kind(Path(out), several=len(runs) > 1)
         try:
             Path(out).mkdir(parents=True, exist_ok=True)  # an hour of training should not end at a bad path
         except OSError as error:
@@ -209,6 +210,18 @@ def _about(
     }
     result: dict[str, Any] = json.loads(json.dumps(about))
     return result
+
+
+def _check_kind(out: Path, several: bool) -> None:
+    """Refuse one run's model beside the folders of several: who reads `out` would see one kind and not the other."""
+    there = sorted(out.glob("split*-seed*/model.json"))
+    if several and (out / "model.json").is_file():
+        raise ModelError(f"{out}: holds the model of one run. Choose another --out for several, or remove it.")
+    if not several and there:
+        raise ModelError(
+            f"{out}: holds {len(there)} runs, as {there[0].parent.name}. Choose another --out for one run, or give "
+            "their seeds too."
+        )
 
 
 def _finished(folder: Path | None, about: Mapping[str, Any]) -> TrainedModel | None:

@@ -78,7 +78,7 @@ class Job:
                 if write is not None:
                     write(epoch, self.history[-1])
                 frames = stack.steps * training.batch * len(self.runs) / seconds
-                note = f"loss {losses.sum(-1).mean():.3f} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
+                note = f"loss {_in_parts(losses, stack.terms)} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
                 bar.advance(0, note)
                 if show and not console.is_terminal:
                     left = (time.perf_counter() - begun) / done * (len(epochs) - done)
@@ -154,6 +154,13 @@ class Job:
             extra = {"metrics": metrics, "history": own, "seconds": seconds, "machine": machine()}
             models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, source))
         return models
+
+
+def _in_parts(losses: NDArray[np.float32], terms: Sequence[str]) -> str:
+    """'2.301', or where a loss has several terms '4.009 (cls 1.204, graph 0.001, …)', each with its weight."""
+    parts = losses.mean((0, 1))
+    listed = ", ".join(f"{term} {value:.3f}" for term, value in zip(terms, parts, strict=True))
+    return f"{parts.sum():.3f}" + (f" ({listed})" if len(terms) > 1 else "")
 
 
 def _tensorboard(folder: str | Path, runs: Sequence[Run]) -> Callable[[int, Mapping[str, Any]], None]:
