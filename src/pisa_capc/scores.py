@@ -107,7 +107,8 @@ def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
             axes.set_yticks(range(len(names)), names)
             axes.spines[:].set_visible(False)
             axes.tick_params(length=0)
-            axes.set_xlabel("predicted device")
+            if i + columns >= len(stages):  # nothing stands below
+                axes.set_xlabel("predicted device")
             over = f"{name}\n" if name else ""
             axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=7)
             if i % columns == 0:

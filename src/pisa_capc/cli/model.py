@@ -104,6 +104,7 @@ def train(
     from pisa_capc.protocol import split
     from pisa_capc.store.native import fingerprint, load
     from pisa_capc.training import Run, TrainingConfig, fit
+    from pisa_capc.training.runs import choose_device, choose_precision
 
     check_names(method, encoder, variant)
     chosen = from_assignments(settings)
@@ -111,6 +112,8 @@ def train(
     if not isinstance(asked := chosen.pop("training", {}), dict):
         raise ConfigError(f"--set training={asked}: name one of its settings, as training.learning_rate=3e-4.")
     training = asked | {name: value for name, value in given.items() if value is not None}
+    how = from_mapping(TrainingConfig, training, "training")
+    choose_precision(precision, choose_device(device))  # what is wrong is said before frames are read
     seeds = listed_numbers("--seed", seed)
     frames = load(dataset)
     runs = []
@@ -133,7 +136,7 @@ def train(
             encoder=encoder,
             variant=variant,
             settings=chosen,
-            training=from_mapping(TrainingConfig, training, "training"),
+            training=how,
             device=device,
             precision=precision,
             out=out,

@@ -157,9 +157,9 @@ class Job:
 
 
 def _in_parts(losses: NDArray[np.float32], terms: Sequence[str]) -> str:
-    """'2.301', or where a loss has several terms '4.009 (cls 1.204, graph 0.001, …)', each with its weight."""
+    """'2.301', or where a loss has several terms '4.009 (cls 1.2, graph 0.0009, …)', each with its weight."""
     parts = losses.mean((0, 1))
-    listed = ", ".join(f"{term} {value:.3f}" for term, value in zip(terms, parts, strict=True))
+    listed = ", ".join(f"{term} {value:.3g}" for term, value in zip(terms, parts, strict=True))
     return f"{parts.sum():.3f}" + (f" ({listed})" if len(terms) > 1 else "")
 
 
