@@ -214,8 +214,12 @@ def _edges(search: Search, methods: dict[str, Any]) -> str:
         for method, found in methods.items()
         if len(found["points"]) > 1 and sorted(point["mean"] for point in found["points"])[-2] < CONSTANT_ANSWER
     ]
-    text = f"\n\nAt an end of their grid, so that a better value may lie beyond: {', '.join(at_end)}." if at_end else ""
-    return text + (f" All other points of {', '.join(alone)} score as one answer for all." if alone else "")
+    found = []
+    if at_end:
+        found.append(f"At an end of their grid, so that a better value may lie beyond: {', '.join(at_end)}.")
+    if alone:
+        found.append(f"All other points of {', '.join(alone)} score as one answer for all.")
+    return "\n\n" + " ".join(found) if found else ""
 
 
 def spread(value: tuple[float, float | None] | None) -> str:

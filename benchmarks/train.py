@@ -154,7 +154,8 @@ def main() -> None:
     against_eager = wanted
     if options.methods is None:
         against_eager = [(encoder, "pisa") for encoder in encoders]
-        wanted = against_eager + [("transformer", method) for method in methods if method != "pisa"]
+        with_methods = [encoder for encoder in encoders if encoder == "transformer"]
+        wanted = against_eager + [row for row in product(with_methods, methods) if row not in against_eager]
     counted, eager = {}, {}  # all of plain eager first: what the trainer does to the process would quicken it too
     for encoder, method in wanted:
         with plain_layers():
