@@ -216,11 +216,11 @@ def grids() -> str:
 
 {record["runs"]} runs (Wi-Fi and LoRa, seven encoders, Single and PISA, three splits × three seeds, 30 epochs; training,
 calibration and scores) in {record["seconds"] / 60:.1f} minutes on one {record["gpu"]} ({record["taken"]}).
-That is {record["seconds"] / 120:.0f} minutes for a table, where fifteen were the aim and thirty the bar; it was before the safe
-stage, for whose guard every PISA job now trains two models more, so that today's command takes longer. Of the 63 PISA
-runs of a table the training steps alone make up {pisa:.1f} minutes at the speeds below ({steps:,} of each run). The aim
-for them was five minutes with validation, which is out of reach so, the bar twelve; `make bench-grid` times that, and
-has not been run to its end on this GPU. The runner itself costs
+That is {record["seconds"] / 120:.0f} minutes for a table, where fifteen were the aim and thirty the bar; it was before
+the safe stage, for whose guard every PISA job now trains two models more, so that today's command takes longer. Of the
+63 PISA runs of a table the training steps alone make up {pisa:.1f} minutes at the speeds below ({steps:,} of each run).
+The aim for them was five minutes with validation, which is out of reach so, the bar twelve; `make bench-grid` times
+that, and has not been run to its end on this GPU. The runner itself costs
 {runner["overhead_percent"]:+.1f} % over the same run in plain Python (CPU time of a small run, two cores).
 
 Command: `{record["command"]}`; `make bench-runner`
