@@ -15,6 +15,7 @@ import pytest
 
 from pisa_capc.benchmark import job as jobs
 from pisa_capc.benchmark.plan import Conditions
+from pisa_capc.benchmark.protocols import DataSource, Simulated
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options, Summary, dry_run, run_protocol
 from pisa_capc.errors import ConfigError, DataError
@@ -70,6 +71,9 @@ def test_records_of_another_device_are_named_and_not_taken(data: Path, tmp_path:
     found = dry_run(protocol, chosen)
     assert len(found.missing) == 2
     assert found.note == "Recorded already: 2 for cuda in bfloat16. Those for cpu in float32 are made besides."
+    simulated = replace(protocol, dataset=DataSource("small", Simulated("wifi", scale=0.01, seed=1)))
+    found = dry_run(simulated, replace(chosen, data=None, work=tmp_path / "elsewhere"))
+    assert "yet to be made. Recorded already, of a set that may be the same: 2 for cuda in bfloat16." in found.note
 
 
 def test_a_finished_protocol_is_known_without_torch(data: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,8 +74,12 @@ class Survey:
     def note(self) -> str:
         """What somebody should know who thinks that everything is recorded."""
         there = ", ".join(f"{n} for {c.device} in {c.precision}" for c, n in self.elsewhere.items())
-        here = self.conditions and f"{self.conditions.device} in {self.conditions.precision}"
-        return f"Recorded already: {there}. Those for {here} are made besides." if there else ""
+        if not there:
+            return ""
+        if self.conditions is None:
+            return f"The dataset is yet to be made. Recorded already, of a set that may be the same: {there}."
+        here = f"{self.conditions.device} in {self.conditions.precision}"
+        return f"Recorded already: {there}. Those for {here} are made besides."
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
         check_protocol(protocol)
         if protocol.dataset.simulate is not None and options.data is None:
             check_dataset(to_be_made(protocol.dataset.simulate), protocol.dataset.name, chosen)
-        return Survey(chosen, chosen)
+        return Survey(chosen, chosen, None, _recorded(chosen, records, {r.conditions for r in records}))
     check_dataset(Dataset.read(data), str(data), chosen)
     dataset = fingerprint(data)
     if finished(chosen, records, dataset, protocol.precision, options.trained_on or options.device):
@@ -133,9 +137,17 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
     names = {record.name for record in records}
     missing = [run for run in chosen if record_name(run.to_json(), conditions) not in names]
-    others = sorted({r.conditions for r in records if r.conditions.dataset == dataset} - {conditions}, key=str)
-    elsewhere = {c: sum(record_name(run.to_json(), c) in names for run in missing) for c in others}
-    return Survey(chosen, missing, conditions, {c: count for c, count in elsewhere.items() if count})
+    others = {record.conditions for record in records if record.conditions.dataset == dataset} - {conditions}
+    return Survey(chosen, missing, conditions, _recorded(missing, records, others))
+
+
+def _recorded(
+    runs: Sequence[PlannedRun], records: Sequence[Record], under: Iterable[Conditions]
+) -> dict[Conditions, int]:
+    """How many of the runs are recorded under each of these conditions, where any are."""
+    names = {record.name for record in records}
+    counts = {c: sum(record_name(run.to_json(), c) in names for run in runs) for c in sorted(under, key=str)}
+    return {conditions: count for conditions, count in counts.items() if count}
 
 
 def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str, precision: str, device: str) -> bool:
