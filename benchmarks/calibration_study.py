@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc import revisions
 from pisa_capc.benchmark.data import dataset_folder
 from pisa_capc.benchmark.job import Job
@@ -372,4 +372,4 @@ def draw(models: dict[str, dict[str, dict[str, float]]], title: str, path: Path)
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc.benchmark.plan import PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.config import from_mapping
@@ -91,4 +91,4 @@ def train(group: list[PlannedRun], epochs: int, data: Path, out: Path, threads: 
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc import Frames, load
 from pisa_capc.geometry import square
 from pisa_capc.store import CaptureSpec, Dataset, native, write_dataset
@@ -112,4 +112,4 @@ def write_random(folder: Path, scale: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from sklearn.metrics import v_measure_score
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
 from pisa_capc.frames import Frames
@@ -210,4 +210,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -4,24 +4,31 @@
 
 Of every method, variant and encoder that is chosen and recorded for the dataset, the run with the first of the chosen
 seeds is trained here as it was there, apart from device and precision, and scored on the target. What was stopped goes
-on from its last epoch. The last line is one JSON object with the figures.
+on from its last epoch. The last line is one JSON object with the figures; --out adds the rows to a file that may hold
+those of other calls, and takes the place of rows of the same runs there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc.benchmark.plan import plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record, read_records
 from pisa_capc.config import from_mapping
 from pisa_capc.evaluation import inference_stages
 from pisa_capc.protocol import split
+from pisa_capc.provenance import machine
+from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint, load
 from pisa_capc.training import Run, TrainingConfig, embed_many, fit
 from pisa_capc.training.runs import run_name
+
+Row = dict[str, object]
 
 
 def main() -> None:
@@ -33,6 +40,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--work", type=Path, default=Path("work/replicate"))
+    parser.add_argument("--out", type=Path, help="record to add the rows to, as results/replicate-2core.json")
     options = parser.parse_args()
     protocol = read_protocol(options.protocol)
     wanted = {(run.cell, (run.split_seed, run.seed)) for run in select(plan(protocol), options.only)}
@@ -48,10 +56,29 @@ def main() -> None:
         rows.append(_replicated(record, options))
         print(f"{' '.join(cell[1:])}: source validation {rows[-1]['validation F1']}", flush=True)
     facts = {"protocol": protocol.name, "dataset": dataset, "device": options.device, "epochs": options.epochs}
+    if options.out is not None:
+        add_rows(options.out, rows)
     show(f"recorded runs of {protocol.name}, and the same on {options.device}", rows, facts)
 
 
-def _replicated(record: Record, options: argparse.Namespace) -> dict[str, object]:
+def add_rows(path: Path, rows: Sequence[Row]) -> None:
+    """The record at `path` with these rows, which take the place of those of the same runs."""
+
+    def runs(row: Row) -> tuple[object, ...]:
+        return tuple(row.get(key) for key in ("method", "variant", "encoder", "data", "run"))
+
+    new = {runs(row) for row in rows}
+    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    kept = [row for row in there if runs(row) not in new]
+    record = {
+        "benchmark": "recorded runs, and the same on another device",
+        "machine": machine(),
+        "rows": [*kept, *rows],
+    }
+    write_text_atomic(path, json.dumps(record) + "\n")
+
+
+def _replicated(record: Record, options: argparse.Namespace) -> Row:
     run, training = record.run, dict(record.run["training"])
     training["epochs"] = min(options.epochs or training["epochs"], training["epochs"])
     parts = split(load(options.data), run["source"], run["target"], run["split_seed"], **run["split"])
@@ -84,4 +111,4 @@ def _replicated(record: Record, options: argparse.Namespace) -> dict[str, object
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

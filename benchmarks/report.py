@@ -1,15 +1,33 @@
-"""What every benchmark prints: a table for people, and the same figures as one JSON object on the last line."""
+"""What every benchmark prints, a table for people and the same figures as one JSON object on the last line, and where
+what it printed is kept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from pisa_capc.errors import PisaError
 from pisa_capc.provenance import machine
+
+RESULTS = Path("results")
+
+
+def read(name: str) -> Any:
+    """A committed record."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def begin(main: Callable[[], None]) -> None:
+    """A benchmark; what it cannot work with ends in one line, as at the command line of the package."""
+    try:
+        main()
+    except PisaError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:

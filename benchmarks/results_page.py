@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.against_paper import LIMITS, difference, section, spread
+from benchmarks import rechecks, speeds
+from benchmarks.against_paper import LIMITS, section
 from benchmarks.against_paper import markdown_table as table
 from benchmarks.calibration_study import EVERY, OWN, PEERS, aims
-from benchmarks.sides import published
-from benchmarks.verdicts import NEAR_CHANCE
+from benchmarks.report import RESULTS, begin, read
+from benchmarks.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.records import Record
-from pisa_capc.benchmark.results import load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import NAMES, stage_name
+from pisa_capc.benchmark.results import load_results
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.methods import method_scores
 
-RESULTS = Path("results")
 PAGE = Path("docs/results.md")
-PLACES = {"wifi-sim": "Wi-Fi", "lora-sim": "LoRa"}
-TRAINING_FRAMES = 40_570  # of a source of two environments, in the paper's set and in the simulated ones
 EQUALISED = ("eada", "equalised", "pisa-equalised")
 BALANCED = {"paper": "U-CAPC", "bd-cspn": "BD-CSPN", "pt-map": "PT-MAP"}
 CALIBRATIONS = {**BALANCED, "safe": "the safe preset"}
-
-
-def read(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
 def summary() -> str:
@@ -103,89 +93,6 @@ def summary() -> str:
 """
 
 
-def erratum() -> str:
-    """What went wrong with records that this page once showed, and how it was found."""
-    rows = [
-        [
-            _row_name(r["method"], r["variant"]),
-            PLACES[r["data"]],
-            f"{r['recorded validation F1']:.3f}",
-            f"{r['validation F1']:.3f}",
-            str(r["epochs"]),
-            f"{_first_run(r['method'], r['variant'], r['encoder'], r['data']).validation_f1:.3f}",
-        ]
-        for r in sorted(
-            read("replicate-2core.json")["rows"], key=lambda r: r["recorded validation F1"] - r["validation F1"]
-        )
-    ]
-    headings = ["run", "set", "H200 then, 30 epochs", "CPU", "epochs of it", "H200 now, 30 epochs"]
-    return f"""## Erratum
-
-Earlier versions of this page had results that were spoilt on the GPU, all with the Transformer: dropout took half of
-the elements instead of a tenth, without making up for it. Its masks depended on how wide the compiler counts elements,
-and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit were
-
-- the contextual pathway of PISA and of equalised PISA, which has a batch of its own;
-- everything in trainings that followed one with another batch size in the same process: PISA without the topology path,
-  without its consistency and without token refinement; Mixup, MMD, RIEI, DANN and PISA's objective alone.
-
-All of these are made again, with the search of MMD and DANN, which chooses what it had chosen. The guard's thresholds
-and the calibration study are of the new models.
-
-It was found by training recorded runs once more on a CPU: below, source validation Macro-F1 of the run of the first
-seeds; where few epochs on the CPU were already ahead, no more were trained. Methods that were not hit agree with the
-CPU within what seeds change or, where no run is in the table, have Single's source validation, far above what was left
-to those that were hit:
-
-{table(headings, rows)}
-
-Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …`, one call for each row
-"""
-
-
-def unlearnt() -> str:
-    """Runs that never left the beginning, and whether that is the machine's doing."""
-    found = []
-    for name in ("wifi-sim", "lora-sim", "component-ablation", "external-baselines"):
-        for key, runs in load_results(read_protocol(name), RESULTS / name).runs.items():
-            if few := sum(record.validation_f1 < NEAR_CHANCE for record in runs.values()):
-                found.append(f"{_row_name(key.method, key.variant)} on {PLACES[key.dataset]}, {few} of {len(runs)}")
-    rows = [
-        [
-            f"{_row_name(r['method'], r['variant'])}, {r['run']}",
-            PLACES[r["data"]],
-            f"{r['recorded validation F1']:.3f}",
-            f"{r['validation F1']:.3f}",
-            str(r["epochs"]),
-        ]
-        for r in read("replicate-unlearnt-2core.json")["rows"]
-    ]
-    headings = ["run", "set", "H200, bfloat16, 30 epochs", "CPU, float32", "epochs of it"]
-    return f"""## Runs that did not learn
-
-Some runs know next to nothing even of their source (validation Macro-F1 below {NEAR_CHANCE}): {"; ".join(found)}.
-They are in the means as they are. It is the training's doing, not the GPU's: of each kind one, trained again on
-a CPU, stays there too. Source validation Macro-F1:
-
-{table(headings, rows)}
-
-Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …`, one call for each row
-"""
-
-
-def _row_name(method: str, variant: str) -> str:
-    return f"{stage_name(method, 'direct')} {variant}".removesuffix(" full")
-
-
-def _first_run(method: str, variant: str, encoder: str, place: str) -> Record:
-    """The record of the first seeds, from the ablation or the comparison."""
-    protocol = "component-ablation" if method == "pisa" else "external-baselines"
-    for key, runs in load_results(read_protocol(protocol), RESULTS / protocol).runs.items():
-        if (key.method, key.variant, key.encoder, key.dataset) == (method, variant, encoder, place):
-            return runs[min(runs)]
-    raise LookupError(f"{protocol}: no record of {method} {variant} {encoder} on {place}")
-
-
 def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]:
     """Mean Macro-F1 of a stage by dataset and method, or variant where the method is the same."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -205,26 +112,6 @@ def pictures(folder: Path) -> None:
     results = load_results(protocol, RESULTS / protocol.name)
     for place in results.places():
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
-
-
-def grids() -> str:
-    """How long the two simulation tables take."""
-    record, runner = read("grid-h200.json"), read("bench-runner-2core.json")
-    steps = 30 * math.ceil(TRAINING_FRAMES / 128)
-    pisa = sum(row["ours ms"] for row in read("bench-train-h200.json")["rows"]) * 9 * steps / 6e4
-    return f"""## Time of the simulation tables
-
-{record["runs"]} runs (Wi-Fi and LoRa, seven encoders, Single and PISA, three splits × three seeds, 30 epochs; training,
-calibration and scores) in {record["seconds"] / 60:.1f} minutes on one {record["gpu"]} ({record["taken"]}).
-That is {record["seconds"] / 120:.0f} minutes for a table, where fifteen were the aim and thirty the bar; it was before
-the safe stage, for whose guard every PISA job now trains two models more, so that today's command takes longer. Of the
-63 PISA runs of a table the training steps alone make up {pisa:.1f} minutes at the speeds below ({steps:,} of each run).
-The aim for them was five minutes with validation, which is out of reach so, the bar twelve; `make bench-grid` times
-that, and has not been run to its end on this GPU. The runner itself costs
-{runner["overhead_percent"]:+.1f} % over the same run in plain Python (CPU time of a small run, two cores).
-
-Command: `{record["command"]}`; `make bench-runner`
-"""
 
 
 def study() -> str:
@@ -296,158 +183,22 @@ def worst_text(found: list[Any]) -> str:
     return f"{found[0]:+.4f} ({found[1]}, {found[2]})"
 
 
-def train() -> str:
-    record = read("bench-train-h200.json")
-    encoders = [row for row in record["rows"] if "eager ms" in row]
-    rows = [
-        [
-            row["encoder"],
-            f"{row['eager ms']:.1f}",
-            f"{row['ours ms']:.3f} ± {row['± ms']:.4f}",
-            f"{row['speed-up']:.0f}×",
-            f"{row['GFLOP']:.1f}",
-            f"{row['share of floor %']:.1f} %",
-            f"{row['prepare s']:.0f}",
-            f"{row['peak GiB']:.1f}",
-        ]
-        for row in encoders
-    ]
-    quick = [row["encoder"] for row in encoders if row["ours ms"] <= 0.5]
-    slowest = max(row["ours ms"] for row in encoders)
-    headings = ["encoder", "eager, one run", "nine stacked", "faster", "GFLOP", "of the FLOP floor", "prepare s", "GiB"]
-    cpu = read("bench-train-2core.json")
-    cpu_rows = [
-        [r["encoder"], f"{r['eager ms']:.0f}", f"{r['ours ms']:.0f} ± {r['± ms']:.0f}", f"{r['speed-up']:.1f}×"]
-        for r in cpu["rows"]
-        if "eager ms" in r
-    ]
-    slower = ", ".join(r["encoder"] for r in cpu["rows"] if r.get("speed-up", 1) < 1) or "none"
-    rates = record["embed_frames_per_s"]
-    embed_rows = [
-        ["two CPU cores", f"{cpu['embed_frames_per_s']['cpu']:,.0f}"],
-        [f"the {record['machine']['cores']} CPU cores beside the H200", f"{rates['cpu']:,.0f}"],
-        ["one H200", f"{rates['cuda']:,.0f}"],
-    ]
-    methods = [
-        (stage_name(r["method"], "direct"), r["ours ms"], r["× single"], r["GFLOP"])
-        for r in read("bench-train-methods-h200.json")["rows"]
-    ]
-    method_rows = [[name, f"{ms:.3f}", f"{times:.2f}", f"{gflop:.1f}"] for name, ms, times, gflop in methods]
-    over = ", ".join(f"{name} ({times:.2f})" for name, _, times, _ in methods if times > 3)
-    return f"""## Training speed
-
-Milliseconds per step of one run: PISA, batch 128, two views. {record["machine"]["gpu"]}, bfloat16,
-torch {record["machine"]["torch"]}. The floor is the counted FLOP at the rate of a large matrix product there
-({record["matmul_tflops"]:.0f} TFLOP/s).
-`prepare` is the start with the compiler's caches filled; the first start on a machine takes one to two minutes.
-
-{table(headings, rows)}
-
-The aims were 0.5 ms for CNN and Transformer and 1.2 ms for all. At most 0.5 ms: {", ".join(quick)}; the slowest takes
-{slowest:.2f} ms. Where the time goes
-(`python -m benchmarks.train --profile`): passes over activations in memory for the convolutional encoders, the
-320 dependent steps of the GRU for CLDNN, and for the Transformer two thirds in the kernels of its layers, bound by the
-latency of small products rather than by their number.
-
-The methods, nine stacked, same encoder (Transformer) and batch. The aims for comparison methods were three times
-Single, and five for adversarial and teacher methods. Above three is only our own: {over}, which encodes every
-antenna by itself in two views. SigMix encodes three batches for Single's one.
-
-{table(["method", "ms", "× Single", "GFLOP"], method_rows)}
-
-Two CPU cores, float32, one run, PISA (the gain is memory that is kept from step to step):
-
-{table(["encoder", "eager ms", "ours ms", "faster"], cpu_rows)}
-
-Slower than eager there: {slower}. Dropout masks are computed from the run's seed and the step, which makes a run
-the same in every stack and after every stop, and costs more on a CPU than drawing them.
-
-`embed` with a Transformer (a short run, bound by reading and normalising the frames where there is a GPU):
-
-{table(["machine", "frames/s"], embed_rows)}
-
-Command: `make bench-train`;
-`python -m benchmarks.train --no-eager --encoders transformer --methods single,…` for the methods
-"""
-
-
-def precision() -> str:
-    """The default precision of a GPU against float32."""
-    both = [load_results(read_protocol(name), RESULTS / name) for name in ("wifi-sim", "wifi-sim-float32")]
-    [key] = both[1].runs
-    rows = []
-    for stage in both[1].stages(key):
-        low, full = (results.f1(key, stage) for results in both)
-        change = difference(paired_difference(low, full))
-        rows.append([stage_name(key.method, stage), spread(mean(low)), spread(mean(full)), change])
-    return f"""## Precision
-
-PISA with the {NAMES[key.encoder]} on the Wi-Fi simulation, nine runs in bfloat16 (mixed; the default on a GPU) and nine
-in float32, same seeds. Target Macro-F1:
-
-{table(["stage", "bfloat16", "float32", "difference"], rows)}
-
-Command: `pisa bench run wifi-sim-float32`
-"""
-
-
-def calibrate() -> str:
-    record = read("bench-calibrate-2core.json")
-    rows = [[name, f"{row['ms']:,.1f}", f"{row['peak_mib']:.0f}"] for name, row in record["rows"].items()]
-    large = []
-    for path in sorted(RESULTS.glob("bench-calibrate-1*M-2core.json")):
-        for name, row in read(path.name)["rows"].items():
-            large.append(f"{name} in {row['ms'] / 1e3:,.0f} s with {row['peak_mib']:,.0f} MiB of its own")
-    gpu = read("bench-calibrate-h200.json")["rows"]
-    rows += [[name.replace("cuda", "H200"), f"{row['ms']:,.1f}", "–"] for name, row in gpu.items() if "cuda" in name]
-    return f"""## Calibration speed
-
-24,960 × 64 embeddings, ten classes, four captures, {record["threads"]} CPU threads or one H200; POT's rows are the same
-algorithm on its log-domain Sinkhorn at equal iterations. The aims were 60 ms on the CPU, which is
-{"reached" if record["rows"]["ucapc cpu"]["ms"] <= 60 else "missed"}, and 3 ms on the GPU, which is
-{"reached" if gpu["ucapc cuda"]["ms"] <= 3 else "missed"}.
-
-{table(["calibration", "ms", "peak MiB beyond input and output"], rows)}
-
-Memory-mapped scores, four captures: {"; ".join(large)}.
-
-Command: `make bench-calibrate`, `python -m benchmarks.calibrate --large`
-"""
-
-
-def simulate() -> str:
-    record = read("bench-simulate-2core.json")
-    rows = [
-        [name, f"{row['frames_per_s']:,.0f}", f"{row['frames_per_cpu_s']:,.0f}", f"{row['peak_mb']:.0f}"]
-        for name, row in record["results"].items()
-    ]
-    return f"""## Simulation speed
-
-Two processes on two cores, four antennas, frames in memory; Sionna's block-static TDL-D with the same impairments in
-plain torch as peer (`sionna` with its own channel block, `sionna-matmul` with the fastest plain torch we found).
-
-{table(["generator", "frames/s", "frames per CPU second", "peak MB of a worker"], rows)}
-
-Command: `make setup-bench bench-simulate`
-"""
-
-
 def main() -> None:
     head = "# Results\n\nMade from the records in `results/` by `python -m benchmarks.results_page`; do not edit.\n"
     tables = [section(name, RESULTS) for name in published()]
     parts = [
         head,
         summary(),
-        erratum(),
+        rechecks.erratum(),
         LIMITS,
         *tables,
-        unlearnt(),
+        rechecks.unlearnt(),
         study(),
-        grids(),
-        train(),
-        precision(),
-        calibrate(),
-        simulate(),
+        speeds.grids(),
+        speeds.train(),
+        rechecks.precision(),
+        speeds.calibrate(),
+        speeds.simulate(),
     ]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     pictures(PAGE.parent)
@@ -455,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc.benchmark.plan import plan, select
 from pisa_capc.benchmark.protocols import Protocol, calibration_of, read_protocol
 from pisa_capc.benchmark.run import Options, run_protocol
@@ -82,4 +82,4 @@ def through_runner(protocol: Protocol, data: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -14,6 +14,8 @@ from pisa_capc.config import read_yaml
 
 PUBLISHED = Path(__file__).with_name("paper_tables.yaml")
 
+PLACES = {"wifi-sim": "Wi-Fi", "lora-sim": "LoRa"}
+
 
 class Row(NamedTuple):
     """What a number is of."""

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.report import show
+from benchmarks.report import begin, show
 from pisa_capc import Frames
 from pisa_capc.encoders import encoder_names
 from pisa_capc.methods import Setup, build_method, method_names
@@ -221,4 +221,4 @@ def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -212,6 +212,12 @@ def test_external_baselines_by_group(tmp_path: Path) -> None:
     (tmp_path / "external-baselines-search.json").write_text(json.dumps(found))
     text = section("external-baselines", tmp_path)
     assert "| GAD | 1 | weight 0.1 | E2 0.2500, E3 0.3500 |" in text
+    assert "end of their grid" not in text  # of one point
+    found["methods"]["gad"]["points"] += [{**point, "settings": {"weight": w}, "mean": 0.02} for w in (1.0, 10.0)]
+    found["methods"]["gad"]["chosen"] = {"weight": 0.01}
+    (tmp_path / "external-baselines-search.json").write_text(json.dumps(found))
+    edge = "At an end of their grid, so that a better value may lie beyond: GAD. All other points of GAD score as one"
+    assert edge in section("external-baselines", tmp_path)
     assert "No search is recorded for SigMix, RFFCC, EADA, DIFEX, IRM, CORAL, MMD, DANN:" in text
 
 

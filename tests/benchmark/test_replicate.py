@@ -20,12 +20,13 @@ def test_a_recorded_run_is_trained_again(
 ) -> None:
     def printed(*only: str) -> list[dict[str, object]]:
         places = ["--data", data, "--results", tmp_path / "results", "--work", tmp_path / "again"]
-        arguments = ["replicate", tmp_path / "quick.yaml", *places, "--only", *only]
+        arguments = ["replicate", tmp_path / "quick.yaml", *places, "--out", kept, "--only", *only]
         monkeypatch.setattr("sys.argv", [str(argument) for argument in arguments])
         replicate.main()
         rows: list[dict[str, object]] = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
         return rows
 
+    kept = tmp_path / "replicated.json"
     data = write_small(tmp_path / "data")
     options = Options(data=data, results=tmp_path / "results", work=tmp_path / "work", device="cpu")
     run_protocol(quick(tmp_path), replace(options, only=("method=single",)))
@@ -37,6 +38,9 @@ def test_a_recorded_run_is_trained_again(
         replace(record, validation_f1=0.999).write(tmp_path / "results" / "quick")
     [row] = printed("method=single")
     assert row["recorded validation F1"] == 0.999 != row["validation F1"]
+    assert json.loads(kept.read_text())["rows"] == [row]  # in place of the first
+    [other] = printed("method=single", "seed=2")
+    assert [r["run"] for r in json.loads(kept.read_text())["rows"]] == [row["run"], other["run"]]
     with pytest.raises(SystemExit):
         printed("method=pisa")
     assert "holds no such record" in capsys.readouterr().err

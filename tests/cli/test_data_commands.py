@@ -138,6 +138,12 @@ class TestImportAndExport:
         assert json.loads(done.stdout)["captures"] == 18, done.stderr
         assert load(tmp_path / "set").geometry.coordinates[3] == (3, 3, 0)
 
+    def test_two_sample_rates_in_an_archive_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", iq=np.ones((2, 4, 32), np.complex64), device=["A", "B"], sample_rate_hz=[1.0, 2.0])
+        done = pisa("import", "npz", tmp_path / "a.npz", "--out", tmp_path / "set")
+        assert "sample_rate_hz is float64 (2,); expected one number" in done.stderr
+        assert not (tmp_path / "set").exists()
+
     def test_what_an_archive_does_not_say_is_assumed_aloud(self, tmp_path: Path) -> None:
         iq = np.random.default_rng(0).normal(size=(6, 4, 32)).astype(np.complex64)
         np.savez(tmp_path / "a.npz", iq=iq, device=["A", "B"] * 3, carrier_hz=2.4e9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 import threading
 import weakref
 from dataclasses import replace
@@ -170,6 +171,16 @@ def test_a_batch_beyond_the_frames_and_a_folder_of_a_dataset_are_refused(frames:
     with pytest.raises(DataError, match="holds a dataset"):
         fit(runs(frames), **FAST, out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["dataset.json"]
+
+
+def test_every_epoch_shows_the_parts_of_the_loss(frames: Frames, capsys: pytest.CaptureFixture[str]) -> None:
+    [trained] = fit(runs(frames), **FAST | {"show": True})
+    parts = trained.about["history"][-1]["loss"]
+    *_, last = (line for line in capsys.readouterr().err.splitlines() if "epoch" in line)
+    total, listed = re.search(r"loss ([\d.]+) \((.+)\) val F1", last).groups()  # type: ignore[union-attr]
+    shown = {name: float(value) for name, value in (part.split() for part in listed.split(", "))}
+    assert shown == pytest.approx(parts, rel=0.01, abs=1e-6)
+    assert float(total) == pytest.approx(sum(parts.values()), abs=0.001)
 
 
 def test_one_run_and_several_do_not_share_a_folder(frames: Frames, tmp_path: Path) -> None:

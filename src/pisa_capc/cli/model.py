@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,6 +112,8 @@ def train(
     given = {"epochs": epochs, "batch": batch, "samples": samples}
     if not isinstance(asked := chosen.pop("training", {}), dict):
         raise ConfigError(f"--set training={asked}: name one of its settings, as training.learning_rate=3e-4.")
+    if misplaced := [key for key in chosen if key in {field.name for field in fields(TrainingConfig)}]:
+        raise ConfigError(f"--set {misplaced[0]}: is a setting of the training. Write training.{misplaced[0]}=…")
     training = asked | {name: value for name, value in given.items() if value is not None}
     how = from_mapping(TrainingConfig, training, "training")
     choose_precision(precision, choose_device(device))  # what is wrong is said before frames are read

@@ -45,7 +45,10 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in known if name in archive.files}
         for name in (iq_key, "device", *filter(None, [options.cfo_key])):
             if name not in archive.files:
-                raise DataError(f"{source}: holds no array {name!r}; found {', '.join(archive.files) or 'none'}.")
+                raise DataError(
+                    f"{source}: holds no array {name!r}; found {', '.join(archive.files) or 'none'}. Expected the I/Q "
+                    "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,)."
+                )
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
         raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
@@ -74,7 +77,11 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         environment, device, capture = (str(column[members[0]]) for column in names)
         in_time = members[np.argsort(frame[members], kind="stable")]
         rows[CaptureSpec(environment, device, capture, len(members))] = in_time
-    rate, carrier = (float(arrays.get(name, np.array(default))) for name, default in RATES.items())
+    for name in RATES:
+        if name in arrays and (arrays[name].size != 1 or arrays[name].dtype.kind not in "iuf"):
+            found = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise DataError(f"{source}: {name} is {found}; expected one number. Store one for all frames.")
+    rate, carrier = (np.asarray(arrays.get(name, default)).item() for name, default in RATES.items())
 
     def read(spec: CaptureSpec) -> Samples:
         with reading(source, EXPECTED):
