@@ -19,6 +19,7 @@ from pisa_capc.progress import progress
 from pisa_capc.protocol import Evaluator, split
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.training import Embedding, TrainedModel, embed_many, load_model
+from pisa_capc.training.checkpoint import runs_inside
 
 EXPERIMENT = (
     *("method", "variant", "settings", "encoder", "source", "target", "dataset", "devices"),
@@ -70,7 +71,7 @@ def inference_stages(scores: Embedding, calibrations: Mapping[str, Calibrator]) 
 def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     """The run in `folder`, or, where it holds none itself, all the runs in its subfolders: seeds of one experiment."""
     folder = Path(folder)
-    inside = sorted(path.parent for path in folder.glob("*/model.json"))
+    inside = runs_inside(folder)
     folders = [folder] if (folder / "model.json").is_file() or not inside else inside
     found = [(path, load_model(path)) for path in folders]
     first = found[0][1].about

@@ -115,6 +115,11 @@ def method_of(about: Mapping[str, Any]) -> Method:
     return build_method(about["method"], setup, "full", about["settings"])
 
 
+def runs_inside(folder: Path) -> list[Path]:
+    """The folders in `folder` that hold a model: where several runs are trained together, each has its own."""
+    return sorted(path.parent for path in folder.glob("*/model.json"))
+
+
 def load_model(folder: str | Path) -> TrainedModel:
     """Read a model written by `pisa train`; refuse what does not fit, saying why.
 
@@ -125,7 +130,7 @@ def load_model(folder: str | Path) -> TrainedModel:
     folder = Path(folder)
     path, weights = folder / "model.json", folder / "model.safetensors"
     if not path.is_file() or not weights.is_file():
-        inside = sorted(p.parent.name for p in folder.glob("*/model.json"))
+        inside = [run.name for run in runs_inside(folder)]
         hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
         unfinished = " It holds an unfinished training: run `pisa train` again." if has_checkpoint(folder) else ""
         raise ModelError(

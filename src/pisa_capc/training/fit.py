@@ -20,7 +20,14 @@ from pisa_capc.frames import samples_seen
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.progress import console
 from pisa_capc.training.bank import Bank, union
-from pisa_capc.training.checkpoint import SCHEMA, TrainedModel, has_checkpoint, load_model, remove_checkpoint
+from pisa_capc.training.checkpoint import (
+    SCHEMA,
+    TrainedModel,
+    has_checkpoint,
+    load_model,
+    remove_checkpoint,
+    runs_inside,
+)
 from pisa_capc.training.job import Job
 from pisa_capc.training.memory import keep_freed_memory
 from pisa_capc.training.runs import Run, TrainingConfig, choose_device, choose_precision
@@ -214,12 +221,12 @@ def _about(
 
 def _check_kind(out: Path, several: bool) -> None:
     """Refuse one run's model beside the folders of several: who reads `out` would see one kind and not the other."""
-    there = sorted(out.glob("split*-seed*/model.json"))
+    inside = runs_inside(out)
     if several and (out / "model.json").is_file():
         raise ModelError(f"{out}: holds the model of one run. Choose another --out for several, or remove it.")
-    if not several and there:
+    if not several and inside:
         raise ModelError(
-            f"{out}: holds {len(there)} runs, as {there[0].parent.name}. Choose another --out for one run, or give "
+            f"{out}: holds {len(inside)} runs, as {inside[0].name}. Choose another --out for one run, or give "
             "their seeds too."
         )
 
