@@ -1,0 +1,51 @@
+"""The speed benchmarks run, and what they print holds what it says; how fast they are is not a test's business."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from benchmarks import grid, train
+from benchmarks.report import begin
+
+from pisa_capc.methods import method_names
+
+Printed = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Printed:
+    def run(main: Callable[[], None], *arguments: str) -> dict[str, Any]:
+        monkeypatch.setattr("sys.argv", ["benchmark", *arguments])
+        begin(main)
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_grid_trains_nine_runs_of_each_encoder(printed: Printed) -> None:
+    found = printed(grid.main, "--encoders", "cnn,cvcnn", "--scale", "0.005", "--epochs", "1")
+    assert (found["runs"], [row["encoder"] for row in found["rows"]]) == (18, ["cnn", "cvcnn"])
+    assert sum(row["seconds"] for row in found["rows"]) <= found["seconds"] + 0.2
+
+
+@pytest.mark.slow
+def test_training_speed_is_of_every_encoder_asked_for_and_of_every_method(printed: Printed) -> None:
+    found = {
+        (r["encoder"], r["method"]): r
+        for r in printed(train.main, "--encoders", "cnn,transformer", "--seconds", "0.01")["rows"]
+    }
+    assert set(found) == {("cnn", "pisa"), *(("transformer", name) for name in method_names())}
+    assert [key for key, row in found.items() if "eager ms" in row] == [("cnn", "pisa"), ("transformer", "pisa")]
+    one = found["transformer", "single"]["ours ms"]
+    assert all(found[key]["× single"] == found[key]["ours ms"] / one for key in found if key[0] == "transformer")
+    assert "× single" not in found["cnn", "pisa"]
+
+
+def test_what_a_benchmark_cannot_work_with_ends_in_one_line(printed: Printed) -> None:
+    with pytest.raises(SystemExit, match=r"^error: --only 'encoder=cnnn': unknown encoder 'cnnn'\. Did you mean 'cnn'\?"):
+        printed(grid.main, "--encoders", "cnnn")
