@@ -10,11 +10,12 @@ from typing import Any
 from benchmarks.sides import Ours, Published, Row, published, reference
 from benchmarks.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
-from pisa_capc.benchmark.protocols import DIRECT, Protocol, Search, read_protocol
+from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import NAMES, PAPER, is_comparison, stage_name
+from pisa_capc.benchmark.tables import NAMES, is_comparison, stage_name
 from pisa_capc.errors import DataError
+from pisa_capc.protocol import DIRECT, PAPER
 
 NOTHING = "–"
 CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018

@@ -3,7 +3,7 @@
     python -m benchmarks.calibration_study wifi-sim [--work work] [--frames 256] [--runs 9] --out results/…json
 
 Takes the PISA models that `pisa bench run PROTOCOL` left in --work (with the models that leave a source environment
-out, see `pisa_capc.training.replay`), embeds the target frames, all or some of each device and capture, and scores
+out, see `pisa_capc.rehearsal`), embeds the target frames, all or some of each device and capture, and scores
 direct inference, U-CAPC as published, the safe preset and every peer in cells:
 
     balanced                       the target's captures as they are
@@ -37,20 +37,22 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan
 from pisa_capc.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics, calibrators, find_groups
 from pisa_capc.calibration.guard import Guard, Rehearsals
-from pisa_capc.calibration.rehearsal import MISSING, draw_capture, draw_shares, rehearse
 from pisa_capc.engines import run_jobs
 from pisa_capc.figures.style import PAGE_INCHES, canvas
-from pisa_capc.frames import Frames
+from pisa_capc.frames import Frames, load
+from pisa_capc.inference import embed, load_model
+from pisa_capc.inference.devices import choose_precision
+from pisa_capc.inference.model import run_name
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
 from pisa_capc.provenance import machine
+from pisa_capc.rehearsal.leave_one_out import evenly, runs_leaving_one_out
+from pisa_capc.rehearsal.rehearse import MISSING, draw_capture, draw_shares, rehearse
 from pisa_capc.scores import macro_f1_of_present
 from pisa_capc.simulate.generate import generate
 from pisa_capc.store.files import atomic, write_text_atomic
-from pisa_capc.store.native import fingerprint, load
-from pisa_capc.training import embed, load_model
-from pisa_capc.training.replay import evenly, replay_runs
-from pisa_capc.training.runs import Run, choose_precision, run_name
+from pisa_capc.store.native import fingerprint
+from pisa_capc.training.runs import Run
 
 UNKNOWN = 3  # radios beyond those of the set
 SIZE = 512
@@ -259,9 +261,7 @@ def _embedded(
             with np.load(path) as stored:
                 return {key: stored[key] for key in stored.files}
         found = embed(load_model(place), chosen.unlabelled(), device)
-        arrays: Arrays = {key: value for key, value in vars(found).items() if isinstance(value, np.ndarray)}
-        arrays |= {f"source_{key}": value for key, value in found.source.items()}
-        arrays["label"] = chosen.device
+        arrays = found.arrays() | {"label": chosen.device}
         with atomic(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         return arrays
@@ -275,14 +275,12 @@ def _embedded(
     unknown = scores(f"unknown-{name}", folder / name, others.select(np.isin(others.device, new)))
     path = cache / f"guard-{revisions.CALIBRATION}-{revisions.GUARD}.json"
     if not path.exists():
-        lead = Run(
-            split(frames, first.source, first.target, first.split_seed, **first.split), first.split_seed, first.seed
-        )
+        lead = Run(split(frames, first.source, first.target, first.split_seed, **first.split), first.seed)
         own = folder / run_name(first.split_seed, first.seed)
         rehearsed = [scores("validation", own, lead.split.validation.select(evenly(lead.split.validation)))]
-        for environment in replay_runs(lead):
+        for environment in runs_leaving_one_out(lead):
             chosen = frames.where(environment=[environment])
-            place = folder / "replay" / environment
+            place = folder / "left-out" / environment
             rehearsed.insert(-1, scores(f"replay-{environment}", place, chosen.select(evenly(chosen))))
         learnt = Guard.learn(
             Rehearsals.join(

@@ -30,10 +30,11 @@ from benchmarks.report import begin, show
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
 from pisa_capc.frames import Frames
+from pisa_capc.inference import embed
+from pisa_capc.inference.embed import Embedding
 from pisa_capc.protocol import Evaluator, split
 from pisa_capc.randomness import generator
-from pisa_capc.training import Run, TrainingConfig, embed, fit
-from pisa_capc.training.embed import Embedding
+from pisa_capc.training import Run, TrainingConfig, fit
 
 FEATURES, CLASSES, CAPTURES, CAPTURE_FRAMES = 64, 10, 12, 4000
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"
@@ -105,7 +106,7 @@ def _resident_mib() -> float:
 def scores_of(folder: Path, source: list[str], target: str, seed: int) -> tuple[Embedding, Evaluator]:
     """Target scores of the longer set by a model trained on the source frames of the shorter one."""
     short, long = (_frames(folder / str(scale), scale) for scale in (TRAINING_SCALE, STREAM_SCALE))
-    run = Run(split(short, source, target, SEED), SEED, seed)
+    run = Run(split(short, source, target, SEED), seed)
     [model] = fit([run], encoder="cnn", training=TRAINING, device="cpu", show=False)
     parts = split(long, source, target, SEED)
     return embed(model, parts.target), parts.evaluator

@@ -26,14 +26,15 @@ import yaml
 
 from benchmarks.report import machine
 from pisa_capc import UCAPC, Frames, simulate
-from pisa_capc.calibration import Calibration, OpenSet, SourceStatistics, unknown_scores
+from pisa_capc.calibration import Calibration, OpenSet, unknown_scores
 from pisa_capc.calibration.openset import score_frames
 from pisa_capc.calibration.peers.direct import Direct
 from pisa_capc.cli.output import print_table
+from pisa_capc.inference import Embedding, TrainedModel, embed
 from pisa_capc.openset_scores import OpenSetScores, plot_openset
 from pisa_capc.progress import console
 from pisa_capc.protocol import Evaluator, split
-from pisa_capc.training import Embedding, Run, TrainedModel, TrainingConfig, embed, fit
+from pisa_capc.training import Run, TrainingConfig, fit
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"
@@ -58,12 +59,12 @@ class Trial:
         training: TrainingConfig, encoder: str, seed: int,
     ) -> None:  # fmt: skip
         part = split(enrol(frames, devices), source, target, seed)
-        [model] = fit([Run(part, seed, seed)], encoder=encoder, training=training, device="cpu")
+        [model] = fit([Run(part, seed)], encoder=encoder, training=training, device="cpu")
         self.model: TrainedModel = model
         self.evaluator: Evaluator = part.evaluator
         self.known = embed(model, part.target)
         self.unknown = embed(model, enrol(frames.where(environment=target), strangers).unlabelled())
-        self.source = SourceStatistics(**self.known.source)
+        self.source = self.known.statistics
 
     def unknown_score(self, name: str, frames: Embedding) -> np.ndarray:
         z, logits = torch.from_numpy(frames.embedding), torch.from_numpy(frames.logits)

@@ -20,13 +20,14 @@ from pisa_capc.benchmark.plan import plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record, read_records
 from pisa_capc.config import from_mapping
-from pisa_capc.evaluation import inference_stages
-from pisa_capc.protocol import split
+from pisa_capc.evaluation import infer
+from pisa_capc.frames import load
+from pisa_capc.inference.model import run_name
+from pisa_capc.protocol import DIRECT, split
 from pisa_capc.provenance import machine
 from pisa_capc.store.files import write_text_atomic
-from pisa_capc.store.native import fingerprint, load
-from pisa_capc.training import Run, TrainingConfig, embed_many, fit
-from pisa_capc.training.runs import run_name
+from pisa_capc.store.native import fingerprint
+from pisa_capc.training import Run, TrainingConfig, fit
 
 Row = dict[str, object]
 
@@ -83,7 +84,7 @@ def _replicated(record: Record, options: argparse.Namespace) -> Row:
     training["epochs"] = min(options.epochs or training["epochs"], training["epochs"])
     parts = split(load(options.data), run["source"], run["target"], run["split_seed"], **run["split"])
     [model] = fit(
-        [Run(parts, run["split_seed"], run["seed"])],
+        [Run(parts, run["seed"])],
         method=run["method"],
         variant=run["variant"],
         encoder=run["encoder"],
@@ -93,8 +94,7 @@ def _replicated(record: Record, options: argparse.Namespace) -> Row:
         out=options.work / f"{record.name}-{training['epochs']}",
         dataset=record.conditions.dataset,
     )
-    [scores] = embed_many([model], parts.target, options.device, 512)
-    [direct] = inference_stages(scores, {})
+    [(_, direct)] = infer([model], [parts], {}, options.device, 512)
     return {
         "method": run["method"],
         "variant": run["variant"],
@@ -106,7 +106,7 @@ def _replicated(record: Record, options: argparse.Namespace) -> Row:
         "recorded validation F1": round(record.validation_f1, 4),
         "validation F1": round(model.about["metrics"]["validation_f1"], 4),
         "recorded target F1": round(record.stages["direct"]["macro_f1"], 4),
-        "target F1": round(parts.evaluator.score(direct.probability).macro_f1, 4),
+        "target F1": round(direct.scores()[DIRECT].macro_f1, 4),
     }
 
 

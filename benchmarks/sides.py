@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pisa_capc.benchmark.protocols import DIRECT, Protocol
+from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, Values, mean
 from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name
 from pisa_capc.config import read_yaml
+from pisa_capc.protocol import DIRECT
 
 PUBLISHED = Path(__file__).with_name("paper_tables.yaml")
 

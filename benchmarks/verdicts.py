@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.sides import Ours, Published, Row, reference
-from pisa_capc.benchmark.protocols import DIRECT, Protocol
+from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import mean, paired_difference
-from pisa_capc.benchmark.tables import FULL, NAMES, PAPER, is_comparison, stage_name
+from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name
+from pisa_capc.protocol import DIRECT, PAPER
 
 
 def sentences(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str]:

@@ -31,7 +31,6 @@ from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.calibration.safe import Safe
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import (
     UCAPC,
     final_probability,
@@ -42,6 +41,7 @@ from pisa_capc.calibration.ucapc import (
 )
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.inference.statistics import SourceStatistics
 from pisa_capc.store.pair import check_shapes, read_pair, write_pair
 
 NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"

@@ -31,8 +31,8 @@ from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")
 # Assignments that differ by less than this, relatively, are tied: it is far above rounding and far below evidence.

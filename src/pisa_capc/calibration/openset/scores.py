@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import check_range, unit
-from pisa_capc.calibration.source import PREFIX, SourceStatistics
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
 ScoreFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from pisa_capc.calibration.batches import Rows
 from pisa_capc.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import PREFIX, SourceStatistics
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
 
 class Transduced(NamedTuple):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, require
-from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior
 from pisa_capc.errors import DataError
+from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior
 
 
 @dataclass(frozen=True)

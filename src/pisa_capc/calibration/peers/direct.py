@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @dataclass(frozen=True)

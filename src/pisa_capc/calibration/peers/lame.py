@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @dataclass(frozen=True)

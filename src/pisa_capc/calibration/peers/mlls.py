@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
-from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
+from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, unit
 from pisa_capc.calibration.sinkhorn import balanced_assignment
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @dataclass(frozen=True)

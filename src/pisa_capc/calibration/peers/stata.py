@@ -13,7 +13,7 @@ from torch import Tensor
 from pisa_capc.calibration.peers.base import check_range, class_anchors, unit
 from pisa_capc.calibration.peers.pt_map import weighted_means
 from pisa_capc.calibration.peers.transclip import TransCLIP
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @dataclass(frozen=True)
