@@ -216,7 +216,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert "few_shot 16: a target recording leaves out at most a quarter of its frames, so 6 of 6 leave out" in notes
     assert "all 2 runs are recorded" in pisa(*run)[1]
     assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
-    _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[2] / "results")
+    _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[2] / "results/records")
     assert {"component-ablation", "63/63", "measured-wifi", "0/126"} <= set(every.split())
     code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")
     assert (code, len(text.splitlines())) == (0, 2)

@@ -1,4 +1,4 @@
-"""docs/results.md from the records in results/: `python -m benchmarks.results_page`."""
+"""docs/results.md from the records in results/: `python -m pages.results`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks import rechecks, speeds
-from benchmarks.against_paper import LIMITS, section
-from benchmarks.against_paper import markdown_table as table
-from benchmarks.calibration_study import EVERY, OWN, PEERS, aims
-from benchmarks.report import RESULTS, begin, read
-from benchmarks.sides import PLACES, published
+from benchmarks.report import RECORDS, begin, read
+from studies.calibration_study import EVERY, OWN, PEERS, aims
+
+from pages import rechecks, speeds
+from pages.against_paper import LIMITS, section
+from pages.against_paper import markdown_table as table
+from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.figures.bars import three_stage_bars
@@ -43,7 +44,7 @@ def summary() -> str:
         best.append(
             f"{title} {methods[place, 'pisa-equalised']:.3f}, after U-CAPC {after[place, 'pisa-equalised']:.3f}"
         )
-    studies = [read(f"calibration-study-{waveform}.json")["models"] for waveform in ("wifi", "lora")]
+    studies = [read(f"studies/calibration-study-{waveform}.json")["models"] for waveform in ("wifi", "lora")]
     beyond = {
         name: -min(aims(models)["worst - direct, not rehearsed"][name][0] for models in studies)
         for name in ("safe", "paper")
@@ -96,7 +97,7 @@ def summary() -> str:
 def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]:
     """Mean Macro-F1 of a stage by dataset and method, or variant where the method is the same."""
     found: dict[tuple[str, str], list[float]] = {}
-    for key, runs in load_results(read_protocol(protocol), RESULTS / protocol).runs.items():
+    for key, runs in load_results(read_protocol(protocol), RECORDS / protocol).runs.items():
         name = key.variant if key.variant != "full" else key.method
         found[key.dataset, name] = [record.stages[stage]["macro_f1"] for record in runs.values()]
     return {key: statistics.mean(values) for key, values in found.items()}
@@ -106,10 +107,10 @@ def pictures(folder: Path) -> None:
     """What the page shows beside its tables."""
     for name in PLACES:
         protocol = read_protocol(name)
-        results = load_results(protocol, RESULTS / name)
+        results = load_results(protocol, RECORDS / name)
         three_stage_bars(protocol, results, results.places()[0], folder / f"{name}-stages.png")
     protocol = read_protocol("external-baselines")
-    results = load_results(protocol, RESULTS / protocol.name)
+    results = load_results(protocol, RECORDS / protocol.name)
     for place in results.places():
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
 
@@ -118,7 +119,7 @@ def study() -> str:
     """Every calibration in every kind of deployment."""
     parts = []
     for waveform, title in (("wifi", "Wi-Fi"), ("lora", "LoRa")):
-        models = read(f"calibration-study-{waveform}.json")["models"]
+        models = read(f"studies/calibration-study-{waveform}.json")["models"]
         found = aims(models)
         rows = []
         for cell in EVERY:
@@ -160,8 +161,8 @@ The last two, captures of two radios and of one, were added afterwards.
 Tables of three runs of each encoder, and of nine runs with fewer frames, were looked at before this one; nothing was
 changed between them.
 
-Command: `python -m benchmarks.calibration_study wifi-sim --out results/calibration-study-wifi.json`, the same for LoRa,
-on the models that `pisa bench run` leaves in its work folder.
+Command: `python -m studies.calibration_study wifi-sim --out results/studies/calibration-study-wifi.json`, the same for
+LoRa, on the models that `pisa bench run` leaves in its work folder.
 """
 
 
@@ -184,8 +185,8 @@ def worst_text(found: list[Any]) -> str:
 
 
 def main() -> None:
-    head = "# Results\n\nMade from the records in `results/` by `python -m benchmarks.results_page`; do not edit.\n"
-    tables = [section(name, RESULTS) for name in published()]
+    head = "# Results\n\nMade from the records in `results/` by `python -m pages.results`; do not edit.\n"
+    tables = [section(name, RECORDS) for name in published()]
     parts = [
         head,
         summary(),

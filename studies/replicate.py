@@ -1,6 +1,6 @@
 """Recorded runs once more on another device: a kernel or a compiler that computes something else shows here.
 
-    python -m benchmarks.replicate external-baselines --data DIR --only method=mixup,mmd [--epochs 30] [--device cpu]
+    python -m studies.replicate external-baselines --data DIR --only method=mixup,mmd [--epochs 30] [--device cpu]
 
 Of every method, variant and encoder that is chosen and recorded for the dataset, the run with the first of the chosen
 seeds is trained here as it was there, apart from device and precision, and scored on the target. What was stopped goes
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.report import begin, show
+
 from pisa_capc.benchmark.plan import plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record, read_records
@@ -39,9 +40,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="KEY=VALUE choices, as of pisa bench run")
     parser.add_argument("--epochs", type=int, help="fewer than recorded, to see the beginning only")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--results", type=Path, default=Path("results/records"))
     parser.add_argument("--work", type=Path, default=Path("work/replicate"))
-    parser.add_argument("--out", type=Path, help="record to add the rows to, as results/replicate-2core.json")
+    parser.add_argument("--out", type=Path, help="record to add the rows to, as results/studies/replicate-2core.json")
     options = parser.parse_args()
     protocol = read_protocol(options.protocol)
     wanted = {(run.cell, (run.split_seed, run.seed)) for run in select(plan(protocol), options.only)}

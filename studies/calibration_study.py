@@ -1,6 +1,6 @@
 """Where calibration helps and where it harms: every calibration in every kind of deployment, on trained models.
 
-    python -m benchmarks.calibration_study wifi-sim [--work work] [--frames 256] [--runs 9] --out results/…json
+    python -m studies.calibration_study wifi-sim [--work work] [--frames 256] [--runs 9] --out results/…json
 
 Takes the PISA models that `pisa bench run PROTOCOL` left in --work (with the models that leave a source environment
 out, see `pisa_capc.rehearsal`), embeds the target frames, all or some of each device and capture, and scores
@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from benchmarks.report import begin, show
+
 from pisa_capc import revisions
 from pisa_capc.benchmark.data import dataset_folder
 from pisa_capc.benchmark.job import Job

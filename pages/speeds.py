@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.against_paper import markdown_table as table
 from benchmarks.report import RESULTS, read
+
+from pages.against_paper import markdown_table as table
 from pisa_capc.benchmark.tables import stage_name
 
 TRAINING_FRAMES = 40_570  # of a source of two environments, in the paper's set and in the simulated ones
@@ -13,9 +14,9 @@ TRAINING_FRAMES = 40_570  # of a source of two environments, in the paper's set 
 
 def grids() -> str:
     """How long the two simulation tables take."""
-    record, runner = read("grid-h200.json"), read("bench-runner-2core.json")
+    record, runner = read("speed/grid-h200.json"), read("speed/runner-2core.json")
     steps = 30 * math.ceil(TRAINING_FRAMES / 128)
-    pisa = sum(row["ours ms"] for row in read("bench-train-h200.json")["rows"]) * 9 * steps / 6e4
+    pisa = sum(row["ours ms"] for row in read("speed/train-h200.json")["rows"]) * 9 * steps / 6e4
     return f"""## Time of the simulation tables
 
 {record["runs"]} runs (Wi-Fi and LoRa, seven encoders, Single and PISA, three splits × three seeds, 30 epochs; training,
@@ -32,7 +33,7 @@ Command: `{record["command"]}`; `make bench-runner`
 
 
 def train() -> str:
-    record = read("bench-train-h200.json")
+    record = read("speed/train-h200.json")
     encoders = [row for row in record["rows"] if "eager ms" in row]
     rows = [
         [
@@ -50,7 +51,7 @@ def train() -> str:
     quick = [row["encoder"] for row in encoders if row["ours ms"] <= 0.5]
     slowest = max(row["ours ms"] for row in encoders)
     headings = ["encoder", "eager, one run", "nine stacked", "faster", "GFLOP", "of the FLOP floor", "prepare s", "GiB"]
-    cpu = read("bench-train-2core.json")
+    cpu = read("speed/train-2core.json")
     cpu_rows = [
         [r["encoder"], f"{r['eager ms']:.0f}", f"{r['ours ms']:.0f} ± {r['± ms']:.0f}", f"{r['speed-up']:.1f}×"]
         for r in cpu["rows"]
@@ -63,7 +64,7 @@ def train() -> str:
         [f"the {record['machine']['cores']} CPU cores beside the H200", f"{rates['cpu']:,.0f}"],
         ["one H200", f"{rates['cuda']:,.0f}"],
     ]
-    measured = read("bench-train-methods-h200.json")
+    measured = read("speed/train-methods-h200.json")
     methods = [(stage_name(r["method"], "direct"), r["ours ms"], r["× single"], r["GFLOP"]) for r in measured["rows"]]
     method_rows = [[name, f"{ms:.3f}", f"{times:.2f}", f"{gflop:.1f}"] for name, ms, times, gflop in methods]
     over = ", ".join(f"{name} ({times:.2f})" for name, _, times, _ in methods if times > 3)
@@ -105,13 +106,13 @@ Command: `make bench-train`;
 
 
 def calibrate() -> str:
-    record = read("bench-calibrate-2core.json")
+    record = read("speed/calibrate-2core.json")
     rows = [[name, f"{row['ms']:,.1f}", f"{row['peak_mib']:.0f}"] for name, row in record["rows"].items()]
     large = []
-    for path in sorted(RESULTS.glob("bench-calibrate-1*M-2core.json")):
-        for name, row in read(path.name)["rows"].items():
+    for path in sorted(RESULTS.glob("speed/calibrate-1*M-2core.json")):
+        for name, row in read(f"speed/{path.name}")["rows"].items():
             large.append(f"{name} in {row['ms'] / 1e3:,.0f} s with {row['peak_mib']:,.0f} MiB of its own")
-    gpu = read("bench-calibrate-h200.json")["rows"]
+    gpu = read("speed/calibrate-h200.json")["rows"]
     rows += [[name.replace("cuda", "H200"), f"{row['ms']:,.1f}", "–"] for name, row in gpu.items() if "cuda" in name]
     return f"""## Calibration speed
 
@@ -129,7 +130,7 @@ Command: `make bench-calibrate`, `python -m benchmarks.calibrate --large`
 
 
 def simulate() -> str:
-    record = read("bench-simulate-2core.json")
+    record = read("speed/simulate-2core.json")
     rows = [
         [name, f"{row['frames_per_s']:,.0f}", f"{row['frames_per_cpu_s']:,.0f}", f"{row['peak_mb']:.0f}"]
         for name, row in record["results"].items()

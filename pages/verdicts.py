@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.sides import Ours, Published, Row, reference
+from pages.sides import Ours, Published, Row, reference
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import mean, paired_difference
 from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name

@@ -1,6 +1,6 @@
 """Unknown devices: every rejection score, and what a rejection does for the calibration.
 
-    make bench-openset
+    make study-openset
 
 On a small simulated set seven of ten radios are enrolled. Which score to use is chosen on the source alone: each
 source environment in turn plays the target of a model trained in the others, and each of three pairs of enrolled radios
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-
 from benchmarks.report import machine
+
 from pisa_capc import UCAPC, Frames, simulate
 from pisa_capc.calibration import Calibration, OpenSet, unknown_scores
 from pisa_capc.calibration.openset import score_frames

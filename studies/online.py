@@ -1,4 +1,4 @@
-"""Streams: speed, latency, memory and what is lost without capture identifiers: `python -m benchmarks.online`.
+"""Streams: speed, latency, memory and what is lost without capture identifiers: `python -m studies.online`.
 
 Speed and latency are those of `OnlineCalibrator` on one core, 64 features and ten classes, frame by frame and 64 at a
 time; memory is that of the whole process over a million frames of twelve captures, more than are remembered, that come
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.report import begin, show
 from sklearn.metrics import v_measure_score
 
-from benchmarks.report import begin, show
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
 from pisa_capc.frames import Frames

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import Ours, Published, Row, published, reference
-from benchmarks.verdicts import sentences
+from pages.sides import Ours, Published, Row, published, reference
+from pages.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
@@ -195,8 +195,8 @@ def _chosen(search: Search, path: Path) -> str:
     table += _edges(search, record["methods"])
     return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
 {record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
-(record `results/{path.name}`); other sets take the same values. Where all points are near chance the choice says
-little:
+(record `results/records/{path.name}`); other sets take the same values. Where all points are near chance the choice
+says little:
 
 {table}
 """

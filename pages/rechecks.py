@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.against_paper import difference, spread
-from benchmarks.against_paper import markdown_table as table
-from benchmarks.report import RESULTS, read
-from benchmarks.sides import PLACES
-from benchmarks.verdicts import NEAR_CHANCE
+from benchmarks.report import RECORDS, read
+
+from pages.against_paper import difference, spread
+from pages.against_paper import markdown_table as table
+from pages.sides import PLACES
+from pages.verdicts import NEAR_CHANCE
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record
 from pisa_capc.benchmark.results import load_results, mean, paired_difference
@@ -23,7 +24,7 @@ def erratum() -> str:
             f"{_first_run(r['method'], r['variant'], r['encoder'], r['data']).validation_f1:.3f}",
         ]
         for r in sorted(
-            read("replicate-2core.json")["rows"], key=lambda r: r["recorded validation F1"] - r["validation F1"]
+            read("studies/replicate-2core.json")["rows"], key=lambda r: r["recorded validation F1"] - r["validation F1"]
         )
     ]
     headings = ["run", "set", "H200 then, 30 epochs", "CPU", "epochs of it", "H200 now, 30 epochs"]
@@ -47,7 +48,7 @@ to those that were hit:
 
 {table(headings, rows)}
 
-Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …`, one call for each row
+Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call for each row
 """
 
 
@@ -55,10 +56,10 @@ def unlearnt() -> str:
     """Runs that never left the beginning, and whether that is the machine's doing."""
     found = []
     for name in ("wifi-sim", "lora-sim", "component-ablation", "external-baselines"):
-        for key, runs in load_results(read_protocol(name), RESULTS / name).runs.items():
+        for key, runs in load_results(read_protocol(name), RECORDS / name).runs.items():
             if few := sum(record.validation_f1 < NEAR_CHANCE for record in runs.values()):
                 found.append(f"{_row_name(key.method, key.variant)} on {PLACES[key.dataset]}, {few} of {len(runs)}")
-    rows = [_twice(r, f", {r['run']}") for r in read("replicate-unlearnt-2core.json")["rows"]]
+    rows = [_twice(r, f", {r['run']}") for r in read("studies/replicate-unlearnt-2core.json")["rows"]]
     headings = ["run", "set", "H200, bfloat16, 30 epochs", "CPU, float32", "epochs of it"]
     return f"""## Runs that did not learn
 
@@ -68,7 +69,7 @@ a CPU, stays there too. Source validation Macro-F1:
 
 {table(headings, rows)}
 
-Command: `python -m benchmarks.replicate PROTOCOL --data DIR --only …`, one call for each row
+Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call for each row
 """
 
 
@@ -85,7 +86,7 @@ def _row_name(method: str, variant: str) -> str:
 def _first_run(method: str, variant: str, encoder: str, place: str) -> Record:
     """The record of the first seeds, from the ablation or the comparison."""
     protocol = "component-ablation" if method == "pisa" else "external-baselines"
-    for key, runs in load_results(read_protocol(protocol), RESULTS / protocol).runs.items():
+    for key, runs in load_results(read_protocol(protocol), RECORDS / protocol).runs.items():
         if (key.method, key.variant, key.encoder, key.dataset) == (method, variant, encoder, place):
             return runs[min(runs)]
     raise LookupError(f"{protocol}: no record of {method} {variant} {encoder} on {place}")
@@ -93,7 +94,7 @@ def _first_run(method: str, variant: str, encoder: str, place: str) -> Record:
 
 def precision() -> str:
     """The default precision of a GPU against float32."""
-    both = [load_results(read_protocol(name), RESULTS / name) for name in ("wifi-sim", "wifi-sim-float32")]
+    both = [load_results(read_protocol(name), RECORDS / name) for name in ("wifi-sim", "wifi-sim-float32")]
     [key] = both[1].runs
     rows = []
     for stage in both[1].stages(key):
