@@ -33,7 +33,7 @@ def test_every_name_in_the_workflow_is_one_of_the_code() -> None:
 def test_the_workflow_holds_all_pathways_and_no_box_covers_another(tmp_path: Path) -> None:
     picture = workflow_figure(tmp_path / "workflow.svg")
     found = texts(picture.path)
-    for name in ("Frames", "TopologyBlock", "array_view", "DynamicsModulator", "SuppressionGate", "decisions"):
+    for name in ("Frames", "TokenRefinement", "array_view", "DynamicsModulator", "SuppressionGate", "decisions"):
         assert name in found
     boxes = list(_boxes().values())
     assert all(WIDE / 2 < box.x < PAGE_INCHES - WIDE / 2 for box in boxes)
