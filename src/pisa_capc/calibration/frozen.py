@@ -32,14 +32,8 @@ from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, ch
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.calibration.safe import Safe
 from pisa_capc.calibration.source import SourceStatistics
-from pisa_capc.calibration.ucapc import (
-    UCAPC,
-    final_probability,
-    fuse_scores,
-    prototype_scores,
-    read_embedding,
-    read_logits,
-)
+from pisa_capc.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
+from pisa_capc.calibration.workspace import read_embedding, read_logits
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.store.pair import check_shapes, read_pair, write_pair
@@ -161,8 +155,7 @@ class FrozenCalibration:
             score = fuse_scores(logits, agreement, self.settings.fusion)
             recorder.write(batch, rows, logits, score, final_probability(score, g, self.settings.epsilon))
         recorder.prototypes(batch, p)
-        if g is not None:
-            recorder.potentials(batch, g)
+        recorder.potentials(batch, g)
 
     def _check(self, inputs: Inputs) -> None:
         found = (inputs.classes, inputs.embedding.shape[1])

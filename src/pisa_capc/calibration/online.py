@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder, unit_rows
+from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.calibration.ucapc import UCAPC
+from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.randomness import generator

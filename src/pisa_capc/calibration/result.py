@@ -103,13 +103,15 @@ class Recorder:
         counted = [torch.bmm(values, weight) for values in (torch.softmax(logits, dim=1), probability, changed)]
         self._parts.append((batch, torch.cat(counted, dim=1).squeeze(-1)))
 
-    def prototypes(self, batch: list[int], prototypes: Tensor) -> None:
-        """Take the prototypes (G, C, D) of the groups `batch`."""
-        self._prototypes.append((batch, prototypes))
+    def prototypes(self, batch: list[int], prototypes: Tensor | None) -> None:
+        """Take the prototypes (G, C, D) of the groups `batch`, where there are any."""
+        if prototypes is not None:
+            self._prototypes.append((batch, prototypes))
 
-    def potentials(self, batch: list[int], potentials: Tensor) -> None:
-        """Take the class potentials (G, C) of the groups `batch`."""
-        self._potentials.append((batch, potentials))
+    def potentials(self, batch: list[int], potentials: Tensor | None) -> None:
+        """Take the class potentials (G, C) of the groups `batch`, where there are any."""
+        if potentials is not None:
+            self._potentials.append((batch, potentials))
 
     def finish(self) -> Calibration:
         inputs, groups, classes = self._inputs, self._inputs.groups, self._inputs.classes
