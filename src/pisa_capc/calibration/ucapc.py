@@ -18,7 +18,7 @@ float32 cannot tell apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -28,9 +28,10 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration import sinkhorn
+from pisa_capc.calibration.base import Calibrator, register
 from pisa_capc.calibration.batches import batches
 from pisa_capc.calibration.blocks import Blocks
-from pisa_capc.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.vectors import unit
@@ -122,7 +123,7 @@ def final_probability(scores: Tensor, potential: Tensor | None, epsilon: float =
 Transport: TypeAlias = Callable[[Blocks[Tensor]], Tensor]  # scores → class potentials g (G, C), by Sinkhorn
 
 
-class Calibrated(NamedTuple):
+class GroupResult(NamedTuple):
     """A batch of G groups after calibration."""
 
     decided: Blocks[tuple[Tensor, Tensor]]  # scores s and probabilities π, (G, C, b) each
@@ -130,8 +131,9 @@ class Calibrated(NamedTuple):
     potential: Tensor | None  # g (G, C) of the final transport; none without a prior
 
 
+@register("ucapc")
 @dataclass(frozen=True)
-class UCAPC:
+class UCAPC(Calibrator):
     """Calibrates the decisions of any frozen classifier with unlabelled frames, as published.
 
     >>> result = UCAPC().calibrate(embedding, logits, capture)              # doctest: +SKIP
@@ -142,6 +144,8 @@ class UCAPC:
     temporary file of eight bytes a score.
     """
 
+    title = "U-CAPC"
+    freezes = True
     threshold: float = 0.0  # confidence a frame needs to enter a prototype
     top: int = 512  # K_p, frames of a prototype
     temperature: float = 0.2  # τ_p
@@ -156,6 +160,7 @@ class UCAPC:
     _priors: ClassVar[tuple[str, ...]] = PRIORS
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive = {"temperature": self.temperature, "epsilon": self.epsilon}
         for name, value in positive.items():
             if not 0 < value < float("inf"):
@@ -170,8 +175,6 @@ class UCAPC:
             raise ConfigError(f"fusion is {self.fusion}; expected a finite number.")
         if self.prior not in self._priors:
             raise ConfigError(unknown_name("prior", str(self.prior), self._priors))
-        if self.group not in GROUPINGS:
-            raise ConfigError(unknown_name("grouping", str(self.group), GROUPINGS))
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> UCAPC:
@@ -180,22 +183,9 @@ class UCAPC:
             raise ConfigError(unknown_name("preset", name, PRESETS))
         return replace(PRESETS[name], **changes)
 
-    def calibrate(
-        self,
-        embedding: Array,
-        logits: Array,
-        capture: Captures | None = None,
-        source: SourceStatistics | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Calibration:
-        """Calibrated probabilities, scores and decisions of frames with embedding (N, D) and logits (N, C).
-
-        `capture` (N,) groups the frames; without it they are one group. `source` is not used: U-CAPC needs nothing
-        of the source but its logits. `out` may name arrays (for instance memory-mapped) for `probability` and `score`.
-        """
-        inputs = check_inputs(embedding, logits, capture, self.group)
-        recorder = Recorder(inputs, out)
-        shares, relaxation = self._transport(inputs, source or SourceStatistics())
+    def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
+        """Every batch of capture groups in turn; of the source the published calibration needs nothing."""
+        shares, relaxation = self.class_shares(inputs, source)
         # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
         spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
         for batch in batches(inputs):
@@ -211,31 +201,32 @@ class UCAPC:
                 relaxation=relaxation,
             )
             result = self.calibrate_group(group, transport)
-            for rows, logits_, (score, probability) in zip(group.rows, group.logits, result.decided, strict=True):
-                recorder.write(batch, rows, logits_, score, probability)
+            for rows, logits, (score, probability) in zip(group.rows, group.logits, result.decided, strict=True):
+                recorder.write(batch, rows, logits, score, probability)
             recorder.prototypes(batch, result.prototypes)
             recorder.potentials(batch, result.potential)
         return recorder.finish()
 
-    def _transport(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
+    def class_shares(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
         """Class shares (R, C) of the transport and how firmly they are held: equal and exact, as published."""
         return None, math.inf
 
-    def calibrate_group(self, group: Workspace, transport: Transport) -> Calibrated:
+    def calibrate_group(self, group: Workspace, transport: Transport) -> GroupResult:
         """One capture group r in the paper's order; `group` holds a batch of them, each calibrated by itself."""
         balance = 0.0 if self.prior == "none" else self.balance
         scores, prototypes = group.logits, None
         for _ in range(self.passes):
-            g = transport(scores) if balance > 0 else None
-            assign = partial(soft_assignment, potential=g, balance=balance, epsilon=self.epsilon)
+            potential = transport(scores) if balance > 0 else None
+            assign = partial(soft_assignment, potential=potential, balance=balance, epsilon=self.epsilon)
             assignment = scores.map(assign, group.present, keep=group.keep)
             prototypes = capture_prototypes(assignment, group.features, self.top, self.threshold)
+            del assignment  # its memory serves the next walk
             score = partial(prototype_scores, prototypes=prototypes, temperature=self.temperature)
-            agreement = group.features.map(score, keep=False)
-            scores = group.logits.map(partial(fuse_scores, fusion=self.fusion), agreement, keep=group.keep)
+            fuse = partial(fuse_scores, fusion=self.fusion)
+            scores = group.logits.map(fuse, group.features.map(score, keep=False), keep=group.keep)
         final = None if self.prior == "none" else transport(scores)
-        decided = scores.map(lambda s: (s, final_probability(s, final, self.epsilon)), keep=False)
-        return Calibrated(decided, prototypes, final)
+        decide = partial(final_probability, potential=final, epsilon=self.epsilon)
+        return GroupResult(scores.map(lambda s: (s, decide(s)), keep=False), prototypes, final)
 
 
 # The rows of the paper's calibration ablation. "paper" is the row it calls full.
