@@ -22,6 +22,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -40,8 +41,11 @@ setup-bench:
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$* $(ARGS)
 
+study-%: $(STAMP)
+	$(BIN)/python -m studies.$* $(ARGS)
+
 docs: $(STAMP)
-	$(BIN)/python -m benchmarks.results_page
+	$(BIN)/python -m pages.results
 
 clean:
 	rm -rf .venv demo .mypy_cache .ruff_cache .hypothesis

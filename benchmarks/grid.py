@@ -24,10 +24,10 @@ from pisa_capc.benchmark.plan import PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.config import from_mapping
 from pisa_capc.engines import available_cores, run_jobs
+from pisa_capc.frames import load
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
 from pisa_capc.simulate.generate import generate
-from pisa_capc.store.native import load
 from pisa_capc.training import Run, TrainingConfig, fit
 
 
@@ -69,10 +69,7 @@ def train(group: list[PlannedRun], epochs: int, data: Path, out: Path, threads: 
     torch.set_num_threads(threads)
     started = time.perf_counter()
     first, frames = group[0], load(data)
-    runs = [
-        Run(split(frames, run.source, run.target, run.split_seed, **run.split), run.split_seed, run.seed)
-        for run in group
-    ]
+    runs = [Run(split(frames, run.source, run.target, run.split_seed, **run.split), run.seed) for run in group]
     models = fit(
         runs,
         method=first.method,

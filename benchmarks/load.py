@@ -25,9 +25,9 @@ import torch
 from benchmarks.report import begin, show
 from pisa_capc import Frames, load
 from pisa_capc.geometry import square
+from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.store import CaptureSpec, Dataset, native, write_dataset
 from pisa_capc.training.bank import Bank
-from pisa_capc.training.memory import keep_freed_memory
 
 BATCH = 128
 STEPS = 100

@@ -15,6 +15,7 @@ from pisa_capc.errors import PisaError
 from pisa_capc.provenance import machine
 
 RESULTS = Path("results")
+RECORDS = RESULTS / "records"  # of protocols, a folder each
 
 
 def read(name: str) -> Any:

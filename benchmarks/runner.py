@@ -20,12 +20,12 @@ from pisa_capc.benchmark.plan import plan, select
 from pisa_capc.benchmark.protocols import Protocol, calibration_of, read_protocol
 from pisa_capc.benchmark.run import Options, run_protocol
 from pisa_capc.config import from_mapping
-from pisa_capc.evaluation import inference_stages
+from pisa_capc.evaluation import infer
+from pisa_capc.frames import load
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
 from pisa_capc.simulate.generate import generate
-from pisa_capc.store.native import load
-from pisa_capc.training import Run, TrainingConfig, embed_many, fit
+from pisa_capc.training import Run, TrainingConfig, fit
 
 
 def main() -> None:
@@ -63,17 +63,16 @@ def plain(protocol: Protocol, data: Path, out: Path) -> None:
     frames = load(data)
     part = split(frames, run.source, run.target, run.split_seed, **run.split)
     models = fit(
-        [Run(part, run.split_seed, run.seed)],
+        [Run(part, run.seed)],
         encoder=run.encoder,
         settings=run.settings,
         training=from_mapping(TrainingConfig, run.training, "training"),
         out=out,
         show=False,
     )
-    [scores] = embed_many(models, part.target, batch=2048)
     calibrations = {name: calibration_of(settings, name) for name, settings in run.calibration.items()}
-    for stage in inference_stages(scores, calibrations):
-        part.evaluator.score(stage.probability)
+    for _, one in infer(models, [part], calibrations, batch=2048):
+        one.scores()
 
 
 def through_runner(protocol: Protocol, data: Path, out: Path) -> None:

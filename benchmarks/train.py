@@ -23,13 +23,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.report import begin, show
 from pisa_capc import Frames
 from pisa_capc.encoders import encoder_names
+from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.methods import Setup, build_method, method_names
 from pisa_capc.protocol import Split, split
 from pisa_capc.stacked.layers import plain_layers
-from pisa_capc.training import TrainedModel, embed
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.fit import choose_device
-from pisa_capc.training.memory import keep_freed_memory
 from pisa_capc.training.stack import Stack
 
 

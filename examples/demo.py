@@ -17,12 +17,12 @@ import torch
 
 from pisa_capc import simulate
 from pisa_capc.cli.output import print_table
-from pisa_capc.evaluation import infer
+from pisa_capc.evaluation import infer_runs
+from pisa_capc.figures.confusion import plot_confusions
 from pisa_capc.figures.run import stages
 from pisa_capc.progress import console
 from pisa_capc.protocol import split
 from pisa_capc.reports import report_of_runs
-from pisa_capc.scores import plot_confusions
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, fit
@@ -42,7 +42,7 @@ def main() -> None:
 
     console.print("2. Split: E2 and E3 with labels, E1 without")
     part = split(frames, source=["E2", "E3"], target="E1", seed=SEED)
-    run = Run(part, split_seed=SEED, seed=SEED)
+    run = Run(part, seed=SEED)
 
     models = {}
     for method in ("single", "pisa"):
@@ -58,7 +58,7 @@ def main() -> None:
         )
 
     console.print("4. Identify the frames of E1, and calibrate PISA's decisions, capture by capture, without labels")
-    subjects = [infer([(FOLDER / method, models[method])], frames, ["E1"]) for method in ("pisa", "single")]
+    subjects = [infer_runs([(FOLDER / method, models[method])], frames, ["E1"]) for method in ("pisa", "single")]
     [by_stage] = stages(subjects).values()
     scores = {name: own for name, [own] in by_stage.items()}
     plot_confusions(FOLDER / "confusion.png", scores)

@@ -52,7 +52,7 @@ def runs(frames: Frames, *seeds: tuple[int, int]) -> list[Run]:
     def parts(seed: int) -> Split:
         return split(frames, [e for e in ("E2", "E3") if e in frames.environments], "E1", seed)
 
-    return [Run(parts(split_seed), split_seed, seed) for split_seed, seed in seeds or [(1, 1)]]
+    return [Run(parts(split_seed), seed) for split_seed, seed in seeds or [(1, 1)]]
 
 
 def write_small(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pisa_capc.evaluation import RunScores, evaluate, pooled, summary, unseen_frames
+from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.scores import mean_and_spread
-from pisa_capc.training import TrainedModel, TrainingConfig, embed, fit
+from pisa_capc.training import TrainingConfig, fit
 from tests.problems import runs, small_frames
 
 FRAMES = small_frames(frames=24)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import results_page
-from benchmarks.against_paper import section
-from benchmarks.calibration_study import CELLS
-from benchmarks.sides import Row, published
-from benchmarks.verdicts import NEAR_CHANCE
+from pages import results as results_page
+from pages.against_paper import section
+from pages.sides import Row, published
+from pages.verdicts import NEAR_CHANCE
+from studies.calibration_study import CELLS
 
 from pisa_capc import revisions
 from pisa_capc.benchmark.plan import plan
@@ -30,30 +30,30 @@ def record(name: str) -> Any:
 
 
 def test_readme_quotes_the_records() -> None:
-    train = {row["encoder"]: row for row in record("bench-train-h200.json")["rows"]}
+    train = {row["encoder"]: row for row in record("speed/train-h200.json")["rows"]}
     ours, eager = ([train[e][column] for e in ("cnn", "transformer")] for column in ("ours ms", "eager ms"))
     assert f"{ours[0]:.2f} / {ours[1]:.2f} ms (plain eager: {eager[0]:.1f} / {eager[1]:.1f})" in README
-    grid = record("grid-h200.json")
+    grid = record("speed/grid-h200.json")
     tables = f"{grid['runs']} runs of the two simulation tables before the safe stage, one H200"
     assert f"{tables} | {grid['seconds'] / 60:.0f} min |" in README
     for folder, chosen in (("wifi-sim", ("pisa", "mscnn")), ("external-baselines", ("pisa-equalised", "transformer"))):
-        runs = [json.loads(path.read_text()) for path in (ROOT / "results" / folder).glob("*.json")]
+        runs = [json.loads(path.read_text()) for path in (ROOT / "results/records" / folder).glob("*.json")]
         own = [r for r in runs if r["dataset"] == "wifi-sim"]
         own = [r for r in own if (r["run"]["method"], r["run"]["encoder"]) == chosen]
         scores = [[run["stages"][stage]["macro_f1"] for run in own] for stage in ("direct", "paper")]
         assert len(own) == 9
         quoted = " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores)
-        assert f"{quoted} | `results/{folder}/` |" in README
-    assert f"{record('bench-calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
+        assert f"{quoted} | `results/records/{folder}/` |" in README
+    assert f"{record('speed/calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
     streamed = {
-        row["what"]: row["ms a batch"] for row in record("bench-load-2core.json")["rows"] if "ms a batch" in row
+        row["what"]: row["ms a batch"] for row in record("speed/load-2core.json")["rows"] if "ms a batch" in row
     }
     nine, one, disk = (streamed[f"streamed, {of}"] for of in ("9 runs", "1 run", "9 runs, from the disk"))
-    assert f"two CPU cores | {nine:.1f} ms | `results/bench-load-2core.json`" in README
+    assert f"two CPU cores | {nine:.1f} ms | `results/speed/load-2core.json`" in README
     method = " ".join((ROOT / "docs/method.md").read_text(encoding="utf-8").split())
     assert f"takes {nine:.1f} ms from the page cache and {disk:.1f} ms from the disk" in method
     assert f"one of a single run {one:.1f} ms" in method
-    demo = record("demo.json")
+    demo = record("studies/demo.json")
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
 
 
@@ -68,7 +68,7 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     stages = {}
     for name in ("wifi-sim", "lora-sim"):
-        results = load_results(read_protocol(name), Path("results") / name)
+        results = load_results(read_protocol(name), Path("results/records") / name)
         for key, runs in results.runs.items():
             for stage in next(iter(runs.values())).stages:
                 stages[name, key.encoder, key.method, stage] = statistics.mean(results.f1(key, stage).values())
@@ -77,7 +77,7 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
                 stages[name, encoder, *kind] for kind in (("single", "direct"), ("pisa", "direct"), ("pisa", "paper"))
             )
             assert single < 0.12 < pisa < capc
-    results = load_results(read_protocol("component-ablation"), Path("results/component-ablation"))
+    results = load_results(read_protocol("component-ablation"), Path("results/records/component-ablation"))
     for dataset, better, worse in (
         ("wifi-sim", {"no-cfo-dynamics"}, {"contextual-only"}),
         ("lora-sim", {"no-cfo-dynamics", "topology-only"}, {"contextual-only", "no-topology-consistency"}),
@@ -97,10 +97,10 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
         calibrated = {name: f1 for (place, name), f1 in after.items() if place == dataset}
         assert own["pisa-equalised"] < calibrated["pisa-equalised"] == max(calibrated.values())
         assert all(f1 < 0.15 for name, f1 in own.items() if name not in ("pisa", *results_page.EQUALISED))
-    for row in record("replicate-unlearnt-2core.json")["rows"]:
+    for row in record("studies/replicate-unlearnt-2core.json")["rows"]:
         assert max(row["recorded validation F1"], row["validation F1"]) < NEAR_CHANCE
     for waveform in ("wifi", "lora"):
-        models = record(f"calibration-study-{waveform}.json")["models"]
+        models = record(f"studies/calibration-study-{waveform}.json")["models"]
         assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in CELLS)
         ucapc, *peers = (results_page.mean_of(models, "balanced", name) for name in results_page.BALANCED)
         assert all(peer > ucapc for peer in peers)

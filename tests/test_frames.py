@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pisa_capc import Frames, load
 from pisa_capc.errors import DataError
-from pisa_capc.frames import group_name, groups_of, normalise_power
+from pisa_capc.frames import group_name, groups_of
 from pisa_capc.geometry import linear
+from pisa_capc.samples import normalise_power
 from pisa_capc.sources import MemorySource, SelectedSource, groups
 from tests.datasets import write_random
 

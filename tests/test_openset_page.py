@@ -11,7 +11,7 @@ from pisa_capc.calibration import UCAPC, OpenSet
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")
-RECORD = json.loads((ROOT / "results/bench-openset-2core.json").read_text(encoding="utf-8"))
+RECORD = json.loads((ROOT / "results/studies/openset-2core.json").read_text(encoding="utf-8"))
 
 
 def test_the_page_quotes_the_record() -> None:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score
 
 from pisa_capc.errors import DataError
+from pisa_capc.figures.confusion import plot_confusions
 from pisa_capc.scores import macro_f1, score
 
 DEVICES = tuple("abcde")
@@ -83,10 +84,10 @@ def test_scores_are_json(guess) -> None:
 def test_the_confusion_matrix_can_be_drawn(guess, tmp_path) -> None:
     labels, logits, captures = guess
     found = score(logits, labels, DEVICES, captures)
-    found.plot_confusion(tmp_path / "confusion.png")
+    plot_confusions(tmp_path / "confusion.png", {"": found})
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="cannot be written"):
-        found.plot_confusion(tmp_path / "confusion.png" / "below-a-file.png")
+        plot_confusions(tmp_path / "confusion.png" / "below-a-file.png", {"": found})
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,24 @@
 """PISA-CAPC: cross-environment radio-frequency fingerprint identification.
 
-Data flows left to right: store / simulate → Frames → protocol → training → calibration.
+Data flows left to right: store / simulate → Frames → protocol → training → inference → calibration → evaluation.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from pisa_capc.frames import Frames, UnlabelledFrames
+from pisa_capc.frames import Frames, UnlabelledFrames, load
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.protocol import split
+from pisa_capc.revisions import PACKAGE as __version__
 from pisa_capc.simulate.generate import simulate
-from pisa_capc.store.native import load
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC
+    from pisa_capc.inference import load_model
+    from pisa_capc.inference.embed import embed
     from pisa_capc.model import PISA, Single
-    from pisa_capc.training import Run, TrainingConfig, load_model
-    from pisa_capc.training.embed import embed
+    from pisa_capc.training import Run, TrainingConfig
     from pisa_capc.training.fit import fit
 
-__version__ = "0.1.0"
 __all__ = [
     "PISA",
     "UCAPC",
@@ -28,6 +28,7 @@ __all__ = [
     "Single",
     "TrainingConfig",
     "UnlabelledFrames",
+    "__version__",
     "embed",
     "fit",
     "load",
@@ -43,9 +44,9 @@ _LAZY = {
     "Single": "pisa_capc.model",
     "Run": "pisa_capc.training",
     "TrainingConfig": "pisa_capc.training",
-    "embed": "pisa_capc.training",
+    "embed": "pisa_capc.inference",
     "fit": "pisa_capc.training",
-    "load_model": "pisa_capc.training",
+    "load_model": "pisa_capc.inference",
 }
 
 

@@ -6,8 +6,10 @@ asked for; the columns that describe the frames are small and always in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from html import escape
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
+from pisa_capc.samples import check_samples
 from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
+from pisa_capc.store.files import new_folder
+from pisa_capc.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 
-__all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames"]
+__all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames", "load"]
 
 MODEL_SAMPLES = 320  # the segment the models of the paper see, for both waveforms
 
@@ -62,6 +67,15 @@ class UnlabelledFrames:
         keys = ", ".join(np.unique(self.capture_key).tolist()) if len(self) else "none"
         return f"{type(self).__name__}({len(self)} frames of {self.antennas} × {self.samples} samples: {keys})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: frames by environment and capture."""
+        keys, counts = np.unique(self.capture_key, return_counts=True)
+        rows = "".join(
+            f"<tr><td>{escape(k)}</td><td>{n:,}</td></tr>" for k, n in zip(keys.tolist(), counts, strict=True)
+        )
+        about = f"{type(self).__name__}: {len(self):,} frames of {self.antennas} antennas × {self.samples} samples"
+        return f"<table><caption>{about}</caption><tr><th>capture</th><th>frames</th></tr>{rows}</table>"
+
     @property
     def antennas(self) -> int:
         return self.source.antennas
@@ -96,17 +110,46 @@ class UnlabelledFrames:
         chosen: dict[str, Any] = {name: getattr(self, name)[index] for name in self._columns}
         return replace(self, **chosen)
 
+    def __getitem__(self, which: int | slice | ArrayLike) -> Self:
+        """Frames by number, slice, mask or positions; one number gives a selection of one frame. No I/Q is read."""
+        if isinstance(which, slice):
+            return self.select(np.arange(len(self))[which])
+        index = np.asarray(which)
+        if index.ndim == 0 and index.dtype.kind in "iu" and not -len(self) <= index < len(self):
+            raise IndexError(f"frame {index}: there are {len(self)} frames, 0 to {len(self) - 1}.")
+        return self.select(np.atleast_1d(index))
+
     def where(self, environment: Sequence[str] | str | None = None, capture: Sequence[str] | str | None = None) -> Self:
         """The frames of the named environments and captures."""
-        keep = np.ones(len(self), dtype=bool)
-        for kind, names, known, column in (
-            ("environment", environment, self.environments, self.environment),
-            ("capture", capture, self.captures, self.capture),
-        ):
-            if names is not None:
-                names = [names] if isinstance(names, str) else names
-                keep &= np.isin(column, [index_of(kind, name, known) for name in names])
-        return self.select(keep)
+        return self.select(self._named("environment", environment) & self._named("capture", capture))
+
+    def _named(self, kind: str, names: Sequence[str] | str | None) -> NDArray[np.bool_]:
+        """(N,) mask of the frames whose column `kind` has one of these names; all of them without names."""
+        if names is None:
+            return np.ones(len(self), dtype=bool)
+        known = getattr(self, f"{kind}s")
+        chosen = [index_of(kind, name, known) for name in ([names] if isinstance(names, str) else names)]
+        found: NDArray[np.bool_] = np.isin(getattr(self, kind), chosen)
+        return found
+
+    @classmethod
+    def from_arrays(
+        cls,
+        iq: ArrayLike,
+        environment: ArrayLike | str = "E1",
+        capture: ArrayLike | str = "L1",
+        frame: ArrayLike | None = None,
+        cfo_hz: ArrayLike | None = None,
+        geometry: ArrayGeometry | None = None,
+        sample_rate_hz: float = 20e6,
+        carrier_hz: float = 5.825e9,
+    ) -> UnlabelledFrames:
+        """Frames of nobody knows whom from arrays in memory: iq (N, A, T) complex; environment and capture are names.
+
+        `frame` defaults to counting the frames of each environment and capture in the given order.
+        """
+        names = {"environment": environment, "capture": capture}
+        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
 
     def segment(self, samples: int = MODEL_SAMPLES) -> Self:
         """The same frames cut to their first `samples` samples."""
@@ -140,27 +183,25 @@ class Frames(UnlabelledFrames):
     def _columns(self) -> tuple[str, ...]:
         return (*super()._columns, "device")
 
+    def where(
+        self,
+        environment: Sequence[str] | str | None = None,
+        capture: Sequence[str] | str | None = None,
+        device: Sequence[str] | str | None = None,
+    ) -> Self:
+        """The frames of the named environments, captures and devices."""
+        keep = self._named("environment", environment) & self._named("capture", capture)
+        return self.select(keep & self._named("device", device))
+
     def unlabelled(self) -> UnlabelledFrames:
         """The same frames without a device column."""
-        return UnlabelledFrames(
-            self.source,
-            self.rows,
-            self.environment,
-            self.capture,
-            self.frame,
-            self.environments,
-            self.captures,
-            self.geometry,
-            self.sample_rate_hz,
-            self.carrier_hz,
-            self.samples,
-        )
+        return UnlabelledFrames(**{f.name: getattr(self, f.name) for f in fields(UnlabelledFrames)})
 
     @classmethod
-    def from_arrays(
+    def from_arrays(  # type: ignore[override]
         cls,
         iq: ArrayLike,
-        device: ArrayLike,
+        device: ArrayLike | str,
         environment: ArrayLike | str = "E1",
         capture: ArrayLike | str = "L1",
         frame: ArrayLike | None = None,
@@ -173,46 +214,23 @@ class Frames(UnlabelledFrames):
 
         `frame` defaults to counting the frames of each environment–device–capture group in the given order.
         """
-        x = np.ascontiguousarray(iq, dtype=np.complex64)
-        if x.ndim != 3:
-            raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
-        n = len(x)
-        columns = {}
-        for name, value in (("device", device), ("environment", environment), ("capture", capture)):
-            column = np.asarray(value).astype(str)
-            column = np.broadcast_to(column, n) if column.ndim == 0 else column
-            if column.shape != (n,):
-                raise DataError(f"{name}: expected {n} values, one per frame, found shape {column.shape}.")
-            columns[name] = np.unique(column, return_inverse=True)
-        cfo = None if cfo_hz is None else np.asarray(cfo_hz, dtype=np.float64)
-        if cfo is not None and cfo.shape != x.shape[:2]:
-            raise DataError(f"cfo_hz: expected {x.shape[:2]} (frames, antennas), found {cfo.shape}.")
-        geometry = geometry or default_geometry(x.shape[1])
-        if geometry.antennas != x.shape[1]:
-            raise DataError(f"geometry: describes {geometry.antennas} antennas, the frames have {x.shape[1]}.")
-        check_samples(x, cfo, "iq")
-        index = {name: inverse.astype(np.int64) for name, (_, inverse) in columns.items()}
-        names = {name: tuple(str(v) for v in values) for name, (values, _) in columns.items()}
-        recording = (index["environment"] * len(names["device"]) + index["device"]) * len(names["capture"])
-        recording += index["capture"]
-        time = _count_within(recording) if frame is None else np.asarray(frame, dtype=np.int64)
-        if time.shape != (n,):
-            raise DataError(f"frame: expected {n} values, one per frame, found shape {time.shape}.")
-        return cls(
-            source=MemorySource(x, cfo, recording, time),
-            rows=np.arange(n),
-            environment=index["environment"],
-            capture=index["capture"],
-            frame=time,
-            environments=names["environment"],
-            captures=names["capture"],
-            geometry=geometry,
-            sample_rate_hz=float(sample_rate_hz),
-            carrier_hz=float(carrier_hz),
-            samples=x.shape[2],
-            device=index["device"],
-            devices=names["device"],
+        names = {"environment": environment, "device": device, "capture": capture}
+        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
+
+    def recordings(self) -> Iterator[tuple[CaptureSpec, Frames]]:
+        """The frames of one environment, device and capture after the other, in time order."""
+        for members in groups_of(self):
+            in_time = members[np.argsort(self.frame[members], kind="stable")]
+            yield CaptureSpec(*group_name(self, int(members[0])), len(members)), self.select(in_time)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the frames as a dataset into a new folder; `load` reads it. Frames are numbered anew in time order."""
+        new_folder(Path(folder))
+        captures = tuple(spec for spec, _ in self.recordings())
+        dataset = Dataset(
+            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, {"command": "Frames.save"}
         )
+        write_dataset(folder, dataset, ((spec, own.iq, own.cfo_hz) for spec, own in self.recordings()))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Frames]) -> Frames:
@@ -278,50 +296,88 @@ def index_of(kind: str, name: str, known: Sequence[str]) -> int:
     return list(known).index(name)
 
 
-def power_scale(iq: NDArray[np.complex64]) -> NDArray[np.float64]:
-    """(N,) what brings each frame to unit mean power, over all its antennas and samples: 1 / sqrt(mean |x|²)."""
-    power: NDArray[np.float64] = np.mean(iq.real**2 + iq.imag**2, axis=(-2, -1), dtype=np.float64)
-    if not (power > 0).all():
-        bad = np.flatnonzero(~(power > 0))
-        raise DataError(f"frame {bad[0]} has zero power ({len(bad)} such frames): remove it before normalising.")
-    return 1 / np.sqrt(power)
+def load(folder: str | Path) -> Frames:
+    """Open a dataset; I/Q stays on disk until it is read.
 
-
-def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
-    """Unit mean power of each frame; see `power_scale`."""
-    parts = np.ascontiguousarray(iq).view(np.float32)
-    # Multiplied in double precision and rounded once, as whoever has only the scale will do.
-    scaled = np.empty_like(parts)
-    np.multiply(parts, power_scale(iq)[:, None, None], out=scaled, dtype=np.float64, casting="same_kind")
-    return scaled.view(np.complex64)
-
-
-def check_samples(
-    iq: NDArray[np.complexfloating[Any, Any]],
-    cfo_hz: NDArray[np.floating[Any]] | None,
-    where: str,
-    first_frame: int = 0,
-    place: Callable[[int], str] | None = None,
-) -> None:
-    """Refuse NaN, infinity and zero-power frames, naming the first frame; `where` starts the message.
-
-    first_frame: the number of frame 0, where `iq` is a piece of a capture. place: where the user's file has a frame.
+    >>> frames = pisa_capc.load("wifi")              # doctest: +SKIP
+    >>> frames.where(environment=["E1"]).iq.shape    # doctest: +SKIP
+    (25600, 4, 320)
     """
+    folder = Path(folder)
+    dataset = Dataset.read(folder)
+    if missing := dataset.missing(folder):
+        raise DataError(
+            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, first {missing[0].path}. "
+            "Run the command that made the dataset again: it writes what is missing."
+        )
+    if not dataset.captures:
+        raise DataError(f"{folder}: dataset.json lists no captures.")
+    columns: dict[str, NDArray[np.int64]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    sizes = [c.frames for c in dataset.captures]
+    for kind in ("environment", "device", "capture"):
+        values, inverse = np.unique([getattr(c, kind) for c in dataset.captures], return_inverse=True)
+        names[f"{kind}s"] = tuple(str(v) for v in values)
+        columns[kind] = np.repeat(inverse.astype(np.int64), sizes)
+    return Frames(
+        source=StoreSource(folder, dataset),
+        rows=np.arange(sum(sizes)),
+        frame=np.concatenate([np.arange(n) for n in sizes]),
+        geometry=dataset.geometry,
+        sample_rate_hz=dataset.sample_rate_hz,
+        carrier_hz=dataset.carrier_hz,
+        samples=dataset.samples,
+        **columns,  # type: ignore[arg-type]
+        **names,  # type: ignore[arg-type]
+    )
 
-    def name(bad: NDArray[np.bool_]) -> str:
-        first = first_frame + int(np.flatnonzero(bad)[0])
-        return f"frame {first}" if place is None else f"frame {first} ({place(first)})"
 
-    parts = np.ascontiguousarray(iq).view(iq.real.dtype).reshape(len(iq), 2 * iq.shape[1] * iq.shape[2])
-    power = np.einsum("nk,nk->n", parts, parts)
-    if not np.isfinite(power).all():
-        bad = name(~np.isfinite(power))
-        raise DataError(f"{where}: {bad} holds NaN or infinite samples; expected finite I/Q. Remove the frame.")
-    if not (power > 0).all():
-        raise DataError(f"{where}: {name(power == 0)} has zero power; expected a received signal. Remove the frame.")
-    if cfo_hz is not None and not np.isfinite(cfo_hz).all():
-        bad = name(~np.isfinite(cfo_hz).all(axis=1))
-        raise DataError(f"{where}: the CFO of {bad} is NaN or infinite; expected Hz. Repair or leave out the CFO.")
+def _from_arrays(
+    iq: ArrayLike,
+    given: dict[str, ArrayLike | str],
+    frame: ArrayLike | None,
+    cfo_hz: ArrayLike | None,
+    geometry: ArrayGeometry | None,
+    sample_rate_hz: float,
+    carrier_hz: float,
+) -> dict[str, Any]:
+    """The fields of frames in memory; `given`: names of the frames by kind."""
+    x = np.ascontiguousarray(iq, dtype=np.complex64)
+    if x.ndim != 3:
+        raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
+    n = len(x)
+    columns: dict[str, NDArray[np.int64]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    recording = np.zeros(n, dtype=np.int64)
+    for kind, value in given.items():
+        column = np.asarray(value).astype(str)
+        column = np.broadcast_to(column, n) if column.ndim == 0 else column
+        if column.shape != (n,):
+            raise DataError(f"{kind}: expected {n} values, one per frame, found shape {column.shape}.")
+        values, inverse = np.unique(column, return_inverse=True)
+        columns[kind], names[f"{kind}s"] = inverse.astype(np.int64), tuple(str(v) for v in values)
+        recording = recording * len(values) + inverse
+    cfo = None if cfo_hz is None else np.asarray(cfo_hz, dtype=np.float64)
+    if cfo is not None and cfo.shape != x.shape[:2]:
+        raise DataError(f"cfo_hz: expected {x.shape[:2]} (frames, antennas), found {cfo.shape}.")
+    geometry = geometry or default_geometry(x.shape[1])
+    if geometry.antennas != x.shape[1]:
+        raise DataError(f"geometry: describes {geometry.antennas} antennas, the frames have {x.shape[1]}.")
+    check_samples(x, cfo, "iq")
+    time = _count_within(recording) if frame is None else np.asarray(frame, dtype=np.int64)
+    if time.shape != (n,):
+        raise DataError(f"frame: expected {n} values, one per frame, found shape {time.shape}.")
+    return {
+        "source": MemorySource(x, cfo, recording, time),
+        "rows": np.arange(n),
+        "frame": time,
+        "geometry": geometry,
+        "sample_rate_hz": float(sample_rate_hz),
+        "carrier_hz": float(carrier_hz),
+        "samples": x.shape[2],
+        **columns,
+        **names,
+    }
 
 
 def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -10,8 +10,9 @@ one exception says what it is for by its name: `Evaluator.labels_for_drawing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,10 +23,13 @@ from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
 
-__all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "macro_f1", "split"]
+__all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
+# Stages of inference: the classifier's own decisions, after U-CAPC as published, and as far as the guard allows.
+DIRECT, PAPER, SAFE = "direct", "paper", "safe"
 VALIDATION = 0.2  # of each source group
 FEW_SHOT = 16  # frames of each target group
+PUBLISHED_RULE = MappingProxyType({"validation": VALIDATION, "few_shot": FEW_SHOT})
 
 
 class Evaluator:
@@ -90,6 +94,48 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
+class SplitRecipe:
+    """All that a split of given frames is determined by.
+
+    source, target: names of environments; none may be both. validation: share of each source group, rounded to whole
+    frames. few_shot: frames each target group leaves out; see `frames_left_out`.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    seed: int
+    validation: float = VALIDATION
+    few_shot: int = FEW_SHOT
+
+    def __post_init__(self) -> None:
+        check_unseen(self.source, self.target)
+        check_rule(self.validation, self.few_shot)
+
+    @property
+    def rule(self) -> dict[str, float]:
+        """Validation and few_shot by name."""
+        return {"validation": self.validation, "few_shot": self.few_shot}
+
+    def split(self, frames: Frames) -> Split:
+        """The frames as source training, source validation and target, in dataset order within each part."""
+        for kind, names in (("source", self.source), ("target", self.target)):
+            if not names:
+                raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
+            for name in names:
+                index_of("environment", name, frames.environments)
+        source, target = (frames.where(environment=names) for names in (self.source, self.target))
+        for kind, names, part in (("source", self.source, source), ("target", self.target, target)):
+            if not len(part):
+                raise DataError(f"{kind}: no frames of {', '.join(names)} are selected.")
+        _check_classes(source, target)
+        held_out = _draw(source, self.seed, "split", lambda n: round(self.validation * n))
+        _check_not_empty(source, held_out, "validation")
+        _check_not_empty(source, ~held_out, "training")
+        kept = target.select(~_draw(target, self.seed, "few-shot", lambda n: frames_left_out(self.few_shot, n)))
+        return Split(source.select(~held_out), source.select(held_out), kept.unlabelled(), Evaluator(kept), self)
+
+
+@dataclass(frozen=True)
 class Split:
     """One split of one direction. A class index is the device's index in the dataset, `devices` its name."""
 
@@ -97,6 +143,7 @@ class Split:
     validation: Frames
     target: UnlabelledFrames
     evaluator: Evaluator = field(repr=False)
+    recipe: SplitRecipe
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -111,34 +158,28 @@ def split(
     validation: float = VALIDATION,
     few_shot: int = FEW_SHOT,
 ) -> Split:
-    """Split frames into source training, source validation and target.
+    """Split frames into source training, source validation and target; see `SplitRecipe`."""
+    return SplitRecipe(_names(source), _names(target), seed, validation, few_shot).split(frames)
 
-    source, target: names of environments; none may be both.
-    validation: share of each source group, rounded to whole frames.
-    few_shot: frames each target group leaves out; see `frames_left_out`.
 
-    Frames stay in dataset order within each part.
+def leave_one_out(domains: Mapping[str, Sequence[str]]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """For each environment that is left out: the names to train on, and those that stand for it.
+
+    domains: the names each environment goes by: its own, or those of its captures where these stand in for
+    environments (`capture_environment`).
+
+    >>> leave_one_out({"E2": ["E2"], "E3": ["E3"]})["E2"]
+    (('E3',), ('E2',))
     """
-    sources, targets = _names(source), _names(target)
-    for kind, names in (("source", sources), ("target", targets)):
-        if not names:
-            raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
-        for name in names:
-            index_of("environment", name, frames.environments)
-    check_unseen(sources, targets)
-    check_rule(validation, few_shot)
+    return {
+        left_out: (tuple(n for name, own in domains.items() if name != left_out for n in own), tuple(domains[left_out]))
+        for left_out in domains
+    }
 
-    source_frames, target_frames = frames.where(environment=sources), frames.where(environment=targets)
-    for kind, part in (("source", source_frames), ("target", target_frames)):
-        if not len(part):
-            raise DataError(f"{kind}: no frames of {', '.join(sources if kind == 'source' else targets)} are selected.")
-    _check_classes(source_frames, target_frames)
-    held_out = _draw(source_frames, seed, "split", lambda n: round(validation * n))
-    _check_not_empty(source_frames, held_out, "validation")
-    _check_not_empty(source_frames, ~held_out, "training")
-    dropped = _draw(target_frames, seed, "few-shot", lambda n: frames_left_out(few_shot, n))
-    kept = target_frames.select(~dropped)
-    return Split(source_frames.select(~held_out), source_frames.select(held_out), kept.unlabelled(), Evaluator(kept))
+
+def capture_environment(environment: str, capture: str) -> str:
+    """What a capture is called that stands in for an environment, where too few are left to train on: E2.L1."""
+    return f"{environment}.{capture}"
 
 
 def check_unseen(sources: Iterable[str], targets: Iterable[str]) -> None:

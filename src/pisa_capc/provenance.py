@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import pisa_capc
+from pisa_capc import revisions
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "triton")
 
@@ -17,7 +17,7 @@ def machine() -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {
-        "pisa-capc": pisa_capc.__version__,
+        "pisa-capc": revisions.PACKAGE,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),

@@ -5,6 +5,8 @@ Raise the number with any change that alters what the part computes: results of 
 
 from __future__ import annotations
 
+PACKAGE = "0.1.0"  # the version of this package, as people name it
+
 SPLIT = 1  # protocol.split and the scores
 TRAINING = 1  # trainer, encoders, layers and descriptors
 CALIBRATION = 1  # U-CAPC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,10 +60,6 @@ class Scores:
             np.array(values["confusion"], dtype=np.int64),
         )
 
-    def plot_confusion(self, path: str | Path) -> None:
-        """Draw the confusion matrix; see `plot_confusions`."""
-        plot_confusions(path, {"": self})
-
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation; a single value has no spread."""
@@ -79,41 +74,6 @@ def pool(runs: Sequence[Scores]) -> Scores:
         accuracy=float(np.mean([run.accuracy for run in runs])),
         confusion=np.sum([run.confusion for run in runs], axis=0),
     )
-
-
-def plot_confusions(path: str | Path, stages: Mapping[str, Scores]) -> None:
-    """Draw confusion matrices, three to a row, each row of a matrix in percent of the device's frames.
-
-    stages: scores by the name that stands over them. The path's suffix chooses the format.
-    """
-    from pisa_capc.figures.style import canvas
-
-    names = list(next(iter(stages.values())).per_device)
-    columns = 2 if len(stages) == 4 else min(3, len(stages))
-    rows = -(-len(stages) // columns)
-    side = max(1.9 if columns > 1 else 2.4, 0.19 * len(names))  # inches
-    with canvas(path, side * columns + 1.3, (side + 0.75) * rows) as figure:
-        places = figure.subplots(rows, columns, squeeze=False, sharey=True)
-        for axes in places.flat[len(stages) :]:
-            axes.set_visible(False)
-        for i, (axes, (name, scores)) in enumerate(zip(places.flat, stages.items(), strict=False)):
-            share = 100 * scores.confusion / np.maximum(scores.confusion.sum(axis=1, keepdims=True), 1)
-            image = axes.imshow(share, cmap="cividis", vmin=0, vmax=100)
-            for t, p in np.ndindex(share.shape):
-                if share[t, p] >= 0.5:
-                    ink = _ink(share[t, p])
-                    axes.text(p, t, f"{share[t, p]:.0f}", ha="center", va="center", fontsize=6, color=ink)
-            axes.set_xticks(range(len(names)), names, rotation=90)
-            axes.set_yticks(range(len(names)), names)
-            axes.spines[:].set_visible(False)
-            axes.tick_params(length=0)
-            if i + columns >= len(stages):  # nothing stands below
-                axes.set_xlabel("predicted device")
-            over = f"{name}\n" if name else ""
-            axes.set_title(f"{over}Macro-F1 {scores.macro_f1:.3f}, accuracy {scores.accuracy:.3f}", fontsize=7)
-            if i % columns == 0:
-                axes.set_ylabel("true device")
-        figure.colorbar(image, ax=places, label="% of the device's frames", shrink=0.8 / rows, aspect=16, pad=0.01)
 
 
 def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str], captures: NDArray[np.str_]) -> Scores:
@@ -218,8 +178,3 @@ def _capture_score(labels: NDArray[np.int64], predictions: NDArray[np.intp], cla
 
 def _accuracy(confusion: NDArray[np.int64]) -> float:
     return float(np.trace(confusion) / max(confusion.sum(), 1))
-
-
-def _ink(percent: float) -> str:
-    """Text colour that can be read on the colour map at this value."""
-    return "black" if percent > 55 else "white"

@@ -182,7 +182,7 @@ def test_all_corrupt_records_are_named_at_once(tmp_path: Path) -> None:
 
 
 def test_the_committed_records_are_whole() -> None:
-    folders = [folder for folder in (ROOT / "results").iterdir() if folder.is_dir()]
+    folders = [folder for folder in (ROOT / "results/records").iterdir() if folder.is_dir()]
     assert folders
     assert all(read_records(folder) for folder in folders)
 

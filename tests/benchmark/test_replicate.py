@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import replicate
+from studies import replicate
 
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options, run_protocol

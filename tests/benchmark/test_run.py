@@ -19,10 +19,10 @@ from pisa_capc.benchmark.protocols import DataSource, Simulated
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options, Summary, dry_run, run_protocol
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.store import load
-from pisa_capc.store.formats import export_dataset
-from pisa_capc.training import job as training_job
-from pisa_capc.training import load_model
+from pisa_capc.formats.transfer import export_dataset
+from pisa_capc.frames import load
+from pisa_capc.inference import load_model
+from pisa_capc.training.trainer import Trainer
 from tests.benchmark.tools import QUICK, quick, write_protocol
 from tests.problems import write_small
 
@@ -93,7 +93,7 @@ def test_a_finished_protocol_is_known_without_torch(data: Path, tmp_path: Path) 
 def test_a_new_calibration_does_not_train_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(tmp_path, data, only=("method=pisa", "seed=1"))
     run_protocol(quick(tmp_path), chosen)
-    monkeypatch.setattr(training_job.Job, "train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(Trainer, "train", lambda *_: pytest.fail("trained again"))
     changed = quick(tmp_path, changes={**QUICK, "calibration": {"paper": {"passes": 1}}})
     assert run_protocol(changed, chosen).recorded == 1
 
@@ -216,7 +216,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert "few_shot 16: a target recording leaves out at most a quarter of its frames, so 6 of 6 leave out" in notes
     assert "all 2 runs are recorded" in pisa(*run)[1]
     assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
-    _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[2] / "results")
+    _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[2] / "results/records")
     assert {"component-ablation", "63/63", "measured-wifi", "0/126"} <= set(every.split())
     code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")
     assert (code, len(text.splitlines())) == (0, 2)
@@ -242,7 +242,7 @@ def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp
     assert record.run["code"]["guard"] == 1
     for path in (tmp_path / "work" / "trained").glob("*/model.safetensors"):  # as trained before there was a guard
         model = load_model(path.parent)
-        replace(model, source={k: v for k, v in model.source.items() if k != "guard"}).save(path.parent)
+        replace(model, statistics=replace(model.statistics, guard=None)).save(path.parent)
     elsewhere = Options(data=data, results=tmp_path / "again", work=tmp_path / "work", trained_on="cpu", only=only)
     assert run_protocol(protocol, elsewhere).recorded == 1
     assert read_records(tmp_path / "again" / "quick")[0].stages == record.stages

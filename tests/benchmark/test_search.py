@@ -20,7 +20,7 @@ from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options
 from pisa_capc.benchmark.search import Found, Point, point_protocols, search_protocol
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.store import load
+from pisa_capc.frames import load
 from tests.benchmark.tools import CPU, QUICK, ROOT, quick, write_protocol
 from tests.problems import write_small
 

@@ -217,7 +217,7 @@ def test_no_records_say_how_to_make_them(tmp_path: Path) -> None:
 
     file = tmp_path / "quick.yaml"
     make = f"no records of quick. Make them: pisa bench run {file} --data FOLDER"
-    assert said(quick(tmp_path), Path("results/quick")).endswith(make)
+    assert said(quick(tmp_path), Path("results/records/quick")).endswith(make)
     assert said(quick(tmp_path), tmp_path / "quick").endswith(f"{make} --results {tmp_path}")
     assert said(read_protocol("wifi-sim"), tmp_path / "wifi-sim").endswith(
         f"Make them: pisa bench run wifi-sim --results {tmp_path}"

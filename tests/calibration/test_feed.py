@@ -23,8 +23,9 @@ from pisa_capc.calibration.feed import LONGEST, LineReader, Playback
 from pisa_capc.cli import app, main
 from pisa_capc.cli import stream as _registers  # noqa: F401
 from pisa_capc.errors import DataError, PisaError
+from pisa_capc.inference import embed
 from pisa_capc.protocol import split
-from pisa_capc.training import Run, TrainingConfig, embed, fit
+from pisa_capc.training import Run, TrainingConfig, fit
 from tests.calibration.streams import CLASSES, FEATURES, Stream, stream
 
 FRAMES = stream((0, 1, 0), frames=300)
@@ -340,9 +341,7 @@ def test_devices_have_the_names_of_the_run(tmp_path: Path):
     frames = Frames.from_arrays(iq, device=["A7", "B2"] * 24, environment=np.repeat(["E1", "E2"], 24))
     part = split(frames, "E2", "E1", seed=2026)
     short = TrainingConfig(epochs=1, batch=16)
-    [model] = fit(
-        [Run(part, 2026, 2026)], encoder="cnn", training=short, device="cpu", out=tmp_path / "run", show=False
-    )
+    [model] = fit([Run(part, 2026)], encoder="cnn", training=short, device="cpu", out=tmp_path / "run", show=False)
     embed(model, part.target).save(tmp_path / "scores.npz")
     found = decided(run(tmp_path / "scores.npz", "--run", tmp_path / "run"))
     assert found

@@ -23,11 +23,11 @@ from pisa_capc.calibration import (
     SourceStatistics,
 )
 from pisa_capc.calibration.guard import LEVELS, PENALTY, TOLERATED_LOSS, Guard, Rehearsals
-from pisa_capc.calibration.rehearsal import KINDS, REPEATS, SIZES, draw_capture, draw_shares, rehearse
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
 from pisa_capc.cli import app
 from pisa_capc.cli import frozen as _registers  # noqa: F401
 from pisa_capc.errors import DataError, ModelError
+from pisa_capc.rehearsal.rehearse import KINDS, REPEATS, SIZES, draw_capture, draw_shares, rehearse
 from pisa_capc.scores import macro_f1_of_present
 from tests.calibration.examples import shifted_captures
 

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
 
 
 def test_the_page_quotes_the_record():
-    record = json.loads((ROOT / "results" / "bench-online-1core.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "results" / "studies/online-1core.json").read_text(encoding="utf-8"))
     for row in record["rows"]:
         values = [f"{row[order]:.3f}" for order in ("alternating", "one after the other")]
         assert f"| {row['decided by']} | {' | '.join(values)} |" in PAGE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import calibration_study as study
+from studies import calibration_study as study
 
 from tests.calibration.examples import shifted_captures
 

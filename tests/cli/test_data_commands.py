@@ -15,7 +15,7 @@ from scipy.io import savemat
 from pisa_capc import load
 from pisa_capc.figures.dataset import dataset_picture, delay_profiles
 from pisa_capc.store import Dataset
-from pisa_capc.summary import summarise
+from pisa_capc.store.summary import summarise
 from tests.datasets import write_random
 
 

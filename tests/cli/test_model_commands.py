@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pisa_capc.cli import main
+from pisa_capc.frames import load
 from pisa_capc.protocol import split
-from pisa_capc.store import load
 from tests.problems import write_small
 
 QUICK = ("--encoder", "cnn", "--epochs", "1", "--batch", "16", "--device", "cpu")
@@ -109,13 +109,13 @@ def test_methods_lists_name_citation_and_needs(pisa: Command) -> None:
 
 
 def test_train_writes_one_run_into_the_folder_itself(trained: Path) -> None:
-    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors", "replay"}
+    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors", "left-out"}
 
 
 def test_train_writes_several_runs_into_subfolders(trained: Path) -> None:
     names = {path.name for path in (trained / "several").iterdir()}
-    assert names == {"replay", "split2026-seed3", "split2026-seed4"}
-    runs = sorted(names - {"replay"})
+    assert names == {"left-out", "split2026-seed3", "split2026-seed4"}
+    runs = sorted(names - {"left-out"})
     about = [json.loads((trained / "several" / name / "model.json").read_text()) for name in runs]
     assert [a["seed"] for a in about] == [3, 4]
     assert about[0]["dataset"]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pisa_capc.evaluation import infer, load_runs
+from pisa_capc.evaluation import infer_runs, load_runs
 from pisa_capc.figures.run import Subject
+from pisa_capc.frames import load
 from pisa_capc.protocol import split
-from pisa_capc.store.native import fingerprint, load
+from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, fit
 from tests.problems import write_small
 
@@ -25,7 +26,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, frames = tmp_path_factory.mktemp("runs"), load(data)
     for name, method, split_seed in (("pisa", "pisa", 1), ("single", "single", 1), ("other", "single", 2)):
         fit(
-            [Run(split(frames, ["E2", "E3"], "E1", split_seed), split_seed, 1)],
+            [Run(split(frames, ["E2", "E3"], "E1", split_seed), 1)],
             method=method,
             encoder="cnn",
             training=TrainingConfig(epochs=1, batch=32),
@@ -39,4 +40,4 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def subjects(data: Path, trained: Path) -> list[Subject]:
-    return [infer(load_runs(trained / name), load(data), ["E1"], show=False) for name in ("pisa", "single")]
+    return [infer_runs(load_runs(trained / name), load(data), ["E1"], show=False) for name in ("pisa", "single")]

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pisa_capc.calibration.guard import Decision, Guard
+from pisa_capc.calibration.guard import Decision
 from pisa_capc.errors import ConfigError, MissingExtraError, ModelError
-from pisa_capc.evaluation import infer, load_runs
+from pisa_capc.evaluation import infer_runs, load_runs
 from pisa_capc.figures.projection import draw_sample, project
 from pisa_capc.figures.run import Subject, draw_run, stages
-from pisa_capc.frames import Frames
+from pisa_capc.frames import Frames, load
 from pisa_capc.protocol import Evaluator
 from pisa_capc.reports import report_of_runs
-from pisa_capc.store.native import load
 from tests.figures.tools import is_pdf_with_text, texts
 
 
@@ -69,9 +68,9 @@ def test_single_alone_is_also_shown_calibrated(subjects: list[Subject]) -> None:
 
 
 def test_seeds_of_one_experiment_are_scored_together(data: Path, trained: Path, tmp_path: Path) -> None:
-    seeds = infer([*load_runs(trained / "single"), *load_runs(trained / "other")], load(data), ["E1"], show=False)
+    seeds = infer_runs([*load_runs(trained / "single"), *load_runs(trained / "other")], load(data), ["E1"], show=False)
     found = stages([seeds])["CNN"]["Single"]
-    assert [scores.to_json() for scores in found] == [one.scores().stages["direct"].to_json() for one in seeds]
+    assert [scores.to_json() for scores in found] == [one.scores()["direct"].to_json() for one in seeds]
     pictures = draw_run([seeds], tmp_path, "svg", ["captures", "confusion"])
     assert all("2 runs" in picture.caption for picture in pictures)
 
@@ -80,7 +79,7 @@ def test_the_scores_are_those_of_the_evaluator(subjects: list[Subject]) -> None:
     [one] = subjects[0]
     [direct], [paper] = (stages(subjects)["CNN"][name] for name in ("PISA", "PISA-CAPC"))
     assert direct.to_json() == one.evaluator.score(one.outputs.logits).to_json()
-    assert paper.to_json() == one.evaluator.score(one.calibration.probability).to_json()
+    assert paper.to_json() == one.evaluator.score(one.stages["paper"].probability).to_json()
 
 
 def test_a_sample_is_even_over_captures_and_depends_on_its_seed_alone() -> None:
@@ -116,7 +115,7 @@ def test_umap_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_side_by_side_are_of_one_split(data: Path, trained: Path, subjects: list[Subject], tmp_path: Path) -> None:
-    other = infer(load_runs(trained / "other"), load(data), ["E1"], show=False)
+    other = infer_runs(load_runs(trained / "other"), load(data), ["E1"], show=False)
     with pytest.raises(ModelError, match=r"split_seed is 2, that of .* is 1"):
         draw_run([subjects[0], other], tmp_path, "svg", ["confusion"])
 
@@ -134,7 +133,7 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
     assert "Trained in E2, E3, tested in E1" in page
     assert "A small set." in page
     [one] = subjects[0]
-    f1 = one.evaluator.score(one.calibration.probability).macro_f1
+    f1 = one.evaluator.score(one.stages["paper"].probability).macro_f1
     assert f"<tr><td>PISA-CAPC</td><td>{f1:.4f}</td>" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2
     for text in (one.trained.about["dataset"], "split_seed", "<td>beta</td><td>1.0</td>", "torch", "E1/L2"):
@@ -146,20 +145,19 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
 def test_a_guard_that_a_calibration_carries_is_shown(data: Path, subjects: list[Subject]) -> None:
     [one] = subjects[0]
     decisions = (Decision("E1/L1", "part", 0.25, (0.1, 0.3, 0.9)),)
-    guarded = replace(one.calibration, guard=decisions)
-    page = report_of_runs([[replace(one, calibration=guarded)]], data, kinds=["captures"]).html()
+    guarded = replace(one.stages["paper"], guard=decisions)
+    page = report_of_runs([[replace(one, stages={"paper": guarded})]], data, kinds=["captures"]).html()
     assert "<tr><td>E1/L1</td><td>part</td><td>0.2500</td><td>0.1000, 0.3000, 0.9000</td></tr>" in page
 
 
 def test_a_run_with_a_guard_is_also_shown_under_it(data: Path, trained: Path, tmp_path: Path) -> None:
     [(folder, model)] = load_runs(trained / "pisa")
-    [guarded] = infer([(folder, model.with_guard(Guard((1e-9, 1e9, 1e9))))], load(data), ["E1"], show=False)
-    assert guarded.safe is not None
-    assert {decision.level for decision in guarded.safe.guard or ()} == {"part"}
+    [guarded] = infer_runs([(folder, model.with_guard((1e-9, 1e9, 1e9)))], load(data), ["E1"], show=False)
+    assert {decision.level for decision in guarded.stages["safe"].guard or ()} == {"part"}
     found = stages([[guarded]])["CNN"]
     assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (safe)"]
     [safe] = found["PISA-CAPC (safe)"]
-    assert safe.to_json() == guarded.evaluator.score(guarded.safe.probability).to_json()
+    assert safe.to_json() == guarded.evaluator.score(guarded.stages["safe"].probability).to_json()
     page = report_of_runs([[guarded]], data, kinds=["captures"]).html()
     assert "Decisions of the guard" in page
-    assert page.count("<td>part</td>") == len(guarded.safe.captures)
+    assert page.count("<td>part</td>") == len(guarded.stages["safe"].captures)

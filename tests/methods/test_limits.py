@@ -12,8 +12,8 @@ from pisa_capc.methods.domains import membership
 from pisa_capc.methods.gad import divergence
 from pisa_capc.methods.irm import invariance_penalty
 from pisa_capc.methods.mixing import mix, mixed_cross_entropy
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked.noise import permutation
-from pisa_capc.training.objective import cross_entropy
 from tests.methods.tools import BATCH, batch, gradients, method, of_run, seeded
 
 NOTHING: dict[str, dict[str, Any]] = {

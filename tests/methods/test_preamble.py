@@ -86,7 +86,7 @@ def test_silent_antennas_do_not_count() -> None:
 def test_noise_is_refused_before_it_is_trained_on(name: str) -> None:
     frames = frames_of(noise(80, 4, SAMPLES), 20e6)
     frames = Frames.concatenate([frames, replace(frames, environments=("E3", "E4"))])
-    run = Run(split(frames, ["E1", "E2"], "E3", 1), 1, 1)
+    run = Run(split(frames, ["E1", "E2"], "E3", 1), 1)
     with pytest.raises(
         DataError, match=r"frames of E1 .* preamble of wifi, .* at 2e\+07 samples/s: it explains 0\.0\d"
     ):

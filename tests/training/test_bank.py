@@ -14,7 +14,8 @@ import torch
 from pisa_capc import load
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames
-from pisa_capc.training.bank import Bank, model_input, union
+from pisa_capc.inference.inputs import model_input
+from pisa_capc.training.bank import Bank, union
 from tests.datasets import write_random
 from tests.problems import runs, small_frames
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pisa_capc.training import TrainingConfig, embed, fit
+from pisa_capc.inference import embed
+from pisa_capc.training import TrainingConfig, fit
 from tests.problems import runs, small_frames
 
 

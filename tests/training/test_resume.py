@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pisa_capc import revisions
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames
-from pisa_capc.training import TrainedModel, fit, load_model
+from pisa_capc.inference import TrainedModel, load_model
+from pisa_capc.training import fit
 from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.frames import Frames
+from pisa_capc.inference import TrainedModel
 from pisa_capc.methods import Setup, build_method
-from pisa_capc.training import Run, TrainedModel, TrainingConfig
+from pisa_capc.training import Run, TrainingConfig
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.stack import Stack
 
@@ -28,8 +29,8 @@ def assert_identical(a: TrainedModel, b: TrainedModel) -> None:
     assert weights(a).keys() == weights(b).keys()
     for name, value in weights(a).items():
         assert torch.equal(value, weights(b)[name]), name
-    for name, value in a.source.items():
-        assert torch.equal(value, b.source[name]), name
+    for name, value in a.statistics.known().items():
+        assert np.array_equal(value, b.statistics.known()[name]), name
     times = {"seconds"}
     assert {k: v for k, v in a.about.items() if k not in times} == {k: v for k, v in b.about.items() if k not in times}
 

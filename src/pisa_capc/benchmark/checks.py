@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pisa_capc.benchmark.plan import PlannedRun
-from pisa_capc.benchmark.protocols import DIRECT, Direction
+from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.errors import DataError
+from pisa_capc.protocol import DIRECT
 from pisa_capc.scores import Scores, f1_per_class
 
 if TYPE_CHECKING:

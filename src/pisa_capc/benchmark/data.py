@@ -57,7 +57,7 @@ def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
     if folder == data:
         return folder
     if data is not None:
-        from pisa_capc.store.formats import import_dataset
+        from pisa_capc.formats.transfer import import_dataset
 
         if not is_whole(folder):
             import_dataset("mat", data, folder, show=True)

@@ -17,12 +17,15 @@ from pisa_capc.benchmark.records import Record
 from pisa_capc.calibration import Safe
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ModelError, PisaError
-from pisa_capc.evaluation import Stage, inference_stages
-from pisa_capc.protocol import Evaluator, split
+from pisa_capc.evaluation import Inference, infer
+from pisa_capc.frames import load
+from pisa_capc.inference import TrainedModel, load_model
+from pisa_capc.protocol import split
+from pisa_capc.rehearsal import fit_with_guard, learn_guard
+from pisa_capc.rehearsal.guard import FOLDER
 from pisa_capc.store.files import write_text_atomic
-from pisa_capc.store.native import load
-from pisa_capc.training import Run, TrainedModel, TrainingConfig, embed_many, fit, load_model
-from pisa_capc.training.replay import learn_guard
+from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.training.keep import run_folders
 
 BATCH = 2048  # frames embedded at a time
 
@@ -85,35 +88,32 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
         seed: split(frames, first.source, first.target, seed, **first.split)
         for seed in dict.fromkeys(run.split_seed for run in job.runs)
     }
-    runs = [Run(splits[run.split_seed], run.split_seed, run.seed) for run in job.runs]
+    parts = [splits[run.split_seed] for run in job.runs]
+    runs = [Run(part, run.seed) for part, run in zip(parts, job.runs, strict=True)]
     calibrations = {name: calibration_of(values, name) for name, values in first.calibration.items()}
     guard = any(isinstance(calibration, Safe) for calibration in calibrations.values())
     models = _train(job, runs, guard) if job.train else _trained(job, runs, guard)
-    records: dict[int, Record] = {}
-    for seed, part in splits.items():  # runs of one split are scored on the same frames, which are read once
-        started = time.perf_counter()
-        own = [i for i, run in enumerate(job.runs) if run.split_seed == seed]
-        embedded = embed_many([models[i] for i in own], part.target, job.device, BATCH)
-        stages = [
-            {stage.name: _scored(stage, part.evaluator) for stage in inference_stages(scores, calibrations)}
-            for scores in embedded
-        ]
-        seconds = (time.perf_counter() - started) / len(own)
-        records |= {i: _record(job, i, models[i], found, seconds) for i, found in zip(own, stages, strict=True)}
-    return tuple(records[i] for i in range(len(job.runs)))
+    started = time.perf_counter()
+    stages = {i: _scored(one) for i, one in infer(models, parts, calibrations, job.device, BATCH)}
+    seconds = (time.perf_counter() - started) / len(runs)
+    return tuple(_record(job, i, model, stages[i], seconds) for i, model in enumerate(models))
 
 
-def _scored(stage: Stage, evaluator: Evaluator) -> dict[str, Any]:
-    scores: dict[str, Any] = evaluator.score(stage.probability).to_json()
-    if stage.guard is not None:
-        scores["guard"] = {str(d.capture): {"level": d.level, "price": round(d.price, 4)} for d in stage.guard}
-    return scores
+def _scored(one: Inference) -> dict[str, dict[str, Any]]:
+    """Scores by stage, and what a guard decided where one did."""
+    found: dict[str, dict[str, Any]] = {stage: scores.to_json() for stage, scores in one.scores().items()}
+    for stage, calibration in one.stages.items():
+        if calibration.guard is not None:
+            found[stage]["guard"] = {
+                str(d.capture): {"level": d.level, "price": round(d.price, 4)} for d in calibration.guard
+            }
+    return found
 
 
 def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     first = job.runs[0]
     with only_runner(job.folder, wait=True):  # another protocol may be at the same training: then it is waited for
-        return fit(
+        return (fit_with_guard if guard else fit)(
             runs,
             method=first.method,
             encoder=first.encoder,
@@ -124,14 +124,13 @@ def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
             precision=job.conditions.precision,
             out=job.folder,
             dataset=job.conditions.dataset,
-            guard=guard,
             show=False,
         )
 
 
 def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     """The models of a training that was made on another machine and copied here."""
-    folders = [job.folder / run.name if len(runs) > 1 else job.folder for run in runs]
+    folders = [folder for folder in run_folders(job.folder, runs) if folder is not None]
     if absent := [folder for folder in folders if not (folder / "model.json").is_file()]:
         raise ModelError(
             f"{absent[0]}: no model is there. Copy the work folder of the machine that trained, "
@@ -140,8 +139,8 @@ def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     models = [load_model(folder) for folder in folders]
     if guard and not models[0].has_guard:  # what it needs was trained; only the rehearsals are left to do
         place = torch.device(job.device)
-        learnt = learn_guard(runs[0], models[0], lambda name, _: load_model(job.folder / "replay" / name), place)
-        models = [model.with_guard(learnt) for model in models]
+        learnt = learn_guard(runs[0], models[0], lambda name, _: load_model(job.folder / FOLDER / name), place)
+        models = models if learnt is None else [model.with_guard(learnt.thresholds) for model in models]
     return models
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
-from pisa_capc.protocol import check_rule, check_unseen
+from pisa_capc.protocol import DIRECT, check_rule, check_unseen
 from pisa_capc.simulate.scene import LONGEST_SAMPLES, check_scale
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Here, beside the source, or inside the package where it is installed.
 FOLDERS = (Path("protocols"), PACKAGE.parents[1] / "protocols", PACKAGE / "protocols")
 PRECISIONS = ("auto", "float32", "bfloat16")  # of training
-DIRECT = "direct"  # the stage without calibration, which every run has
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pisa_capc.errors import DataError, PisaError
 from pisa_capc.store.files import write_text_atomic
 
 SCHEMA = 1
-RESULTS = Path("results")  # where records are unless told; each protocol has a folder of its own in it
+RESULTS = Path("results/records")  # where records are unless told; each protocol has a folder of its own in it
 
 
 @dataclass(frozen=True)

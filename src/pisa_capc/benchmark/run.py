@@ -131,7 +131,7 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     check_protocol(protocol)
     import torch
 
-    from pisa_capc.training.runs import choose_precision
+    from pisa_capc.inference.devices import choose_precision
 
     place = torch.device(options.trained_on) if options.trained_on else _place(options)
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
@@ -169,7 +169,7 @@ def _place(options: Options) -> torch.device:
     """The device of the jobs. What this machine has says nothing about a cluster; there `gpus` decides."""
     import torch
 
-    from pisa_capc.training.runs import choose_device
+    from pisa_capc.inference.devices import choose_device
 
     if options.engine == "ray" and options.device == "auto":
         return torch.device("cuda" if options.gpus else "cpu")

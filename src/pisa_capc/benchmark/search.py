@@ -20,12 +20,13 @@ from typing import Any
 
 from pisa_capc.benchmark.data import prepare, search_record, searched_dataset, source_dataset
 from pisa_capc.benchmark.plan import Conditions, plan
-from pisa_capc.benchmark.protocols import DIRECT, Direction, MethodPlan, Protocol, Search
+from pisa_capc.benchmark.protocols import Direction, MethodPlan, Protocol, Search
 from pisa_capc.benchmark.records import Record, read_records, sort_out
 from pisa_capc.benchmark.run import Options, run_protocol
 from pisa_capc.config import merged
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console
+from pisa_capc.protocol import DIRECT
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint

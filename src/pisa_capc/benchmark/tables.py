@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pisa_capc.benchmark.protocols import DIRECT, MethodPlan, Protocol, is_guarded
+from pisa_capc.benchmark.protocols import MethodPlan, Protocol, is_guarded
 from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
+from pisa_capc.protocol import DIRECT, PAPER, SAFE
 
-FULL, PAPER = "full", "paper"  # the reference of the component ablation, and of the calibration ablation
+FULL = "full"  # the reference of the component ablation
 
 
 class PaperStage(NamedTuple):
@@ -25,7 +26,7 @@ STAGES = (
     PaperStage("Single", "single", DIRECT, ""),
     PaperStage("PISA", "pisa", DIRECT, "Single"),
     PaperStage("PISA-CAPC", "pisa", PAPER, "PISA"),
-    PaperStage("PISA-CAPC (safe)", "pisa", "safe", "PISA"),
+    PaperStage("PISA-CAPC (safe)", "pisa", SAFE, "PISA"),
 )
 NAMES = {
     "cnn": "CNN",

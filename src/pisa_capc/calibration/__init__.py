@@ -16,8 +16,8 @@ from pisa_capc.calibration.peers import Peer, Transduced
 from pisa_capc.calibration.prior import PriorUCAPC
 from pisa_capc.calibration.result import Calibration, CaptureSummary
 from pisa_capc.calibration.safe import Safe
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import PRESETS, UCAPC
+from pisa_capc.inference.statistics import SourceStatistics
 
 __all__ = [
     "CALIBRATIONS",

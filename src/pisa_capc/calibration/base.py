@@ -22,8 +22,8 @@ from torch import Tensor
 
 from pisa_capc.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import PREFIX, SourceStatistics
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 from pisa_capc.registry import Registry
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from pisa_capc.calibration.batches import batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
 from pisa_capc.calibration.workspace import read_embedding, read_logits
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.inference.statistics import SourceStatistics
 from pisa_capc.store.pair import check_shapes, described, write_pair
 
 NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"

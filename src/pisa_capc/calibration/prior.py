@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.inputs import Inputs
-from pisa_capc.calibration.source import SourceStatistics, source_posterior, source_prior
 from pisa_capc.calibration.ucapc import PRIORS, UCAPC
 from pisa_capc.errors import ConfigError
+from pisa_capc.inference.statistics import SourceStatistics, source_posterior, source_prior
 
 SMALLEST_SHARE = 1e-6  # a class that is believed absent may still hold a millionth of the frames
 

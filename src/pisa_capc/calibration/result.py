@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -55,12 +54,6 @@ class Calibration:
         if key not in keys:
             raise DataError(unknown_name("capture", str(key), map(str, keys)))
         return keys.index(key)
-
-    def plot(self, path: str | Path, capture: str | int | None = None) -> None:
-        """Draw one capture before and after (see `calibration.plot`) into `path`."""
-        from pisa_capc.calibration.plot import plot_capture
-
-        plot_capture(self, Path(path), self.capture(capture))
 
 
 class Recorder:

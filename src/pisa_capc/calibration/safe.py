@@ -14,9 +14,9 @@ from pisa_capc.calibration.guard import LEVELS, Decision, Guard
 from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.prior import PriorUCAPC
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.ucapc import PRESETS, UCAPC
 from pisa_capc.errors import DataError
+from pisa_capc.inference.statistics import SourceStatistics
 
 # What each level of the guard does; the last does nothing.
 LEVEL_CALIBRATIONS: dict[str, UCAPC] = {

@@ -33,10 +33,10 @@ from pisa_capc.calibration.batches import batches
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.calibration.workspace import Workspace, workspace
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")
 # Assignments that differ by less than this, relatively, are tied: it is far above rounding and far below evidence.

@@ -10,9 +10,9 @@ import sys
 import typer
 from rich.markup import escape
 
-from pisa_capc import __version__
 from pisa_capc.errors import PisaError
 from pisa_capc.progress import console
+from pisa_capc.revisions import PACKAGE
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"pisa-capc {__version__}")
+        print(f"pisa-capc {PACKAGE}")
         raise typer.Exit
 
 

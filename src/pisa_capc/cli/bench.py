@@ -25,7 +25,9 @@ app.add_typer(bench, name="bench")
 Name = typer.Argument(
     metavar="PROTOCOL", help="A protocol in the folder `protocols`, as wifi-sim, or a .yaml file.", show_default=False
 )
-ResultsFolder = typer.Option(Path("results"), "--results", help="Folder of records; each protocol has its own in it.")
+ResultsFolder = typer.Option(
+    Path("results/records"), "--results", help="Folder of records; each protocol has its own in it."
+)
 Data = typer.Option(
     None, help="Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's.", show_default=False
 )

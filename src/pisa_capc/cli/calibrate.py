@@ -107,6 +107,7 @@ def calibrate(
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
     """
     from pisa_capc.calibration import OpenSet, SourceStatistics
+    from pisa_capc.figures.calibration import plot_capture as draw
     from pisa_capc.figures.style import check_picture
 
     guarded = "safe" in (preset, method)
@@ -132,7 +133,7 @@ def calibrate(
     result.capture(drawn)  # an unknown one is said before anything is written
     write_result(out, result, arrays)
     if plot is not None:
-        result.plot(plot, drawn)
+        draw(result, plot, drawn)
     show_result(result, "safe" if guarded else method, out, as_json)
     if plot is not None:
         notes.print(f"picture: {plot}", markup=False, highlight=False, soft_wrap=True)

@@ -33,7 +33,7 @@ def inspect(
 ) -> None:
     """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
     from pisa_capc.figures.style import check_picture
-    from pisa_capc.summary import summarise
+    from pisa_capc.store.summary import summarise
 
     if plot is not None:
         check_picture(plot)
@@ -86,7 +86,7 @@ def import_(
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
-    from pisa_capc.store.formats import ImportOptions, import_dataset
+    from pisa_capc.formats.transfer import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
     if spacing is not None and array is None:
@@ -119,8 +119,8 @@ def export_(
     as_json: bool = AsJson,
 ) -> None:
     """Write a dataset in another format."""
-    from pisa_capc.store.formats import ExportOptions, export_dataset
-    from pisa_capc.store.native import load
+    from pisa_capc.formats.transfer import ExportOptions, export_dataset
+    from pisa_capc.frames import load
 
     frames = load(folder)
     export_dataset(format, frames, out, ExportOptions(pattern, mat_version, antenna), show=not as_json)
@@ -139,9 +139,8 @@ def split_(
     as_json: bool = AsJson,
 ) -> None:
     """Count the frames of a split: source training and validation, and target, per device and capture."""
-    from pisa_capc.frames import Frames, groups_of
+    from pisa_capc.frames import Frames, groups_of, load
     from pisa_capc.protocol import FEW_SHOT, few_shot_note, split
-    from pisa_capc.store.native import load
 
     frames = load(folder)
     parts = split(frames, listed(source), listed(target), seed)

@@ -18,8 +18,8 @@ from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.evaluation import RunScores
+    from pisa_capc.inference import TrainedModel
     from pisa_capc.scores import Scores
-    from pisa_capc.training import TrainedModel
 
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
@@ -101,11 +101,13 @@ def train(
     `model.json`. On a GPU all runs are trained together.
     """
     from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.frames import load
+    from pisa_capc.inference.devices import choose_device, choose_precision
     from pisa_capc.methods import check_names
     from pisa_capc.protocol import split
-    from pisa_capc.store.native import fingerprint, load
+    from pisa_capc.rehearsal import fit_with_guard
+    from pisa_capc.store.native import fingerprint
     from pisa_capc.training import Run, TrainingConfig, fit
-    from pisa_capc.training.runs import choose_device, choose_precision
 
     check_names(method, encoder, variant)
     chosen = from_assignments(settings)
@@ -122,7 +124,7 @@ def train(
     runs = []
     for split_number in listed_numbers("--split-seed", split_seed):
         parts = split(frames, listed(source), listed(target), split_number)
-        runs += [Run(parts, split_number, number) for number in seeds]
+        runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
     done = sum((folder / "model.json").is_file() for folder in folders)
@@ -133,7 +135,7 @@ def train(
         soft_wrap=True,
     )
     with warnings_as_notes():
-        models = fit(
+        models = (fit_with_guard if guard else fit)(
             runs,
             method=method,
             encoder=encoder,
@@ -145,9 +147,8 @@ def train(
             out=out,
             dataset=fingerprint(dataset),
             tensorboard=tensorboard,
-            guard=guard,
         )
-    if guard and "guard" not in models[0].source:
+    if guard and models[0].statistics.guard is None:
         notes.print(
             f"No guard was learnt: {method} would have to train without one of its source environments. "
             "`--preset safe` will change no decision.",
@@ -186,11 +187,12 @@ def embed(
     calibrations use.
     """
     from pisa_capc.evaluation import check_dataset, unseen_frames
+    from pisa_capc.frames import load
+    from pisa_capc.inference import embed as compute
+    from pisa_capc.inference import load_model
+    from pisa_capc.inference.devices import choose_device
     from pisa_capc.progress import progress
-    from pisa_capc.store.native import fingerprint, load
-    from pisa_capc.training import embed as compute
-    from pisa_capc.training import load_model
-    from pisa_capc.training.runs import choose_device
+    from pisa_capc.store.native import fingerprint
 
     if out.exists() and not force:
         raise DataError(f"{out}: exists already. Give another name, or --force to replace it.")
@@ -228,10 +230,11 @@ def evaluate(
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
     from pisa_capc import evaluation
+    from pisa_capc.figures.confusion import plot_confusions
     from pisa_capc.figures.style import check_picture
-    from pisa_capc.scores import plot_confusions
-    from pisa_capc.store.native import fingerprint, load
-    from pisa_capc.training.runs import choose_device
+    from pisa_capc.frames import load
+    from pisa_capc.inference.devices import choose_device
+    from pisa_capc.store.native import fingerprint
 
     if plot is not None:
         check_picture(plot)

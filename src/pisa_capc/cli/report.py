@@ -104,9 +104,10 @@ def report(
 
 
 def _subjects(folders: list[Path], dataset: Path, target: str | None, device: str) -> list[Subject]:
-    from pisa_capc.evaluation import check_dataset, infer, load_runs
-    from pisa_capc.store.native import fingerprint, load
-    from pisa_capc.training.runs import choose_device
+    from pisa_capc.evaluation import check_dataset, infer_runs, load_runs
+    from pisa_capc.frames import load
+    from pisa_capc.inference.devices import choose_device
+    from pisa_capc.store.native import fingerprint
 
     place = str(choose_device(device))
     groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)
@@ -114,4 +115,4 @@ def _subjects(folders: list[Path], dataset: Path, target: str | None, device: st
         for folder, trained in group:
             check_dataset(trained, frames, mark, folder, dataset)
     environments = groups[0][0][1].about["target"] if target is None else listed(target)
-    return [infer(group, frames, environments, place) for group in groups]
+    return [infer_runs(group, frames, environments, place) for group in groups]

@@ -114,7 +114,7 @@ def _opened(frames: Path, recordings: bool) -> Iterator[LineReader | Playback]:
 
 
 def _devices(run: Path | None) -> tuple[str, ...]:
-    from pisa_capc.training import load_model
+    from pisa_capc.inference import load_model
 
     return () if run is None else load_model(run).devices
 

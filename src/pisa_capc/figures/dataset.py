@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
-from pisa_capc.frames import UnlabelledFrames, group_name, groups_of, normalise_power
-from pisa_capc.store.native import load
+from pisa_capc.frames import UnlabelledFrames, group_name, groups_of, load
+from pisa_capc.samples import normalise_power
 
 MOST_DELAY = 16  # samples
 INTERPOLATION = 4  # points per sample of the delay axis

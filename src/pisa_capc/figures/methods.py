@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pisa_capc.benchmark.protocols import DIRECT, Protocol
+from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
 from pisa_capc.benchmark.tables import FULL, NAMES, shared_stages, stage_name
 from pisa_capc.figures.style import COLUMN_INCHES, GREY, MARKERS, STAGE_COLOURS, Picture, canvas
+from pisa_capc.protocol import DIRECT
 
 
 def method_scores(protocol: Protocol, results: Results, place: tuple[str, str], encoder: str, path: Path) -> Picture:

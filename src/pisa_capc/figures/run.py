@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pisa_capc.benchmark.protocols import DIRECT
-from pisa_capc.benchmark.tables import NAMES, PAPER, stage_name
+from pisa_capc.benchmark.tables import NAMES, stage_name
 from pisa_capc.errors import ConfigError, ModelError, unknown_name
 from pisa_capc.evaluation import Inference
+from pisa_capc.figures.calibration import plot_capture, plot_overview
 from pisa_capc.figures.captures import capture_scores
 from pisa_capc.figures.confusion import confusion_figure
 from pisa_capc.figures.projection import Panel, Sample, capture_panels, draw_sample, project, stage_panels
@@ -16,6 +16,7 @@ from pisa_capc.figures.style import Picture, check_format
 from pisa_capc.figures.topology import topology_figure
 from pisa_capc.figures.workflow import workflow_figure
 from pisa_capc.progress import progress
+from pisa_capc.protocol import DIRECT, PAPER
 from pisa_capc.scores import Scores
 
 KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
@@ -98,7 +99,7 @@ def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
     for subject, calibrated in _in_order(subjects):
         rows = found.setdefault(_encoder(subject[0]), {})
         for one in subject:
-            for stage, scores in one.scores().stages.items():
+            for stage, scores in one.scores().items():
                 if calibrated or stage == DIRECT:
                     rows.setdefault(_name(one, stage), []).append(scores)
     return found
@@ -133,15 +134,13 @@ def _scores(kind: str, subjects: Sequence[Subject], path: Path) -> list[Picture]
 
 def _calibration(one: Inference, path: Path) -> list[Picture]:
     """All captures at a glance, then one by one."""
-    from pisa_capc.calibration.plot import plot_overview
-
-    result = one.calibration
+    result = one.stages[PAPER]
     plot_overview(result, path)
     caption = "What the calibration changes in each capture: decisions, and the expected share of each class."
     pictures = [Picture(path, caption)]
     for summary in result.captures:
         own = path.with_stem(f"{path.stem}-{str(summary.capture).replace('/', '-')}")
-        result.plot(own, summary.capture)
+        plot_capture(result, own, summary.capture)
         caption = (
             f"Capture {summary.capture} before and after calibration, on the principal axes of its embeddings: "
             f"{summary.changed:,} of {summary.frames:,} decisions change. Numbered discs are prototypes."
@@ -162,7 +161,7 @@ def _projections(kind: str, subjects: Sequence[Subject], sample: Sample, path: P
         direct = one.outputs.logits if kind == "tsne" else one.outputs.embedding
         panels.append(Panel(row, _name(one, DIRECT), project(direct[sample.rows], kind, sample.seed)))
         if calibrated:
-            score = one.calibration.score[sample.rows]
+            score = one.stages[PAPER].score[sample.rows]
             panels.append(Panel(row, _name(one, PAPER), project(score, kind, sample.seed)))
     if kind == "umap":
         spaces = "embeddings, and after calibration of decision scores"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pisa_capc.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.methods.domains import coral_distance
 from pisa_capc.methods.registry import Batch, register
-from pisa_capc.training.objective import cross_entropy
+from pisa_capc.objective import cross_entropy
 
 
 @register("coral")

@@ -10,7 +10,7 @@ from pisa_capc.methods.across import AgainstCritic
 from pisa_capc.methods.adversarial import reverse_gradient
 from pisa_capc.methods.domains import domain_label
 from pisa_capc.methods.registry import Batch, register
-from pisa_capc.training.objective import cross_entropy
+from pisa_capc.objective import cross_entropy
 
 
 @register("dann")

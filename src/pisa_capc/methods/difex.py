@@ -15,8 +15,8 @@ from pisa_capc.methods.domains import coral_distance
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleSettings
 from pisa_capc.model import Single
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked import at_least_float32, full_precision
-from pisa_capc.training.objective import cross_entropy
 
 SILENCE = 1e-12
 

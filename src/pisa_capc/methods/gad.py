@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from pisa_capc.methods.across import AgainstCritic
 from pisa_capc.methods.registry import Batch, register
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked import at_least_float32
-from pisa_capc.training.objective import cross_entropy
 
 NEVER = -1e30  # a score that adds nothing to a sum of exponentials, and no NaN to its gradient
 

@@ -13,7 +13,7 @@ from pisa_capc.methods.domains import environment_mean
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleSettings
 from pisa_capc.model import Single
-from pisa_capc.training.objective import frame_cross_entropy
+from pisa_capc.objective import frame_cross_entropy
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pisa_capc.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.methods.domains import environment_mean
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.model import Single
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked import at_least_float32
-from pisa_capc.training.objective import cross_entropy
 
 
 @dataclass(frozen=True)

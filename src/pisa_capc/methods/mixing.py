@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pisa_capc.objective import frame_cross_entropy
 from pisa_capc.stacked.noise import uniform
-from pisa_capc.training.objective import frame_cross_entropy
 
 SITES = 1 << 16  # first place of the methods' draws, far from those of a model's dropouts
 

@@ -13,8 +13,8 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.methods.domains import mean_over_pairs
 from pisa_capc.methods.registry import Batch, register
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked import at_least_float32, full_precision
-from pisa_capc.training.objective import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import PISA, PisaConfig
+from pisa_capc.objective import cross_entropy, prediction_consistency, supervised_contrastive
+from pisa_capc.objective.views import drop_spans
 from pisa_capc.stacked import compiled
-from pisa_capc.training.objective import cross_entropy, prediction_consistency, supervised_contrastive
-from pisa_capc.training.views import drop_spans
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pisa_capc.methods.mixing import SITES, of_partner
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleSettings
 from pisa_capc.methods.twoparts import TwoParts
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked.noise import permutation
-from pisa_capc.training.objective import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pisa_capc.methods.domains import domain_label
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleSettings
 from pisa_capc.methods.twoparts import TwoParts
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked import at_least_float32
-from pisa_capc.training.objective import cross_entropy
 
 
 @dataclass(frozen=True)

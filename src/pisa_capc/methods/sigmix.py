@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from pisa_capc.methods.mixing import SITES, mix, mixed_cross_entropy, partner_of_same_device
 from pisa_capc.methods.mixup import MixupMethod, MixupSettings
 from pisa_capc.methods.registry import Batch, register
+from pisa_capc.objective import cross_entropy
 from pisa_capc.stacked.noise import permutation, symmetric_beta
-from pisa_capc.training.objective import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method, register
 from pisa_capc.model import Single
-from pisa_capc.training.objective import cross_entropy
+from pisa_capc.objective import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.engines import check_engine, run_jobs
 from pisa_capc.errors import DataError
-from pisa_capc.frames import Frames, index_of
+from pisa_capc.frames import Frames, index_of, load
 from pisa_capc.progress import progress
 from pisa_capc.simulate.capture import prepare, render
 from pisa_capc.simulate.scene import Scene, check_scale, load_scene
-from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, load, write_capture_chunks
+from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, write_capture_chunks
 
 DEFAULT_SEED = 2026
 REVISION = 1  # of the simulator; raised by any change that alters samples, so that old and new are never mixed

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.frames import Frames, check_samples
+from pisa_capc.samples import check_samples
 from pisa_capc.sources import CfoTrace
 from pisa_capc.store.dataset import CaptureSpec, Dataset, describe
 from pisa_capc.store.files import atomic, reading, write_text_atomic
@@ -37,7 +37,6 @@ __all__ = [
     "StoreSource",
     "describe",
     "fingerprint",
-    "load",
     "write_capture",
     "write_capture_chunks",
     "write_dataset",
@@ -244,46 +243,6 @@ class StoreSource:
                     f"{path}: /cfo_hz has shape {file['cfo_hz'].shape}; expected {expected[:2]} (frames, antennas)."
                 )
             yield file
-
-
-def load(folder: str | Path) -> Frames:
-    """Open a dataset; I/Q stays on disk until it is read.
-
-    >>> frames = pisa_capc.load("wifi")              # doctest: +SKIP
-    >>> frames.where(environment=["E1"]).iq.shape    # doctest: +SKIP
-    (25600, 4, 320)
-    """
-    folder = Path(folder)
-    dataset = Dataset.read(folder)
-    if missing := dataset.missing(folder):
-        raise DataError(
-            f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, first {missing[0].path}. "
-            "Run the command that made the dataset again: it writes what is missing."
-        )
-    if not dataset.captures:
-        raise DataError(f"{folder}: dataset.json lists no captures.")
-    columns: dict[str, NDArray[np.int64]] = {}
-    names: dict[str, tuple[str, ...]] = {}
-    sizes = [c.frames for c in dataset.captures]
-    for kind in ("environment", "device", "capture"):
-        values, inverse = np.unique([getattr(c, kind) for c in dataset.captures], return_inverse=True)
-        names[kind] = tuple(str(v) for v in values)
-        columns[kind] = np.repeat(inverse.astype(np.int64), sizes)
-    return Frames(
-        source=StoreSource(folder, dataset),
-        rows=np.arange(sum(sizes)),
-        environment=columns["environment"],
-        capture=columns["capture"],
-        frame=np.concatenate([np.arange(n) for n in sizes]),
-        environments=names["environment"],
-        captures=names["capture"],
-        geometry=dataset.geometry,
-        sample_rate_hz=dataset.sample_rate_hz,
-        carrier_hz=dataset.carrier_hz,
-        samples=dataset.samples,
-        device=columns["device"],
-        devices=names["device"],
-    )
 
 
 def fingerprint(folder: str | Path) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from pisa_capc import revisions
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.store.files import atomic, write_text_atomic
 
@@ -25,12 +26,10 @@ def write_pair(
     folder: Path, name: str, schema: int, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> None:
     """Write arrays and what is to be known about them; each file is the old one or the whole new one."""
-    import pisa_capc
-
     content = save({key: np.ascontiguousarray(values) for key, values in arrays.items()})
     with atomic(folder / f"{name}.safetensors") as temporary:
         temporary.write_bytes(content)
-    marks = {"schema": schema, "version": pisa_capc.__version__, "sha256": hashlib.sha256(content).hexdigest()}
+    marks = {"schema": schema, "version": revisions.PACKAGE, "sha256": hashlib.sha256(content).hexdigest()}
     write_text_atomic(folder / f"{name}.json", json.dumps({**marks, **about}, indent=1))
 
 

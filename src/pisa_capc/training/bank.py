@@ -4,62 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.errors import DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, normalise_power, power_scale
-from pisa_capc.training.ahead import AHEAD, read_ahead
+from pisa_capc.frames import Frames
+from pisa_capc.inference.ahead import AHEAD, read_ahead
+from pisa_capc.inference.inputs import input_scale, model_input
 
 PIECE = 2048  # frames that are looked at together
 BLOCK = 512  # numbers that are multiplied together: they stay next to the core, twice as fast as by default
 SHARE = 0.6  # of the free memory that the frames may take
-
-
-def model_input(frames: UnlabelledFrames) -> NDArray[np.float32]:
-    """What a model sees: I/Q at unit mean power as reals, (N, A, T, 2)."""
-    return unit_power(frames, frames.iq)
-
-
-def unit_power(frames: UnlabelledFrames, iq: NDArray[np.complex64]) -> NDArray[np.float32]:
-    """As `model_input`, of I/Q that was read already."""
-    with _naming_bad_frames(frames, iq):
-        iq = normalise_power(iq)
-    return iq.view(np.float32).reshape(*iq.shape, 2)
-
-
-def input_scale(frames: UnlabelledFrames) -> NDArray[np.float64]:
-    """(N,) what `model_input` multiplies the I/Q of each frame with."""
-    iq = frames.iq
-    with _naming_bad_frames(frames, iq):
-        return power_scale(iq)
-
-
-@contextmanager
-def _naming_bad_frames(frames: UnlabelledFrames, iq: NDArray[np.complex64]) -> Iterator[None]:
-    if not np.isfinite(iq.view(np.float32)).all():
-        raise bad_frame(frames, np.isfinite(iq).all(axis=(1, 2)), "holds NaN or infinite samples")
-    try:
-        yield
-    except DataError as error:
-        raise bad_frame(frames, iq.any(axis=(1, 2)), f"is zero in its first {frames.samples} samples") from error
-
-
-def bad_frame(frames: UnlabelledFrames, good: ArrayLike, what: str) -> DataError:
-    i = int(np.argmin(good))  # the first that is not
-    names = [frames.environments[frames.environment[i]], frames.captures[frames.capture[i]]]
-    if isinstance(frames, Frames):  # frames of a target do not say whose they are
-        names.insert(1, frames.devices[frames.device[i]])
-    return DataError(f"frame {frames.frame[i]} of {'/'.join(names)} {what}. Make or import the set without it.")
 
 
 def free_bytes(device: torch.device) -> int:

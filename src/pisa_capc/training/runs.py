@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-import torch
-
-from pisa_capc.config import check_numbers
+from pisa_capc.config import check_numbers, from_mapping
 from pisa_capc.errors import ConfigError
 from pisa_capc.frames import MODEL_SAMPLES
+from pisa_capc.inference.model import run_name
 from pisa_capc.protocol import Split
 
 
@@ -39,43 +40,25 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a split, the seed that made it, and the seed of everything that training draws."""
+    """One training: a split, and the seed of everything that training draws."""
 
     split: Split
-    split_seed: int
     seed: int
+
+    @property
+    def split_seed(self) -> int:
+        return self.split.recipe.seed
 
     @property
     def name(self) -> str:
         return run_name(self.split_seed, self.seed)
 
 
-def run_name(split_seed: int, seed: int) -> str:
-    """What a run is called, in messages and as a folder."""
-    return f"split{split_seed}-seed{seed}"
-
-
-def choose_device(device: str = "auto") -> torch.device:
-    """The named device; 'auto' is the GPU where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"device {device!r}: expected auto, cpu or cuda.") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device {device!r}: no CUDA device is available here. Use cpu or auto.")
-    if chosen.index is not None and chosen.type == "cuda":
-        torch.cuda.set_device(chosen)  # kernels and captures go to the device that is current
-    return chosen
-
-
-def choose_precision(precision: str, device: torch.device) -> str:
-    """The named precision; 'auto' is bfloat16 on a GPU. Few CPUs compute in bfloat16, and some only crash."""
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise ConfigError(f"precision: expected auto, float32 or bfloat16, found {precision!r}.")
-    if precision == "bfloat16" and device.type == "cpu":
-        raise ConfigError("precision bfloat16: needs a GPU; this training is on a CPU. Use float32 or auto.")
-    if precision == "auto":
-        return "float32" if device.type == "cpu" else "bfloat16"
-    return precision
+def training_config(given: TrainingConfig | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> TrainingConfig:
+    """The optimisation that was asked for: a configuration, or a mapping of its settings, with `settings` over it."""
+    if given is not None and not isinstance(given, TrainingConfig | Mapping):
+        raise ConfigError(
+            f"training: expected a TrainingConfig or a mapping, as {{'epochs': 5}}, found {type(given).__name__}."
+        )
+    base = asdict(given) if isinstance(given, TrainingConfig) else dict(given or {})
+    return from_mapping(TrainingConfig, {**base, **settings}, "training")

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.methods.registry import Batch, Method
+from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.stacked import Fusable, bind_noise, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
-from pisa_capc.training.views import SPANS, draw_epoch
 
 VALIDATION_BATCH = 512
 

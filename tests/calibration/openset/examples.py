@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pisa_capc.calibration import SourceStatistics
-from pisa_capc.calibration.openset import openset_statistics
+from pisa_capc.inference.statistics import openset_statistics
 from pisa_capc.randomness import generator
 
 

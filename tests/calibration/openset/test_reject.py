@@ -14,6 +14,7 @@ from pisa_capc.calibration import UCAPC, OpenSet, SourceStatistics, calibrators,
 from pisa_capc.calibration.openset.scores import Energy
 from pisa_capc.calibration.peers import LAME, T3A
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.figures.calibration import plot_capture
 from tests.calibration.openset.examples import World
 
 WORLD = World(features=16)
@@ -130,7 +131,7 @@ def test_settings_out_of_range_are_refused():
 
 def test_a_picture_shows_rejected_frames(tmp_path: Path):
     result = OpenSet(UCAPC(), "knn").calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE)
-    result.plot(tmp_path / "capture.svg", "E1/M")
+    plot_capture(result, tmp_path / "capture.svg", "E1/M")
     assert ">rejected<" in (tmp_path / "capture.svg").read_text()
 
 

@@ -5,7 +5,6 @@
 
 from pisa_capc.calibration.openset.reject import OpenSet
 from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, unknown_score, unknown_scores
-from pisa_capc.calibration.openset.statistics import openset_statistics
 from pisa_capc.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "UnknownScore",
     "conformal_threshold",
     "false_accept_threshold",
-    "openset_statistics",
     "score_frames",
     "unknown_score",
     "unknown_scores",

@@ -22,8 +22,8 @@ from pisa_capc.calibration.openset.scores import (
 )
 from pisa_capc.calibration.openset.thresholds import conformal_threshold
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.errors import ConfigError
+from pisa_capc.inference.statistics import SourceStatistics
 
 UNKNOWN = -1  # the decision on a rejected frame
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.base import Parameters, check_range, require
-from pisa_capc.calibration.source import PREFIX, SourceStatistics
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
 ScoreFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,7 +12,7 @@ from pisa_capc.calibration.base import Calibrator, require
 from pisa_capc.calibration.batches import Rows
 from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 class Transduced(NamedTuple):

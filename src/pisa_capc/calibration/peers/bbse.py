@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import register, require
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior
 from pisa_capc.errors import DataError
+from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior
 
 
 @register("bbse")

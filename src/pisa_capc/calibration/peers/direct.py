@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import register
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @register("direct")

@@ -14,7 +14,7 @@ from torch import Tensor
 from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
-from pisa_capc.calibration.source import SourceStatistics
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @register("label-propagation")

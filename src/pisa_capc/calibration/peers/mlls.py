@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.source import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
+from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
 
 
 @register("mlls")

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, register, require
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.vectors import unit
+from pisa_capc.inference.statistics import SourceStatistics
 
 
 @register("t3a")

@@ -14,8 +14,8 @@ from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.calibration.peers.pt_map import weighted_means
-from pisa_capc.calibration.source import SourceStatistics
 from pisa_capc.calibration.vectors import unit
+from pisa_capc.inference.statistics import SourceStatistics
 
 _SMALLEST_VARIANCE = 1e-6
 

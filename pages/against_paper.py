@@ -1,0 +1,237 @@
+"""A protocol's records beside the paper's numbers, as a section of the results page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pages.sides import Ours, Published, Row, published, reference
+from pages.verdicts import sentences
+from pisa_capc.benchmark.plan import plan
+from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
+from pisa_capc.benchmark.records import read_records
+from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
+from pisa_capc.benchmark.tables import NAMES, is_comparison, stage_name
+from pisa_capc.errors import DataError
+from pisa_capc.protocol import DIRECT, PAPER
+
+NOTHING = "–"
+CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018
+_PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
+LIMITS = """## What cannot be compared
+
+The paper's simulation generator is not public: our scene follows its description and was fixed from the literature
+before any model was trained on it. Its measured recordings are not here either: the ablations and the comparison of
+methods, which the paper has on them, are run on our simulated sets, and its tables of all encoders on measured data
+wait for somebody who runs them with `--data`. So the numbers of the two sides are of different data, and nothing
+follows from one being higher. What can be compared is the order: which stage, component or method is ahead, and in
+which direction a change goes. Encoders of the external baselines, their hyperparameters and the equations of some are
+not in the paper; `pisa methods` says what of each is published and what is our reading.
+
+Nine runs are three splits × three seeds of one scene in one direction. The intervals speak of other splits and seeds,
+not of other scenes; runs that share a split are counted as independent, and nothing is corrected for the number of
+comparisons.
+"""
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def section(name: str, folder: Path) -> str:
+    """A protocol's part of the page. folder: of all records."""
+    protocol, paper = read_protocol(name), published()[name]
+    heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
+    command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
+    try:
+        results = load_results(protocol, folder / name)
+        others = len(results.others)
+    except DataError:  # none of this protocol
+        results, others = None, len(read_records(folder / name))
+    left_out = f"{others} records are of other settings or code and are left out.\n" if others else ""
+    if results is None:
+        return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
+    places = [_place(protocol, results, paper, place) for place in results.places()]
+    parts = [heading, f"{_made(results)}\n{left_out}", *places]
+    planned = {run.cell for run in plan(protocol)}
+    if absent := [row for row in paper.numbers if row[:4] not in planned]:
+        listed = ", ".join(dict.fromkeys(f"{NAMES[row.encoder]} {stage_name(row.method, row.stage)}" for row in absent))
+        parts.append(f"{listed} of the paper is not of this protocol: see the tables of all encoders.\n")
+    if protocol.search:
+        parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
+    return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
+
+
+def _made(results: Results) -> str:
+    records = [record for runs in results.runs.values() for record in runs.values()]
+    machines = sorted({record.machine.get("gpu") or record.machine.get("system", "unknown") for record in records})
+    epochs = "/".join(map(str, sorted({record.run["training"]["epochs"] for record in records})))
+    return f"{len(records)} runs of {epochs} epochs on {', '.join(machines)}. Mean ± sample standard deviation."
+
+
+def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[str, str]) -> str:
+    dataset, direction = place
+    ours = Ours(results, dataset)
+    own = [row for row in paper.numbers if row.direction == direction]
+    rows = sorted({*ours.rows(direction), *own}, key=_order(protocol))
+    lines = _matrix(protocol, ours, paper, rows) if is_comparison(protocol) else _lines(protocol, ours, paper, rows)
+    headings = [heading for heading in lines[0] if any(line[heading] != NOTHING for line in lines)]
+    cells = [[line[heading] for heading in headings] for line in lines]
+    words = "\n".join(f"- {sentence}" for sentence in sentences(protocol, ours, paper, rows))
+    interval = (
+        "whose intervals `pisa bench tables` has" if is_comparison(protocol) else "with its 95 % confidence interval"
+    )
+    about = f"Change: {_meaning(protocol)}. Ours is of paired runs, {interval}; the paper's is of its printed means."
+    planned = sum(run.direction == direction for run in plan(protocol))
+    recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
+    if recorded < planned:
+        words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
+    if remark := results.remark(place):
+        words += f"\n\n**{remark}** See the [erratum](#erratum)."
+    shown = (
+        f"![{protocol.title}, {dataset}]({dataset}-{_PICTURES[protocol.name]}.png)\n\n"
+        if protocol.name in _PICTURES
+        else ""
+    )
+    return f"### {dataset}, {direction}\n\n{shown}{markdown_table(headings, cells)}\n\n{about}\n\n{words}\n"
+
+
+def _lines(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line per row."""
+    lines = []
+    for row in rows:
+        f1, printed = ours.f1(row), paper.numbers.get(row, {})
+        before = reference(protocol, row)
+        lines.append(
+            {
+                "": row.label,
+                "runs": str(len(f1)),
+                "source val F1": spread(mean(ours.source(row))),
+                "F1": spread(mean(f1)),
+                "AUROC": spread(mean(ours.auroc(row))),
+                "change": difference(before and paired_difference(f1, ours.f1(before))),
+                "paper: source val F1": printed.get("source", NOTHING),
+                "paper: F1": printed.get("f1", NOTHING),
+                "paper: AUROC": printed.get("auroc", NOTHING),
+                "paper: change": _signed(None if before is None else paper.change(row, before)),
+            }
+        )
+    return lines
+
+
+def _matrix(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line per method, with all its stages beside each other: what is the training's doing and what U-CAPC's."""
+    lines = []
+    for row in dict.fromkeys(row._replace(stage=DIRECT) for row in rows):
+        printed = paper.numbers.get(row, {})
+        line = {
+            "": row.label,
+            "runs": str(len(ours.f1(row))),
+            "source val F1": spread(mean(ours.source(row))),
+            "direct F1": _with_change(ours, row, reference(protocol, row)),
+        }
+        stages = [row._replace(stage=stage) for stage in protocol.calibration]
+        line |= {f"after {_called(at)}": _with_change(ours, at, row) for at in stages}
+        line |= {"paper: source val F1": printed.get("source", NOTHING), "paper: direct F1": printed.get("f1", NOTHING)}
+        line |= {f"paper: after {_called(at)}": paper.numbers.get(at, {}).get("f1", NOTHING) for at in stages}
+        lines.append(line)
+    return lines
+
+
+def _called(row: Row) -> str:
+    return "U-CAPC" if row.stage == PAPER else f"U-CAPC, {row.stage}"
+
+
+def _with_change(ours: Ours, row: Row, before: Row | None) -> str:
+    """Macro-F1 and, in brackets, its change."""
+    difference = before and paired_difference(ours.f1(row), ours.f1(before))
+    return spread(mean(ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
+
+
+def _meaning(protocol: Protocol) -> str:
+    if any(len(row.variants) > 1 for row in protocol.methods):
+        return "against the full model"
+    calibrated = "a calibrated row against the same model's direct inference"
+    if is_comparison(protocol):
+        return "in brackets, direct inference against PISA's, a calibration against the same model's direct inference"
+    return f"{calibrated}, a direct row against Single" if len(protocol.methods) > 1 else calibrated
+
+
+def _order(protocol: Protocol) -> Callable[[Row], tuple[int, ...]]:
+    """The order of a page's rows, each part in the order of the protocol. A comparison has its Group A first."""
+    groups = is_comparison(protocol)
+    known: dict[str, Sequence[str]] = {
+        "encoder": protocol.encoders,
+        "method": [row.method for row in protocol.methods] if groups else ["single", "pisa"],
+        "variant": list(dict.fromkeys(variant for row in protocol.methods for variant in row.variants)),
+        "stage": [DIRECT, *protocol.calibration],
+    }
+    parts = ("encoder", "stage", "method") if groups else ("encoder", "method", "variant", "stage")
+
+    def position(row: Row) -> tuple[int, ...]:
+        values = [(known[part], getattr(row, part)) for part in parts]
+        return tuple(names.index(value) if value in names else len(names) for names, value in values)
+
+    return position
+
+
+def _chosen(search: Search, path: Path) -> str:
+    """Which hyperparameters were searched, and what was chosen."""
+    if not path.is_file():
+        return "Hyperparameters: no search is recorded; those without a published value are the code's defaults.\n"
+    record: Any = json.loads(path.read_text(encoding="utf-8"))
+    rows = []
+    for method, found in record["methods"].items():
+        best = max(found["points"], key=lambda point: point["mean"])
+        by_environment = ", ".join(f"{name} {value:.4f}" for name, value in best["macro_f1"].items())
+        settings = ", ".join(f"{key} {value}" for key, value in found["chosen"].items())
+        rows.append([stage_name(method, DIRECT), str(len(found["points"])), settings, by_environment])
+    table = markdown_table(["method", "points", "chosen", "F1 on the source environment left out"], rows)
+    absent = ", ".join(stage_name(method, DIRECT) for method in search.grid if method not in record["methods"])
+    table += f"\n\nNo search is recorded for {absent}: the value is the code's default." if absent else ""
+    table += _edges(search, record["methods"])
+    return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
+{record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
+(record `results/records/{path.name}`); other sets take the same values. Where all points are near chance the choice
+says little:
+
+{table}
+"""
+
+
+def _edges(search: Search, methods: dict[str, Any]) -> str:
+    """Where a better value may lie outside the grid, and where most of the grid was of no use."""
+    at_end = [
+        stage_name(method, DIRECT)
+        for method, found in methods.items()
+        for key, values in search.grid.get(method, {}).items()
+        if len(values) > 2 and found["chosen"][key] in (values[0], values[-1])
+    ]
+    alone = [
+        stage_name(method, DIRECT)
+        for method, found in methods.items()
+        if len(found["points"]) > 1 and sorted(point["mean"] for point in found["points"])[-2] < CONSTANT_ANSWER
+    ]
+    found = []
+    if at_end:
+        found.append(f"At an end of their grid, so that a better value may lie beyond: {', '.join(at_end)}.")
+    if alone:
+        found.append(f"All other points of {', '.join(alone)} score as one answer for all.")
+    return "\n\n" + " ".join(found) if found else ""
+
+
+def spread(value: tuple[float, float | None] | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value[0]:.4f}" if value[1] is None else f"{value[0]:.4f} ± {value[1]:.4f}"
+
+
+def difference(value: Difference | None) -> str:
+    return f"{value.mean:+.4f} [{value.low:+.4f}, {value.high:+.4f}]" if value else NOTHING
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:+.4f}"

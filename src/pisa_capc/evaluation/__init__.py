@@ -1,0 +1,27 @@
+"""Trained runs on frames: which frames a run may be scored on, and the one way from a run to its scores."""
+
+from pisa_capc.evaluation.infer import (
+    METRICS,
+    Inference,
+    RunScores,
+    evaluate,
+    infer,
+    infer_runs,
+    pooled,
+    summary,
+)
+from pisa_capc.evaluation.runs import check_dataset, load_runs, unseen_frames
+
+__all__ = [
+    "METRICS",
+    "Inference",
+    "RunScores",
+    "check_dataset",
+    "evaluate",
+    "infer",
+    "infer_runs",
+    "load_runs",
+    "pooled",
+    "summary",
+    "unseen_frames",
+]

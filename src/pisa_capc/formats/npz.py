@@ -1,0 +1,147 @@
+"""NumPy archives: one `.npz` with a row per frame.
+
+Arrays: `iq` (N, A, T) complex and `device` (N,), names or numbers; optional: `environment` and `capture` (N,), `frame`
+(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`. Nothing is
+unpickled.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pisa_capc.errors import DataError
+from pisa_capc.formats.transfer import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.frames import Frames
+from pisa_capc.geometry import custom
+from pisa_capc.sources import groups
+from pisa_capc.store.dataset import CaptureSpec
+from pisa_capc.store.files import atomic, new_file, reading
+
+EXPECTED = "an .npz archive of plain arrays"
+RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
+
+
+def plan(source: Path, options: ImportOptions) -> Plan:
+    """One archive; frames of equal environment, device and capture are one capture."""
+    if source.is_dir():
+        raise DataError(f"{source}: is a folder; expected an .npz file.")
+    with reading(source, EXPECTED):
+        return _plan(source, options)
+
+
+def _plan(source: Path, options: ImportOptions) -> Plan:
+    iq_key, cfo_key = options.iq_key or "iq", options.cfo_key or "cfo_hz"
+    with np.load(source, allow_pickle=False) as archive:
+        known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
+        arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in known if name in archive.files}
+        for name in (iq_key, "device", *filter(None, [options.cfo_key])):
+            if name not in archive.files:
+                raise DataError(
+                    f"{source}: holds no array {name!r}; found {', '.join(archive.files) or 'none'}. Expected the I/Q "
+                    "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,)."
+                )
+    iq = _mapped(source, iq_key)
+    if iq.shape[:1] == (0,):
+        raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
+    if iq.ndim != 3 or iq.dtype.kind != "c" or not iq.size:
+        raise DataError(f"{source}: {iq_key} is {iq.dtype} {iq.shape}; expected complex (frames, antennas, samples).")
+    n, antennas, samples = iq.shape
+
+    def column(name: str, default: str | int) -> NDArray[Any]:
+        values = arrays.get(name, np.full(n, default))
+        if values.shape != (n,):
+            raise DataError(f"{source}: {name} has shape {values.shape}; expected ({n},), one per frame.")
+        return values
+
+    defaults = {"environment": options.environment, "device": "", "capture": options.capture}
+    names = [column(name, default).astype(str) for name, default in defaults.items()]
+    frame = column("frame", 0).astype(np.int64)
+    cfo_hz = arrays[cfo_key].astype(np.float64) if cfo_key in arrays else None
+    if cfo_hz is not None and cfo_hz.shape != (n, antennas):
+        raise DataError(f"{source}: {cfo_key} has shape {cfo_hz.shape}; expected {(n, antennas)} (frames, antennas).")
+    if "coordinates_wavelengths" in arrays and options.geometry is None:
+        options = replace(options, geometry=custom(arrays["coordinates_wavelengths"]))
+
+    numbered = np.stack([np.unique(column, return_inverse=True)[1] for column in names])
+    rows: dict[CaptureSpec, NDArray[np.intp]] = {}
+    for members in groups(np.unique(numbered, axis=1, return_inverse=True)[1].ravel()):
+        environment, device, capture = (str(column[members[0]]) for column in names)
+        in_time = members[np.argsort(frame[members], kind="stable")]
+        rows[CaptureSpec(environment, device, capture, len(members))] = in_time
+    for name in RATES:
+        if name in arrays and (arrays[name].size != 1 or arrays[name].dtype.kind not in "iuf"):
+            found = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise DataError(f"{source}: {name} is {found}; expected one number. Store one for all frames.")
+    rate, carrier = (np.asarray(arrays.get(name, default)).item() for name, default in RATES.items())
+
+    def read(spec: CaptureSpec) -> Samples:
+        with reading(source, EXPECTED):
+            # Mapped anew for each capture, so that what was read can leave memory.
+            chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
+        return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
+
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
+    told = {"sample_rate_hz": options.sample_rate_hz, "carrier_hz": options.carrier_hz}
+    assumed = [f"{name} {defaults[name]} (--{name})" for name in ("environment", "capture") if name not in arrays]
+    assumed += [
+        f"{RATES[name] / 1e6:g} MHz of {what}"
+        for name, what in (("sample_rate_hz", "sample rate (--sample-rate)"), ("carrier_hz", "carrier (--carrier)"))
+        if name not in arrays and told[name] is None
+    ]
+    if options.geometry is None:
+        assumed.append("antennas half a wavelength apart (--array)")
+    return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]", tuple(assumed))
+
+
+def _mapped(source: Path, key: str) -> NDArray[Any]:
+    """An array of the archive, mapped from disk where it is stored uncompressed, as np.savez does."""
+    with zipfile.ZipFile(source) as archive, source.open("rb") as file:
+        member = archive.getinfo(f"{key}.npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            with np.load(source, allow_pickle=False) as arrays:
+                return np.asarray(arrays[key])
+        # A zip member's bytes start after its own header: 30 bytes, its name, and its extra field.
+        file.seek(member.header_offset)
+        name_length, extra_length = struct.unpack("<HH", file.read(30)[26:])
+        file.seek(name_length + extra_length, 1)
+        version = npy.read_magic(file)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read_header(file)
+        if dtype.hasobject:
+            raise DataError(f"{source}: {key} holds Python objects; expected numbers. Nothing is unpickled here.")
+        return np.memmap(source, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+
+
+def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
+    """One archive of all frames, written piece by piece; `options` has nothing for this format."""
+    new_file(out)
+    columns: dict[str, NDArray[Any]] = {
+        "device": np.array(frames.devices)[frames.device],
+        "environment": np.array(frames.environments)[frames.environment],
+        "capture": np.array(frames.captures)[frames.capture],
+        "frame": frames.frame,
+        "coordinates_wavelengths": frames.geometry.positions,
+        "sample_rate_hz": np.array(frames.sample_rate_hz),
+        "carrier_hz": np.array(frames.carrier_hz),
+    }
+    if (cfo_hz := frames.cfo_hz) is not None:
+        columns["cfo_hz"] = cfo_hz
+    with atomic(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, values in columns.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                npy.write_array(member, values, allow_pickle=False)
+        with archive.open("iq.npy", "w", force_zip64=True) as member:
+            shape = (len(frames), frames.antennas, frames.samples)
+            npy.write_array_header_1_0(member, {"descr": "<c8", "fortran_order": False, "shape": shape})
+            for piece in frames.batches(1024):
+                member.write(np.ascontiguousarray(piece.iq).tobytes())
+    done()

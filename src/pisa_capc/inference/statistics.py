@@ -1,0 +1,123 @@
+"""What a calibration may know about the source: small statistics and a few embeddings, never source frames.
+
+One type from training, which measures them, to the model's file, the scores' file and the calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pisa_capc.errors import DataError
+
+Array: TypeAlias = "np.ndarray | Tensor"
+
+PREFIX = "source_"
+SMALLEST_PRIOR = 1e-12
+BANK = 50  # training embeddings of each class
+VALIDATION = 100  # validation frames of each class; enough for thresholds at alpha ≥ 0.01
+
+
+@dataclass(frozen=True)
+class SourceStatistics:
+    """Statistics of the labelled source domain; every one is optional, each method says which it needs.
+
+    In files each has the prefix `source_`, for instance `source_weight`.
+    """
+
+    weight: np.ndarray | None = None  # (C, D) rows of the linear classifier
+    bias: np.ndarray | None = None  # (C,) its bias
+    mean: np.ndarray | None = None  # (D,) mean embedding
+    class_mean: np.ndarray | None = None  # (C, D) mean embedding of each class
+    prior: np.ndarray | None = None  # (C,) class frequencies
+    confusion: np.ndarray | None = None  # (C, C) validation frames decided as [row] that are of class [column]
+    temperature: np.ndarray | None = None  # () divides the logits; fitted on validation frames
+    covariance: np.ndarray | None = None  # (D, D) of the embeddings within their classes
+    bank: np.ndarray | None = None  # (B, D) embeddings of some training frames of each class
+    validation: np.ndarray | None = None  # (V, D) embeddings of some validation frames of each class
+    validation_logits: np.ndarray | None = None  # (V, C) their logits
+    validation_label: np.ndarray | None = None  # (V,) their classes
+    guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], prefix: str = PREFIX) -> SourceStatistics:
+        """The statistics among named arrays, by their prefix; other names are ignored."""
+        return cls(**{f.name: np.asarray(arrays[prefix + f.name]) for f in fields(cls) if prefix + f.name in arrays})
+
+    def known(self) -> dict[str, np.ndarray]:
+        """Those that there are, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def tensor(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
+        """A statistic as float64 beside `like`, checked for its shape; none where it is not known."""
+        value = getattr(self, name)
+        if value is None:
+            return None
+        if np.asarray(value).dtype.kind not in "biuf":
+            raise DataError(f"{PREFIX}{name} holds {np.asarray(value).dtype}; expected numbers.")
+        values = torch.as_tensor(np.asarray(value, dtype=np.float64), device=like.device)
+        if tuple(values.shape) != shape:
+            raise DataError(f"{PREFIX}{name} has shape {tuple(values.shape)}; expected {shape} to fit the scores.")
+        if not torch.isfinite(values).all():
+            raise DataError(f"{PREFIX}{name} holds NaN or infinity; every value must be finite.")
+        return values
+
+
+def source_posterior(logits: Tensor, source: SourceStatistics) -> Tensor:
+    """log p^s (n, C): the log-softmax of the logits at the source's temperature."""
+    temperature = source.tensor("temperature", (), logits)
+    if temperature is not None and not temperature > 0:
+        raise DataError(f"{PREFIX}temperature is {float(temperature):g}; expected a positive number.")
+    return torch.log_softmax(logits if temperature is None else logits / temperature, dim=1)
+
+
+def source_prior(logits: Tensor, source: SourceStatistics) -> Tensor:
+    """π^s (C,), equal frequencies where it is not known."""
+    classes = logits.shape[1]
+    prior = source.tensor("prior", (classes,), logits)
+    prior = logits.new_ones(classes) if prior is None else prior.clamp(min=SMALLEST_PRIOR)
+    return prior / prior.sum()
+
+
+def openset_statistics(
+    embedding: Array, label: Array, validation: Array, validation_logits: Array, validation_label: Array
+) -> dict[str, Tensor]:
+    """Statistics of training frames (N, D) and validation frames (V, D) with logits (V, C), named as in files.
+
+    class_mean (C, D), prior (C,); covariance (D, D) within classes, Σ_i (z_i − μ_{y_i})(z_i − μ_{y_i})ᵀ / N; bank, at
+    most 50 training embeddings of each class; validation, validation_logits and validation_label, at most 100 frames
+    of each class. Frames are taken evenly over each class in the given order, so every place and time is among them.
+    """
+    z, y = torch.as_tensor(embedding).double(), torch.as_tensor(label).long()
+    held, logits, truth = (torch.as_tensor(a) for a in (validation, validation_logits, validation_label))
+    classes = logits.shape[1]
+    count = torch.bincount(y, minlength=classes)
+    total = torch.zeros(classes, z.shape[1], dtype=z.dtype).index_add_(0, y, z)
+    means = total / count.clamp_min(1)[:, None]
+    within = z - means[y]
+    some = _evenly(truth, VALIDATION)
+    return {
+        "class_mean": means.float(),
+        "prior": (count / count.sum()).float(),
+        "covariance": (within.T @ within / len(z)).float(),
+        "bank": z[_evenly(y, BANK)].float(),
+        "validation": held[some].float(),
+        "validation_logits": logits[some].float(),
+        "validation_label": truth[some].long(),
+    }
+
+
+def _evenly(label: Tensor, most: int) -> Tensor:
+    """Positions of at most `most` frames of each class, evenly over the frames of that class."""
+    y = label.numpy()
+    chosen = []
+    for k in np.unique(y):
+        own = np.flatnonzero(y == k)
+        count = min(most, len(own))
+        chosen.append(own[np.arange(count) * len(own) // count])
+    return torch.from_numpy(np.concatenate(chosen))

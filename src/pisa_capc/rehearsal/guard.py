@@ -1,0 +1,86 @@
+"""The guard of a trained model: learnt by rehearsing its calibration where the source's labels say what helped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pisa_capc.calibration.guard import Guard, Rehearsals
+from pisa_capc.frames import Frames
+from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.inference.devices import choose_device
+from pisa_capc.inference.model import method_of
+from pisa_capc.progress import console
+from pisa_capc.rehearsal.leave_one_out import evenly, runs_leaving_one_out
+from pisa_capc.rehearsal.rehearse import rehearse
+from pisa_capc.training.bank import union
+from pisa_capc.training.fit import checked_runs, fit
+from pisa_capc.training.keep import run_folders
+from pisa_capc.training.runs import Run
+
+FOLDER = "left-out"  # of the models that leave an environment out, beside the model that they rehearse for
+
+
+def fit_with_guard(
+    runs: Run | Sequence[Run],
+    *,
+    out: str | Path | None = None,
+    device: str = "auto",
+    show: bool = True,
+    tensorboard: str | Path | None = None,
+    **how: Any,
+) -> list[TrainedModel]:
+    """As `training.fit`, whose arguments it takes; the models also know when a calibration may be trusted.
+
+    That is learnt by rehearsals with models that leave one source environment out. They are trained like the first run
+    and serve all of them. Where the method cannot train without one, nothing is learnt.
+    """
+    runs = checked_runs(runs)
+    models = fit(runs, out=out, device=device, show=show, tensorboard=tensorboard, **how)
+    if all(model.has_guard for model in models):
+        return models
+    if show:
+        console.print("For the guard, the same without each source environment in turn:", highlight=False)
+
+    def train(name: str, left_out: Run) -> TrainedModel:
+        beside = None if out is None else Path(out) / FOLDER / name
+        return fit(left_out, out=beside, device=device, show=show, **how)[0]
+
+    guard = learn_guard(runs[0], models[0], train, choose_device(device))
+    if guard is None:
+        return models
+    guarded = [model.with_guard(guard.thresholds) for model in models]
+    for model, folder in zip(guarded, run_folders(out, runs), strict=True):
+        if folder is not None:
+            model.save(folder)
+    return guarded
+
+
+def learn_guard(
+    run: Run, trained: TrainedModel, train: Callable[[str, Run], TrainedModel], device: torch.device
+) -> Guard | None:
+    """The guard of a model, from rehearsals on its source alone; None where nothing can be rehearsed.
+
+    Rehearsed are a model like it in each source environment that was left out (`train` makes it), which is far from
+    what it has seen, and the model itself on its validation frames, which is near. A deployment is somewhere between.
+    """
+    without = runs_leaving_one_out(run, method_of(trained.about).least_environments)
+    if not without:
+        return None
+    source = union([run.split.train, run.split.validation])
+    parts = []
+    for name, left_out in without.items():
+        held_out = source.select(np.isin(source.rows, left_out.split.target.rows))
+        parts.append(_rehearsed(train(name, left_out), held_out, run.seed, device))
+    parts.append(_rehearsed(trained, run.split.validation, run.seed, device))
+    return Guard.learn(Rehearsals.join(parts))
+
+
+def _rehearsed(trained: TrainedModel, frames: Frames, seed: int, device: torch.device) -> Rehearsals:
+    chosen = frames.select(evenly(frames))
+    scores = embed(trained, chosen.unlabelled(), device)
+    return rehearse(scores.embedding, scores.logits, chosen.device, scores.capture, seed)

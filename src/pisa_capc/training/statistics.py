@@ -1,0 +1,64 @@
+"""Measuring what a calibration may know of the source: statistics of its embeddings, kept with the model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+
+from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
+from pisa_capc.training.bank import Bank
+
+BATCH = {"cpu": 512, "cuda": 8192}  # what fits a cache, and what keeps a GPU busy
+
+
+@torch.no_grad()
+def source_statistics(
+    model: nn.Module, bank: Bank, train: NDArray[np.int64], validation: NDArray[np.int64]
+) -> SourceStatistics:
+    """Statistics of one trained run.
+
+    mean (D,) of the training embeddings; weight (C, D) and bias (C,) of the classifier; confusion (C, C), counts of
+    validation frames decided as [row] that are of class [column]; temperature (), which divides the logits so that the
+    validation frames are most likely (Guo et al., 2017); and those of `openset_statistics`.
+    """
+    weight, bias = model.classifier.weight[0], model.classifier.bias[0]  # type: ignore[union-attr,index]
+    classes = len(bias)
+    embedding, _ = _forward(model, bank, train)
+    held_out, logits = _forward(model, bank, validation)
+    label = bank.label.cpu()
+    truth = label[validation]
+    pair = logits.argmax(1) * classes + truth
+    found = {
+        "weight": weight.detach().float().cpu().clone(),
+        "bias": bias.detach().float().cpu().clone(),
+        "mean": embedding.double().mean(0).float(),
+        "confusion": torch.bincount(pair, minlength=classes**2).view(classes, classes).float(),
+        "temperature": torch.tensor(_temperature(logits.double(), truth), dtype=torch.float32),
+        **openset_statistics(embedding, label[train], held_out, logits, truth),
+    }
+    return SourceStatistics.from_arrays(found, prefix="")
+
+
+def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    model.eval()
+    embedding, logits = [], []
+    batch = BATCH.get(bank.device.type, BATCH["cpu"])
+    pieces = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    with closing(bank.stream(pieces)) as batches:
+        for piece, iq in zip(pieces, batches, strict=True):
+            output = model(iq, None if bank.descriptor is None else bank.descriptor[piece])
+            embedding.append(output.embedding.float().cpu())
+            logits.append(output.logits.float().cpu())
+    return torch.cat(embedding), torch.cat(logits)
+
+
+def _temperature(logits: Tensor, label: Tensor) -> float:
+    def loss(log_temperature: float) -> float:
+        return float(torch.nn.functional.cross_entropy(logits / float(np.exp(log_temperature)), label))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
