@@ -30,7 +30,7 @@ from pisa_capc.calibration.base import Calibrator
 from pisa_capc.calibration.batches import batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
-from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.result import Calibration, Recorder, html_table
 from pisa_capc.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
 from pisa_capc.calibration.workspace import read_embedding, read_logits
 from pisa_capc.config import from_mapping
@@ -41,14 +41,14 @@ from pisa_capc.store.pair import check_shapes, described, write_pair
 NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Applied(Calibration):
     """Frames calibrated with what was fitted elsewhere."""
 
     pooled: tuple[str | int, ...] = ()  # captures that were not fitted, and got the pooled prototypes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FrozenCalibration:
     """Fitted prototypes and potentials of R captures, and of all their frames together.
 
@@ -107,6 +107,16 @@ class FrozenCalibration:
             own.guard,
             None if pooled.guard is None else replace(pooled.guard[0], capture=EVERYTHING),
         )
+
+    def __repr__(self) -> str:
+        of = f"{len(self.captures):,} captures, {self.classes} classes, {self.features} features"
+        return f"{type(self).__name__}({of}{'' if self.guard is None else ', guarded'})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the captures, and what the guard allowed for each."""
+        if self.guard is None:
+            return html_table(repr(self), ("capture",), [(capture,) for capture in self.captures])
+        return html_table(repr(self), ("capture", "guard"), [(d.capture, d.level) for d in self.guard])
 
     @property
     def classes(self) -> int:
