@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.errors import ConfigError, DataError
 
 BLOCK = 16  # frames between two looks: what is found depends on the frames alone, not on how they are handed over
@@ -293,10 +294,3 @@ def check_column(name: str, values: NDArray[Any], frames: int) -> None:
             f"{name} is {values.dtype} {values.shape}; expected one finite number per frame, ({frames},). "
             "Remove it to find groups without it."
         )
-
-
-def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:
-    """Rows (n, D) at length one, float64; zero stays zero."""
-    rows = embedding.astype(np.float64)
-    length = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    return rows / np.where(length > 0, length, 1.0)[:, None]
