@@ -11,8 +11,9 @@ from pisa_capc.simulate import capture as module
 from pisa_capc.simulate.capture import Capture, device_profile, draw_rays, prepare, render
 from pisa_capc.simulate.hardware import Spread
 from pisa_capc.simulate.scene import Scene, load_scene
-from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
 from pisa_capc.store.native import CaptureSpec
+from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.waveforms.wifi import preamble
 
 
 def rendered(capture: Capture) -> np.ndarray:
@@ -43,6 +44,23 @@ def clean(scene: Scene) -> Scene:
     )
 
 
+# Of the simulator's first revision, to which records refer: three samples of frame 3, antenna 1, and its CFO in Hz.
+FIRST_REVISION = {
+    ("wifi", 320): ([-0.1357 - 0.1608j, -0.6592 + 0.9676j, 0.2514 - 1.6675j], -28806.387),
+    ("wifi", 3920): ([-0.0318 - 0.2897j, 1.2606 - 0.9280j, 0.4633 - 1.0380j], -28806.387),
+    ("lora", 320): ([-0.9782 - 0.7254j, 0.4295 + 1.1060j, 0.8338 - 0.7821j], -554.789),
+    ("lora", 8192): ([-0.8156 - 0.7613j, -0.8630 - 0.6516j, -0.8720 - 0.7484j], -554.789),
+}
+
+
+@pytest.mark.parametrize(("name", "samples"), FIRST_REVISION)
+def test_the_samples_of_the_first_revision_stay(name: str, samples: int) -> None:
+    known, cfo_hz = FIRST_REVISION[name, samples]
+    capture = prepare(load_scene(name, samples=samples), 2026, CaptureSpec("E2", "D03", "M", 8))
+    np.testing.assert_allclose(rendered(capture)[3, 1, [0, samples // 2, -1]], known, atol=2e-4)
+    assert capture.cfo_hz[3, 1] == pytest.approx(cfo_hz, abs=1e-3)
+
+
 def test_a_device_is_the_same_in_every_environment_and_capture() -> None:
     scene = load_scene("wifi")
     specs = [CaptureSpec(e, "D03", c, 8) for e in scene.environments for c in scene.captures]
@@ -69,7 +87,7 @@ def test_with_one_direct_ray_and_clean_hardware_the_base_waveform_arrives(kind: 
     taps = np.zeros((8, 1, 4, 2 * half_width + 1), dtype=np.complex64)
     taps[..., half_width] = 1
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8)))
-    base = wifi_preamble() if kind == "wifi" else lora_upchirps(1)[:320]
+    base = WAVEFORMS[kind].preamble()[:320]
     np.testing.assert_allclose(y, np.broadcast_to(base, y.shape), atol=2e-3)
 
 
@@ -83,7 +101,7 @@ def test_a_timing_error_turns_the_subcarriers_by_their_frequency_times_the_delay
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8), delay_samples=delay_samples))[:, 0]
     used = np.r_[-26:0, 1:27]
     window = slice(224, 288)  # whole symbols of the L-LTF on either side
-    spectrum = np.fft.fft(y[:, window])[:, used] / np.fft.fft(wifi_preamble()[window])[used]
+    spectrum = np.fft.fft(y[:, window])[:, used] / np.fft.fft(preamble()[window])[used]
     np.testing.assert_allclose(np.angle(spectrum), -2 * np.pi * np.outer(delay_samples, used) / 64, atol=0.02)
 
 
@@ -135,7 +153,7 @@ def test_snr_of_a_capture_is_that_of_its_frames() -> None:
     taps = np.zeros((200, 1, 4, 2 * half_width + 1), dtype=np.complex64)
     taps[..., half_width] = 1
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(200)))
-    signal = np.sqrt(1 / (1 + 10 ** (-capture.snr_db / 10))) * wifi_preamble()
+    signal = np.sqrt(1 / (1 + 10 ** (-capture.snr_db / 10))) * preamble()
     noise = np.mean(np.abs(y - signal) ** 2)
     assert 10 * np.log10(1 / noise - 1) == pytest.approx(capture.snr_db, abs=0.3)
 

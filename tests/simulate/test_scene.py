@@ -72,6 +72,6 @@ def test_frame_lengths_the_waveform_does_not_have_are_refused(kind: str, samples
         load_scene(kind, samples=samples)
 
 
-def test_unknown_waveform_names_the_nearest() -> None:
+def test_an_unknown_scene_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wifi'"):
         load_scene("wify")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -162,7 +162,7 @@ def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     frames, _, antennas, channel_taps = capture.taps.shape
     samples = waveform.samples
     phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
-    sender = Sender(waveform, capture.profile, channel_taps, capture.stream("payload"), capture.stream("scrambler"))
+    sender = Sender(waveform, capture.profile, channel_taps, cache(capture.stream))
     step = max(1, CHUNK_SAMPLES // (antennas * samples))
     for start in range(0, frames, step):
         chunk = slice(start, min(start + step, frames))
