@@ -12,13 +12,14 @@ write a whole scene:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.simulate.cfo import FrequencySpread
+from pisa_capc.simulate.channel import SPECTRA
 from pisa_capc.simulate.hardware import HardwareSpread, Spread
 from pisa_capc.store.native import CaptureSpec
 from pisa_capc.waveforms import WAVEFORMS
@@ -79,6 +80,33 @@ class Receiver:
         return square(self.spacing_wavelengths)
 
 
+OWNERS = ("device", "place")
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """Whose the channel of a capture is: of each device in it, or of the place (environment and capture).
+
+    rays: the delays, directions, powers and Doppler shifts of the paths. Devices that stand metres apart have paths of
+    their own, `device`; put down at one spot, theirs are centimetres longer or shorter and otherwise the same, `place`.
+    phases: of the paths at the carrier, to which centimetres are turns. Devices put down by hand have phases of their
+    own, `device`; in one holder, or behind one antenna, they share them, `place`. The walk of a mobile capture is
+    always the device's own.
+    """
+
+    rays: str = "device"
+    phases: str = "device"
+
+    def __post_init__(self) -> None:
+        for name in ("rays", "phases"):
+            if getattr(self, name) not in OWNERS:
+                raise ConfigError(f"propagation.{name}: " + unknown_name("owner", getattr(self, name), OWNERS))
+        if (self.rays, self.phases) == ("device", "place"):
+            raise ConfigError(
+                "propagation: phases of the place need rays of the place: found rays: device, phases: place."
+            )
+
+
 @dataclass(frozen=True)
 class Environment:
     """A place: how long echoes last, where they come from, how strong the direct path is."""
@@ -101,7 +129,12 @@ class Environment:
 
 @dataclass(frozen=True)
 class CaptureSetting:
-    """A position of the transmitter and how it and the people around it move."""
+    """A position of the transmitter and how it and the people around it move.
+
+    moving_fraction: part of the scattered power that comes by way of people and what they move, and so fades from
+    frame to frame; the direct path and the rest stand still while the transmitter does.
+    scatterer_speed_m_s, scatterer_spectrum: of that part, see `channel.SPECTRA`.
+    """
 
     frames: int
     line_of_sight: bool
@@ -110,6 +143,7 @@ class CaptureSetting:
     turning_rad_per_sqrt_s: float
     moving_fraction: float
     scatterer_speed_m_s: float
+    scatterer_spectrum: str = "clarke"
 
     def __post_init__(self) -> None:
         _require_positive("capture.frames", self.frames)
@@ -117,6 +151,10 @@ class CaptureSetting:
             raise ConfigError(f"capture.moving_fraction: expected 0 to 1, found {self.moving_fraction}.")
         if min(self.speed_m_s, self.scatterer_speed_m_s) < 0:
             raise ConfigError(f"capture: speeds must not be negative, found {self}.")
+        if self.scatterer_spectrum not in SPECTRA:
+            raise ConfigError(
+                "capture.scatterer_spectrum: " + unknown_name("spectrum", self.scatterer_spectrum, SPECTRA)
+            )
 
 
 @dataclass(frozen=True)
@@ -131,6 +169,7 @@ class Scene:
     frequency: FrequencySpread
     environments: dict[str, Environment]
     captures: dict[str, CaptureSetting]
+    propagation: Propagation = field(default_factory=Propagation)
 
     def __post_init__(self) -> None:
         _require_positive("devices", self.devices)
