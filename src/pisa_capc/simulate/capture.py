@@ -106,27 +106,32 @@ def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
     return rays
 
 
+def recording_snr_db(scene: Scene, seed: int, spec: CaptureSpec) -> float:
+    """SNR of one capture, against a mean received power of one."""
+    drawn = scene.captures[spec.capture].snr_db.draw(capture_stream(scene, seed, spec, "snr"))
+    return drawn + scene.environments[spec.environment].snr_offset_db
+
+
 def wavelength_m(scene: Scene) -> float:
     return channel.SPEED_OF_LIGHT_M_S / scene.waveform.carrier_hz
 
 
 def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float64] | None = None) -> Capture:
     """Draw everything about a capture but its samples; `cfo_hz` (F, A) takes the place of the synthesised CFO."""
-    waveform, setting = scene.waveform, scene.captures[spec.capture]
+    waveform = scene.waveform
     profile = device_profile(scene, seed, spec.device)
     stream = partial(capture_stream, scene, seed, spec)
     frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
         in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
         cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
-    snr_db = setting.snr_db.draw(stream("snr")) + scene.environments[spec.environment].snr_offset_db
     return Capture(
         scene=scene,
         seed=seed,
         spec=spec,
         profile=profile,
         taps=impulse_responses(scene, seed, spec, frame_time_s),
-        snr_db=snr_db,
+        snr_db=recording_snr_db(scene, seed, spec),
         cfo_hz=cfo_hz,
         residual_hz=residual_cfo_hz(cfo_hz, scene.frequency, stream("residual")),
         phase_rad=stream("phase").uniform(-np.pi, np.pi, spec.frames),
