@@ -7,16 +7,16 @@ test (Kay, Fundamentals of Statistical Signal Processing II, 1998, ch. 6):
 
     y_a[n] = e^{j2πfn} Σ_l h_a[l] x_k[n − l] + w_a[n],    w_a white and Gaussian, of unknown power on each antenna a
     R_a(k, f) = min_h ‖y_a − e^{j2πfn} (x_k ∗ h)‖² = ‖y_a‖² − ‖Q_kᴴ e^{−j2πfn} y_a‖²
-    ln Λ(k) = max_f −T Σ_a ln R_a(k, f) (+ ln p_k(f)),    k̂ = argmax_k ln Λ(k)
+    ln Λ(k) = max_f −T Σ_a ln R_a(k, f),    k̂ = argmax_k ln Λ(k)
 
 Q_k (T, r) is an orthonormal basis of x_k behind all channels of the stated taps; a timing error is covered by them, and
 the phase by their being complex. f is common to the antennas of a frame (one oscillator at either end), or of each.
 
-What it assumes. Taps stand still over the frame: true of 320 samples, not of thousands. Noise is white: the walk of the
-oscillator's phase is not, and costs it some frames where there is little other noise. All devices are as likely. The
-frequency that is left names nobody, unless `profile_cfo` lets the receiver know the CFO of each profile as well, of
-which the scene leaves a hundredth: then p_k is normal around that, as wide as places, captures, jitter and the slope of
-the phase's walk make it.
+What it assumes. Taps stand still over the frame: true of 320 samples, not of thousands. Noise is white, which the walk
+of the oscillator's phase is not; most of that is taken for frequency and channel. All devices are as likely. What is
+left of the frequency names nobody, unless `profile_cfo` lets the receiver know the CFO of each profile as well, a part
+of which correction leaves. Then f has the density p_k, normal around that and as wide as places, captures, jitter and
+the slope of the phase's walk make it, and is integrated over (by Laplace's method) instead of maximised.
 
 How to read it. What it tells apart is in the frames, and a model that does not has not found it. It is no strict bound
 on what could be told: a receiver that also used how channels fade, or how phases walk, would do a little better.
@@ -119,7 +119,10 @@ class FrequencyPrior:
 
 @dataclass(frozen=True)
 class InformedReceiver:
-    """The test above. span: largest |f| that is looked for, in cycles per sample; zero where f is known and gone."""
+    """The test above. span: largest |f| that is looked for, in cycles per sample; zero where f is known and gone.
+
+    sharing: whether one f is of all antennas of a frame, or of each antenna. prior: what is known of f beforehand.
+    """
 
     channel: KnownChannel | UnknownChannel
     span: float = 0.0
@@ -150,14 +153,14 @@ class InformedReceiver:
         for half in (step / 2, step / 8):  # the lowest point of a parabola through three, twice
             frequencies = [f + offset for offset in (-half, 0.0, half)]
             left, middle, right = (self._residual(y, at) for at in frequencies)
-            costs = [
-                samples * (own / middle).sum(1) for own in (left, middle, right)
-            ]  # ln R, but for a constant, near f
+            # Near f, ln R is R over its middle value, but for a constant; a parabola, unlike ln R, also without noise.
+            costs = [samples * (own / middle).sum(1) for own in (left, middle, right)]
             if self.prior is not None:
                 costs = [cost - self.prior.log(at) for cost, at in zip(costs, frequencies, strict=True)]
             bend = np.maximum(costs[0] - 2 * costs[1] + costs[2], np.finfo(np.float64).tiny)
             f = f + np.clip(half / 2 * (costs[0] - costs[2]) / bend, -2 * half, 2 * half)
-        return self._value(y, f)
+        best = self._value(y, f)
+        return best if self.prior is None else best - np.log(bend / half**2) / 2
 
     def _value(self, y: Complex, f: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N, K) ln Λ at the frequencies (N, K) of each frame and hypothesis, or (1, K) of all frames."""
