@@ -52,7 +52,7 @@ def scores_of(folder: Path, source: list[str], target: str, seed: int) -> tuple[
 
 
 def _frames(folder: Path, scale: float) -> Frames:
-    return load(folder) if folder.exists() else simulate("wifi", folder, seed=SEED, scale=scale, scene=SCENE)
+    return load(folder) if folder.exists() else simulate("wifi-own-place", folder, seed=SEED, scale=scale, scene=SCENE)
 
 
 def in_order(scores: Embedding, keys: tuple[Any, ...]) -> tuple[np.ndarray, Embedding]:
