@@ -23,8 +23,8 @@ in view. Where the frames' numbers within their recordings are known, a change i
 
 The defaults were chosen on the simulated environments E2 and E3 alone, each with scores of a model trained on the other
 one, as streams whose devices alternate, or speak one after the other, so that the groups found agree well with the
-captures in the first kind of stream and little is found in the second (`python -m studies.online --choose`, record
-`results/studies/online-choose.json`, on one of the sets used). The target E1 was not looked at.
+captures in the first kind of stream and little is found in the second (`make study-streams ARGS=--choose`, record
+`results/studies/streams-choose.json`, on one of the sets used). The target E1 was not looked at.
 
 .. [1] J. von Neumann. Distribution of the ratio of the mean square successive difference to the variance. Annals of
    Mathematical Statistics 12(4), 1941.
