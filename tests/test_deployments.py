@@ -13,7 +13,7 @@ from pisa_capc import Frames
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.calibration import UCAPC, Safe, SourceStatistics, calibrator
 from pisa_capc.deployments import Deployment, Drawn
-from pisa_capc.errors import ConfigError
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.evaluation import deploy
 from pisa_capc.evaluation.deploy import check_deployment
 from pisa_capc.inference import Embedding
@@ -165,6 +165,8 @@ def test_every_stage_is_scored_in_every_deployment(example: tuple[Embedding, Emb
     assert found["paper@frozen"] == pytest.approx(found["paper@not-frozen"], abs=0.05)
     again = deploy(outputs, evaluator, calibrations, chosen, np.random.default_rng(0), unknown)
     assert again == found
+    with pytest.raises(DataError, match=r"deployments\.unknown-10: there are no frames of unknown devices"):
+        deploy(outputs, evaluator, calibrations, chosen, np.random.default_rng(0))
 
 
 def test_a_stage_that_knows_no_captures_cares_for_no_identifiers(

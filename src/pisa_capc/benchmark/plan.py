@@ -105,7 +105,6 @@ class Conditions:
 
 def plan(protocol: Protocol) -> list[PlannedRun]:
     """Every run, in the order of the protocol."""
-    strangers = asdict(protocol.dataset.strangers) if protocol.needs_strangers and protocol.dataset.strangers else None
     return [
         PlannedRun(
             source=direction.source,
@@ -127,7 +126,7 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
                 bool(protocol.deployments),
             ),
             deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
-            strangers=strangers,
+            strangers=None if protocol.strangers is None else asdict(protocol.strangers),
         )
         for direction in protocol.directions
         for row in protocol.methods

@@ -185,9 +185,9 @@ class Protocol:
             raise
 
     @property
-    def needs_strangers(self) -> bool:
-        """Whether a deployment has frames of unknown devices."""
-        return any(deployment.unknown for deployment in self.deployments)
+    def strangers(self) -> Strangers | None:
+        """The unknown devices, where a deployment has frames of some."""
+        return self.dataset.strangers if any(deployment.unknown for deployment in self.deployments) else None
 
     def _check_deployments(self) -> None:
         """Refuse a list that does not begin with the captures as they are, or that asks for what there is not."""

@@ -127,7 +127,7 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
             check_dataset(to_be_made(protocol.dataset.simulate), protocol.dataset.name, chosen)
         return Survey(chosen, chosen, None, _recorded(chosen, records, {r.conditions for r in records}))
     check_dataset(Dataset.read(data), str(data), chosen)
-    if protocol.needs_strangers:
+    if protocol.strangers is not None:
         check_strangers(Dataset.read(data), str(data))
     dataset = fingerprint(data)
     if finished(chosen, records, dataset, protocol.precision, options.trained_on or options.device):
@@ -191,8 +191,8 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     data, work = data.resolve(), (options.work / "trained").resolve()
     train = options.trained_on is None
     strangers = None
-    if protocol.dataset.strangers is not None and protocol.needs_strangers:
-        strangers = prepare_strangers(protocol.dataset.strangers, data, options.work).resolve()
+    if protocol.strangers is not None:
+        strangers = prepare_strangers(protocol.strangers, data, options.work).resolve()
     jobs = [(Job(tuple(group), conditions, data, label, place, work, threads, train, strangers),) for group in groups]
     folder = options.results / protocol.name
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Calibrator, FrozenCalibration, Safe, find_groups
 from pisa_capc.deployments import Deployment
-from pisa_capc.errors import ConfigError
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference import Embedding
 from pisa_capc.protocol import DIRECT, Evaluator
 
@@ -36,6 +36,8 @@ def deploy(
     for deployment in deployments:
         if deployment.is_plain:
             continue
+        if deployment.unknown and unknown is None:
+            raise DataError(f"deployments.{deployment.name}: there are no frames of unknown devices.")
         chosen = {name: calibrations[name] for name in deployment.calibration or calibrations}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of captures with fewer frames than classes
@@ -48,10 +50,8 @@ def deploy(
 
 
 def check_deployment(deployment: Deployment, calibrations: Mapping[str, Calibrator]) -> None:
-    """Refuse a deployment of stages that there are not, or that cannot be frozen."""
-    if not deployment.frozen:
-        return
-    for name in deployment.calibration or calibrations:
+    """Refuse to freeze what cannot be frozen."""
+    for name in (deployment.calibration or calibrations) if deployment.frozen else ():
         if not isinstance(calibrations[name], UCAPC | Safe):
             raise ConfigError(
                 f"deployments.{deployment.name}: {name} cannot be frozen; expected ucapc or safe. "
