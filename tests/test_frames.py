@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pisa_capc import Frames, load
+from pisa_capc import Frames, UnlabelledFrames, load
 from pisa_capc.errors import DataError
 from pisa_capc.frames import group_name, groups_of
 from pisa_capc.geometry import linear
@@ -185,3 +185,46 @@ def test_selected_rows_of_a_source_are_numbered_from_zero() -> None:
 def test_one_environment_can_be_named_without_a_list() -> None:
     frames = Frames.from_arrays(np.ones((4, 2, 8)), device=list("aabb"), environment=["E1", "E2", "E1", "E2"])
     assert len(frames.where(environment="E1")) == len(frames.where(environment=["E1"])) == 2
+
+
+def test_frames_are_chosen_by_number_slice_mask_and_positions(frames: Frames) -> None:
+    assert frames[3].rows.tolist() == [3]
+    assert frames[-1].rows.tolist() == [11]
+    assert frames[2:8:3].rows.tolist() == [2, 5]
+    assert frames[[4, 1]].rows.tolist() == [4, 1]
+    assert frames[frames.device == 0].rows.tolist() == [0, 3, 6, 9]
+    assert len(frames[[]]) == 0
+    with pytest.raises(IndexError, match="frame 12: there are 12 frames"):
+        frames[12]
+
+
+def test_frames_of_a_device_are_found_by_its_name(frames: Frames) -> None:
+    found = frames.where(environment="E2", device=["a", "c"])
+    assert {frames.devices[d] for d in found.device} == {"a", "c"}
+    assert found.rows.tolist() == [6, 8, 9, 11]
+    with pytest.raises(DataError, match="unknown device 'd'"):
+        frames.where(device="d")
+
+
+def test_saved_frames_are_read_back(frames: Frames, tmp_path: Path) -> None:
+    frames.save(tmp_path / "set")
+    found = load(tmp_path / "set")
+    for (spec, before), (_, after) in zip(frames.recordings(), found.recordings(), strict=True):
+        assert group_name(after, 0) == (spec.environment, spec.device, spec.capture)
+        np.testing.assert_array_equal(after.iq, before.iq)
+        np.testing.assert_array_equal(after.cfo_hz, before.cfo_hz)
+    with pytest.raises(DataError, match="not an empty folder"):
+        frames.save(tmp_path / "set")
+
+
+def test_frames_of_nobody_knows_whom_have_no_device() -> None:
+    frames = UnlabelledFrames.from_arrays(IQ, environment=["E1"] * 6 + ["E2"] * 6, cfo_hz=CFO)
+    assert not hasattr(frames, "device")
+    assert frames.frame.tolist() == [*range(6)] * 2
+    np.testing.assert_array_equal(frames.where(environment="E2").iq, IQ[6:])
+
+
+def test_a_notebook_shows_counts_and_escapes_names() -> None:
+    frames = Frames.from_arrays(IQ, device="a", environment="<b>E1", capture="L1")
+    assert "<td>&lt;b&gt;E1/L1</td><td>12</td>" in frames._repr_html_()
+    assert repr(frames) == "Frames(12 frames of 4 × 20 samples: <b>E1/L1)"

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_name
 
 T = TypeVar("T")
-Job = tuple[Any, ...]
+Arguments = tuple[Any, ...]  # of one job
 ENGINES = ("local", "ray")
 
 
@@ -41,7 +41,7 @@ def check_engine(engine: str, workers: int | None = None) -> None:
 
 def run_jobs(
     function: Callable[..., T],
-    jobs: Sequence[Job],
+    jobs: Sequence[Arguments],
     engine: str = "local",
     workers: int | None = None,
     gpus: float = 0.0,
@@ -58,7 +58,7 @@ def run_jobs(
     return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
 
 
-def _in_processes(function: Callable[..., T], jobs: Sequence[Job], workers: int) -> Iterator[T]:
+def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers: int) -> Iterator[T]:
     # Spawned, not forked: a child must not inherit the threads and locks of libraries the caller has loaded.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
@@ -99,7 +99,7 @@ def _without_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _on_ray(function: Callable[..., T], jobs: Sequence[Job], workers: int, gpus: float) -> Iterator[T]:
+def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
     import ray
 
     started_here = not ray.is_initialized()

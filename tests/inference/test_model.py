@@ -237,3 +237,17 @@ def test_a_model_computes_on_missing_antennas(finished: tuple[Path, TrainedModel
     iq = torch.randn(3, 2, 32, 2)
     mask = torch.tensor([[True, False]] * 3)
     assert torch.isfinite(finished[1].model(iq, None, mask).logits).all()
+
+
+def test_a_model_predicts_names_probabilities_and_a_score(finished: tuple[Path, TrainedModel]) -> None:
+    _, trained = finished
+    part = runs(FRAMES, (3, 4))[0].split
+    probability = trained.predict_proba(part.target)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    names = trained.predict(part.target)
+    assert names.tolist() == [trained.devices[k] for k in probability.argmax(axis=1)]
+    right = np.array(FRAMES.devices)[part.validation.device] == trained.predict(part.validation)
+    assert trained.score(part.validation) == right.mean()
+    with pytest.raises(DataError, match="no device column"):
+        trained.score(part.target)  # type: ignore[arg-type]
+    assert repr(trained) == "TrainedModel(pisa with cnn, split3-seed4, trained in E2, 2 devices)"

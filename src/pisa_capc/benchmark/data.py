@@ -51,7 +51,7 @@ def dataset_folder(source: DataSource, data: Path | None, work: Path) -> Path:
             "as E1/D01/L1.mat, or a dataset made by `pisa import`."
         )
     made = source.simulate
-    return work / "data" / f"{made.waveform}-seed{made.seed}-scale{made.scale:g}"
+    return work / "data" / f"{Path(made.scene).stem}-seed{made.seed}-scale{made.scale:g}"
 
 
 def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
@@ -68,7 +68,7 @@ def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
         from pisa_capc.simulate.generate import generate
 
         made = source.simulate
-        generate(made.waveform, folder, seed=made.seed, scale=made.scale)
+        generate(made.scene, folder, seed=made.seed, scale=made.scale)
     return folder
 
 
@@ -84,8 +84,7 @@ def prepare_strangers(strangers: Strangers, data: Path, work: Path) -> Path:
     folder = work / "data" / f"{data.resolve().name}-strangers-{digest([made, asdict(strangers)])[:8]}"
     path = folder.parent / f"{folder.name}.yaml"
     write_text_atomic(path, yaml.safe_dump(scene))
-    name = str(made["command"]).removeprefix("pisa simulate ")
-    generate(name, folder, seed=made["seed"], scale=strangers.scale, scene=path)
+    generate(str(path), folder, seed=made["seed"], scale=strangers.scale)
     return folder
 
 
@@ -97,7 +96,7 @@ def to_be_made(made: Simulated) -> Dataset:
     """What a simulated set will be, before it is made."""
     from pisa_capc.simulate.generate import describe_dataset
 
-    return describe_dataset(made.waveform, load_scene(made.waveform), made.seed, made.scale, None)
+    return describe_dataset(made.scene, load_scene(made.scene), made.seed, made.scale, None)
 
 
 def check_dataset(dataset: Dataset, where: str, runs: list[PlannedRun]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC, Calibrator, FrozenCalibration, Safe, find_groups
+from pisa_capc.calibration import Calibrator, find_groups
 from pisa_capc.deployments import Deployment
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference import Embedding
@@ -52,7 +52,7 @@ def deploy(
 def check_deployment(deployment: Deployment, calibrations: Mapping[str, Calibrator]) -> None:
     """Refuse to freeze what cannot be frozen."""
     for name in (deployment.calibration or calibrations) if deployment.frozen else ():
-        if not isinstance(calibrations[name], UCAPC | Safe):
+        if not calibrations[name].freezes:
             raise ConfigError(
                 f"deployments.{deployment.name}: {name} cannot be frozen; expected ucapc or safe. "
                 "Name those of them under `calibration`."
@@ -97,8 +97,7 @@ def _second_half(
     found = {DIRECT: evaluator.macro_f1(rest, outputs.logits[rest].argmax(axis=1))}
     for name, calibration in calibrations.items():
         if deployment.frozen:
-            assert isinstance(calibration, UCAPC | Safe)
-            fitted = FrozenCalibration.fit(*part(first), calibration, outputs.statistics)
+            fitted = calibration.fit(*part(first), outputs.statistics)
             decided = np.asarray(fitted.apply(*part(rest)).prediction)
         else:
             whole = calibration.calibrate(outputs.embedding, outputs.logits, outputs.capture, outputs.statistics)
