@@ -10,15 +10,21 @@ from typing import Any
 
 from pisa_capc import revisions
 from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded
-from pisa_capc.config import merged
+from pisa_capc.config import from_mapping, merged
+from pisa_capc.deployments import Deployment
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.protocol import DIRECT
 
 KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """All that determines a run, apart from the data and the machine. calibration: U-CAPC's settings by stage."""
+    """All that determines a run, apart from the data and the machine.
+
+    calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some.
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -32,6 +38,17 @@ class PlannedRun:
     split_seed: int
     seed: int
     code: dict[str, int]
+    deployments: tuple[dict[str, Any], ...] = ()
+    strangers: dict[str, Any] | None = None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What a record of this run holds scores of: every stage, where the captures are as they are and elsewhere."""
+        found = [DIRECT, *self.calibration]
+        for deployment in self.deployments[1:]:
+            own = (DIRECT, *(deployment.get("calibration") or self.calibration))
+            found += [from_mapping(Deployment, deployment).stage(stage) for stage in own]
+        return tuple(found)
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
@@ -48,15 +65,33 @@ class PlannedRun:
         return f"{self.method}{variant} {self.encoder}, {self.direction}"
 
     def to_json(self) -> dict[str, Any]:
-        return plain(asdict(self))
+        """For a record, which it names; what came later is left out where a run does not have it."""
+        described = asdict(self)
+        described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
+        for later in ("deployments", "strangers"):
+            if not described[later]:
+                del described[later]
+        return plain(described)
 
     def training_json(self) -> dict[str, Any]:
-        """What the training depends on: everything but the calibration."""
+        """What the training depends on: everything but calibration and deployments."""
         described = self.to_json()
-        del described["calibration"]
-        for part in ("calibration", "guard"):
+        for part in ("calibration", "deployments", "strangers"):
+            described.pop(part, None)
+        for part in ("calibration", "guard", "deployments"):
             described["code"].pop(part, None)
         return described
+
+
+def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A calibration's settings as records have them.
+
+    The first ones know U-CAPC alone, which had no name, and the safe one by the words `guard: true`. These two are
+    written so to this day, so that all records keep their names.
+    """
+    rest = {key: value for key, value in settings.items() if key != "method"}
+    forms = {"ucapc": rest, "safe": {"guard": True, **rest}}
+    return forms.get(settings.get("method", ""), dict(settings))
 
 
 @dataclass(frozen=True)
@@ -88,7 +123,10 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
                 encoder,
                 bool(row.calibration),
                 any(is_guarded(protocol.calibration[c]) for c in row.calibration),
+                bool(protocol.deployments),
             ),
+            deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
+            strangers=None if protocol.strangers is None else asdict(protocol.strangers),
         )
         for direction in protocol.directions
         for row in protocol.methods
