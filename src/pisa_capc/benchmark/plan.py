@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pisa_capc import revisions
+from pisa_capc import plugins, revisions
 from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded
 from pisa_capc.config import merged
 from pisa_capc.errors import ConfigError, unknown_name
@@ -18,7 +18,10 @@ KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """All that determines a run, apart from the data and the machine. calibration: U-CAPC's settings by stage."""
+    """All that determines a run, apart from the data and the machine. calibration: U-CAPC's settings by stage.
+
+    plugins: those whose parts it uses, with the digest of their code.
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -32,6 +35,7 @@ class PlannedRun:
     split_seed: int
     seed: int
     code: dict[str, int]
+    plugins: Sequence[dict[str, str]] = ()
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
@@ -48,7 +52,8 @@ class PlannedRun:
         return f"{self.method}{variant} {self.encoder}, {self.direction}"
 
     def to_json(self) -> dict[str, Any]:
-        return plain(asdict(self))
+        described: dict[str, Any] = plain(asdict(self))
+        return described if described["plugins"] else {k: v for k, v in described.items() if k != "plugins"}
 
     def training_json(self) -> dict[str, Any]:
         """What the training depends on: everything but the calibration."""
@@ -89,6 +94,7 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
                 bool(row.calibration),
                 any(is_guarded(protocol.calibration[c]) for c in row.calibration),
             ),
+            plugins=_plugins(row.method, encoder),
         )
         for direction in protocol.directions
         for row in protocol.methods
@@ -97,6 +103,15 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
         for split_seed in protocol.split_seeds
         for seed in protocol.seeds
     ]
+
+
+def _plugins(method: str, encoder: str) -> list[dict[str, str]]:
+    """The plugins that a run's parts are from; where there is no plugin at all this is known without torch."""
+    if not plugins.is_any():
+        return []
+    from pisa_capc.methods import plugins_used
+
+    return plugins_used(method, encoder)
 
 
 def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:

@@ -86,7 +86,7 @@ def import_(
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
-    from pisa_capc.formats.transfer import ImportOptions, import_dataset
+    from pisa_capc.formats import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
     if spacing is not None and array is None:
@@ -119,7 +119,7 @@ def export_(
     as_json: bool = AsJson,
 ) -> None:
     """Write a dataset in another format."""
-    from pisa_capc.formats.transfer import ExportOptions, export_dataset
+    from pisa_capc.formats import ExportOptions, export_dataset
     from pisa_capc.frames import load
 
     frames = load(folder)

@@ -1,0 +1,61 @@
+"""Options of a command from the signature of the function it calls, so that they are written once."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+
+def options_of(
+    function: Callable[..., T], arguments: Mapping[str, str], without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that calls `function` with what is given on the line, and then the decorated with its result.
+
+    Every parameter of `function` that is annotated `Annotated[type, "help"]` becomes an option, or an argument where
+    `arguments` gives it a metavar. The decorated takes the result first, and options of its own.
+    """
+    hints = typing.get_type_hints(function, include_extras=True)
+    theirs = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_typer(hints[name], arguments.get(name)))
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in without
+    ]
+
+    def decorate(show: Callable[..., None]) -> Callable[..., None]:
+        own_hints = typing.get_type_hints(show, include_extras=True)
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[name])
+            for name, parameter in list(inspect.signature(show).parameters.items())[1:]
+        ]
+        names = [parameter.name for parameter in own]
+
+        @wraps(show)
+        def command(**given: Any) -> None:
+            others = {name: given.pop(name) for name in names}
+            show(function(**given), **others)
+
+        parameters = [*theirs, *own]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return decorate
+
+
+def _typer(hint: Any, metavar: str | None) -> Any:
+    """The annotation that typer understands; a path may be text in Python, on the command line it is a path."""
+    kind, help = typing.get_args(hint)
+    if Path in typing.get_args(kind):
+        kind = Path | None if types.NoneType in typing.get_args(kind) else Path
+    if metavar is not None:
+        return Annotated[kind, typer.Argument(metavar=metavar, help=help)]
+    return Annotated[kind, typer.Option(help=help)]
