@@ -12,5 +12,5 @@ results    records by what they are of; paired differences
 tables     the paper's tables; render: as Markdown, LaTeX and CSV
 figures    the three-stage bars
 
-Everything but `job` works without torch, so that looking at finished work is quick.
+Planning, records and their state work without torch, so that looking at finished work is quick.
 """

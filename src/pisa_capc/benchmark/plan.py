@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -75,6 +76,7 @@ class Conditions:
 
 def plan(protocol: Protocol) -> list[PlannedRun]:
     """Every run, in the order of the protocol."""
+    used = _plugins(protocol)
     return [
         PlannedRun(
             source=direction.source,
@@ -94,7 +96,7 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
                 bool(row.calibration),
                 any(is_guarded(protocol.calibration[c]) for c in row.calibration),
             ),
-            plugins=_plugins(row.method, encoder),
+            plugins=used.get((row.method, encoder), ()),
         )
         for direction in protocol.directions
         for row in protocol.methods
@@ -105,13 +107,14 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
     ]
 
 
-def _plugins(method: str, encoder: str) -> list[dict[str, str]]:
-    """The plugins that a run's parts are from; where there is no plugin at all this is known without torch."""
+def _plugins(protocol: Protocol) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """The plugins that a method and an encoder are from; where there is no plugin at all this needs no torch."""
     if not plugins.is_any():
-        return []
+        return {}
     from pisa_capc.methods import plugins_used
 
-    return plugins_used(method, encoder)
+    pairs = itertools.product((row.method for row in protocol.methods), protocol.encoders)
+    return {pair: plugins_used(*pair) for pair in pairs}
 
 
 def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
