@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
@@ -56,21 +55,16 @@ def run_jobs(
     gpus: share of a GPU that a job takes of a Ray cluster. A job whose node is lost runs again on another.
     """
     check_engine(engine, workers, gpus)
-    files = plugins.loaded_files()
     count = max(1, min(workers or available_cores(), len(jobs)))
-    if engine == "ray":
-        return _on_ray(_with_plugins(files, function), jobs, count, gpus)
-    if count == 1:
+    if engine == "local" and count == 1:
         return (function(*job) for job in jobs)
-    return _in_processes(_with_plugins(files, function), jobs, count)
+    if files := plugins.loaded_files():
+        jobs, function = [(files, function, *job) for job in jobs], _after_loading
+    return _on_ray(function, jobs, count, gpus) if engine == "ray" else _in_processes(function, jobs, count)
 
 
-def _with_plugins(files: list[tuple[str, str]], function: Callable[..., T]) -> Callable[..., T]:
-    """`function` for another process, which first needs the plugins that this one has; installed ones it finds."""
-    return partial(_after_loading, files, function) if files else function
-
-
-def _after_loading(files: list[tuple[str, str]], function: Callable[..., T], *job: Any) -> T:
+def _after_loading(files: Sequence[tuple[str, str]], function: Callable[..., T], *job: Any) -> T:
+    """`function(*job)` in a process that has the plugins of the one that started it; installed ones it finds itself."""
     plugins.load_same(files)
     return function(*job)
 

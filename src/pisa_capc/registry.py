@@ -82,8 +82,8 @@ class Registry(Generic[T]):
         _every.add(self)
 
     def add(self, name: str, part: T) -> None:
-        """Make `part` known as `name`; a name that is taken is refused."""
-        if name in self._parts:
+        """Make `part` known as `name`; a name that is taken is refused, unless a session defines its own part anew."""
+        if name in self._parts and not all(_inside(one, ["__main__"]) for one in (part, self._parts[name])):
             by = f" by the plugin {self._origins[name].name}" if name in self._origins else ""
             raise ConfigError(f"{self.kind} {name!r}: the name is taken{by}. Register it under another one.")
         self._parts[name] = part

@@ -200,6 +200,30 @@ def test_a_killed_training_comes_to_the_same_end(mine: str, tmp_path: Path) -> N
         assert_identical(a, b)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("stacked", [False, True])
+def test_on_a_gpu_the_captured_step_computes_what_a_cpu_does(mine: str, stacked: bool, tmp_path: Path) -> None:
+    """Dropout layers included; what draws from PyTorch's generator differs, as it says."""
+    how = FAST | {"encoder": mine, "precision": "float32", "stacked": stacked}
+    these = two_runs()
+    found = fit(these, **how | {"device": "cuda"}, out=tmp_path)
+    for a, b, run in zip(found, fit(these, **how), these, strict=True):
+        tolerance = 0.5 if mine_draws_elsewhere() else 0.01
+        for ours, right in zip(a.about["history"], b.about["history"], strict=True):
+            assert ours["loss"]["cls"] == pytest.approx(right["loss"]["cls"], rel=tolerance)
+        decided = load_model(tmp_path / run.name).predict_proba(run.split.validation, "cuda").argmax(axis=1)
+        f1 = macro_f1(run.split.validation.device, decided, len(a.devices))
+        assert f1 == pytest.approx(a.about["metrics"]["validation_f1"], abs=0.05)
+    mixed = fit(these, **how | {"device": "cuda", "precision": "bfloat16"})
+    assert all(np.isfinite(model.about["metrics"]["validation_f1"]) for model in mixed)
+
+
+def mine_draws_elsewhere() -> bool:
+    """Whether the encoder of this test draws from PyTorch's generator itself."""
+    return any(isinstance(m, nn.MultiheadAttention) for m in build_encoder("mine").modules())
+
+
 def test_training_leaves_the_generator_of_others_alone(mine: str) -> None:
     stacked = make_stack(small_frames(), two_runs(), mine)
     torch.manual_seed(7)

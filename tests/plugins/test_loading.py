@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError, PluginError
 from pisa_capc.formats import FORMATS, Format, export_dataset, import_dataset, register
 from pisa_capc.methods import METHODS, plugins_used
 from pisa_capc.registry import Origin
-from tests.plugins.tools import FORMAT, known_formats, write_encoder, write_format
+from tests.plugins.tools import EXAMPLE, FORMAT, known_formats, write_encoder, write_format
 from tests.problems import small_frames
 
 pytestmark = pytest.mark.usefixtures("own_parts")
@@ -228,3 +228,23 @@ def test_looking_at_the_help_loads_neither_torch_nor_a_plugin(installed: Path) -
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
     assert found.stdout.endswith("[]\n"), found.stderr
+
+
+def test_a_session_can_define_its_own_part_again() -> None:
+    for _ in range(2):  # as a notebook whose cell is run twice
+        register("scripted")(type("Scripted", (Format,), {"__module__": "__main__"}))
+    with pytest.raises(ConfigError, match="format 'npz': the name is taken"):
+        register("npz")(type("Scripted", (Format,), {"__module__": "__main__"}))
+
+
+@pytest.mark.slow
+def test_more_parts_break_no_test_that_goes_through_a_registry() -> None:
+    """And those of the example have every property that is tested of all."""
+    environment = {**os.environ, plugins.VARIABLE: str(EXAMPLE / "pisa_capc_example.py")}
+    tests = ["tests/methods", "tests/encoders/test_encoders.py", "tests/inference", "tests/formats", "tests/cli"]
+    tests += ["tests/benchmark/test_protocols.py", "tests/benchmark/test_tables.py", "tests/test_figures.py"]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", *tests], env=environment, cwd=EXAMPLE.parents[1], text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout[-3000:]
