@@ -60,7 +60,7 @@ def inspect(
 
 @app.command("import")
 def import_(
-    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
     out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
     pattern: str | None = typer.Option(
@@ -110,7 +110,7 @@ def import_(
 
 @app.command("export")
 def export_(
-    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
     folder: Path = Folder,
     out: Path = typer.Option(help="Folder to write, or file for npz.", show_default=False),
     pattern: str | None = typer.Option(None, help="Path of a capture's file, as for import.", show_default=False),
