@@ -44,7 +44,7 @@ def main() -> None:
     threads = max(1, available_cores() // options.workers)
     with tempfile.TemporaryDirectory() as folder, progress("encoders", len(groups)) as bar:
         data = Path(folder) / "wifi"
-        generate("wifi", data, scale=options.scale, show_progress=False)
+        generate("wifi-own-place", data, scale=options.scale, show_progress=False)
         jobs = [(group, options.epochs, data, Path(folder) / group[0].encoder, threads) for group in groups]
         rows = []
         started = time.perf_counter()

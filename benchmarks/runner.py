@@ -40,7 +40,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {"plain Python": [], "runner": []}
     with tempfile.TemporaryDirectory() as folder, progress("rounds", 2 * options.rounds) as bar:
         data = Path(folder) / "wifi"
-        generate("wifi", data, scale=options.scale, show_progress=False)
+        generate("wifi-own-place", data, scale=options.scale, show_progress=False)
         for number in range(options.rounds):
             place = Path(folder) / str(number)
             for name, work in (("plain Python", plain), ("runner", through_runner)):

@@ -25,13 +25,14 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from pisa_capc.simulate import waveforms
 from pisa_capc.simulate.capture import prepare, render
 from pisa_capc.simulate.generate import generate
 from pisa_capc.simulate.scene import load_scene
+from pisa_capc.waveforms import WAVEFORMS
 
 PROCESSES = 2
 CASES = {"wifi": 320, "lora": 8192}
+HEAD = {"wifi": 400, "lora": 9216}  # samples that the peer is given to send
 PEER_BATCH = {"wifi": 64, "lora": 8}  # where the peer is fastest
 PEER_PYTHON = Path(".venv-bench/bin/python")
 
@@ -84,12 +85,7 @@ def commands(kind: str, seconds: float, peer_python: Path, folder: Path) -> dict
     out = {"pisa": [sys.executable, "-m", "benchmarks.simulate", "--work", kind, "--seconds", str(seconds)]}
     if peer_python.is_file():
         scene = load_scene(kind, samples=CASES[kind])
-        preamble = (
-            np.concatenate([waveforms.wifi_preamble(), waveforms.wifi_signal_field()])
-            if kind == "wifi"
-            else waveforms.lora_upchirps(9)
-        )
-        np.save(folder / f"{kind}.npy", preamble)
+        np.save(folder / f"{kind}.npy", WAVEFORMS[kind].head(HEAD[kind]))
         settings = (
             CASES[kind],
             scene.waveform.sample_rate_hz,

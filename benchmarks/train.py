@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.report import begin, show
 from pisa_capc import Frames
 from pisa_capc.encoders import encoder_names
-from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.methods import Setup, build_method, method_names
 from pisa_capc.protocol import Split, split
@@ -210,7 +210,7 @@ def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
     """Frames per second of `embed` with a Transformer PISA."""
     setup = Setup(10, "transformer", one.train.geometry)
     about = {"geometry": setup.geometry.to_json(), "samples": 320, "sample_rate_hz": one.train.sample_rate_hz}
-    trained = TrainedModel(build_method("pisa", setup).build(1).eval(), about, {})
+    trained = TrainedModel(build_method("pisa", setup).build(1).eval(), about, SourceStatistics())
     rates = {}
     for device in ["cpu", "cuda"] if gpu else ["cpu"]:
         embed(trained, one.target.select(np.arange(min(512, len(one.target)))), device)

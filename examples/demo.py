@@ -38,7 +38,7 @@ def main() -> None:
     started = time.perf_counter()
     torch.set_num_threads(1)
     console.print("1. Simulate Wi-Fi preambles of five radios in three environments")
-    frames = simulate("wifi", FOLDER / "wifi", seed=SEED, scale=0.125, workers=2, scene=SCENE)
+    frames = simulate("wifi-own-place", FOLDER / "wifi", seed=SEED, scale=0.125, workers=2, scene=SCENE)
 
     console.print("2. Split: E2 and E3 with labels, E1 without")
     part = split(frames, source=["E2", "E3"], target="E1", seed=SEED)

@@ -128,10 +128,10 @@ def _strangers(protocol: Protocol, work: Path) -> Path:
     """A set made like the protocol's, with radios that it does not have."""
     made = protocol.dataset.simulate
     assert made is not None
-    folder, scene = work / "data" / f"{made.waveform}-strangers", work / "data" / "strangers.yaml"
+    folder, scene = work / "data" / f"{made.scene}-strangers", work / "data" / "strangers.yaml"
     scene.parent.mkdir(parents=True, exist_ok=True)
     scene.write_text(f"devices: {10 + UNKNOWN}\n", encoding="utf-8")
-    generate(made.waveform, folder, seed=made.seed, scale=0.25 * made.scale, scene=scene)
+    generate(made.scene, folder, seed=made.seed, scale=0.25 * made.scale, scene=scene)
     return folder
 
 

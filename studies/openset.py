@@ -124,7 +124,9 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         scene = Path(folder) / "scene.yaml"
         scene.write_text(yaml.safe_dump({**yaml.safe_load(SCENE.read_text()), "devices": 10}))
-        frames = simulate("wifi", f"{folder}/wifi", seed=options.seed, scale=options.scale, scene=scene, workers=1)
+        frames = simulate(
+            "wifi-own-place", f"{folder}/wifi", seed=options.seed, scale=options.scale, scene=scene, workers=1
+        )
         enrolled = list(range(ENROLLED))
 
         def trial(devices: list[int], strangers: list[int], source: Sequence[str], target: str) -> Trial:

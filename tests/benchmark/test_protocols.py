@@ -142,12 +142,12 @@ def test_what_every_run_would_fail_at_is_refused_when_the_protocol_is_read(tmp_p
             quick(tmp_path, changes={**QUICK, **changes})
 
     def simulated(**changes: Any) -> dict[str, Any]:
-        return {"name": "small", "simulate": {"waveform": "wifi", "scale": 0.1, "seed": 1, **changes}}
+        return {"name": "small", "simulate": {"scene": "wifi", "scale": 0.1, "seed": 1, **changes}}
 
     def direction(source: list[str], target: list[str]) -> list[dict[str, list[str]]]:
         return [{"source": source, "target": target}]
 
-    refused_on_reading("unknown waveform 'wfi'. Did you mean 'wifi'?", dataset=simulated(waveform="wfi"))
+    refused_on_reading("unknown scene 'wfi'. Did you mean 'wifi'?", dataset=simulated(scene="wfi"))
     refused_on_reading("scale: expected a number above 0 and up to 1, found 2.0", dataset=simulated(scale=2))
     refused_on_reading("expected seeds from 0 on, found -1", dataset=simulated(seed=-1))
     refused_on_reading("environment 'E2' is both source and target", directions=direction(["E2", "E3"], ["E2"]))

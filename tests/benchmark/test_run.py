@@ -192,7 +192,7 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
-    made = {"name": "small", "simulate": {"waveform": "wifi", "scale": 0.02, "seed": 1}}
+    made = {"name": "small", "simulate": {"scene": "wifi", "scale": 0.02, "seed": 1}}
     places = Options(results=tmp_path / "results", work=tmp_path / "work", device="cpu")
     elsewhere = quick(
         tmp_path, changes={**QUICK, "dataset": made, "directions": [{"source": ["E2"], "target": ["E11"]}]}

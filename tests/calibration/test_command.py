@@ -108,7 +108,7 @@ def test_an_unknown_picture_format_is_refused_before_any_work(scores: Path):
     ("options", "message"),
     [
         (["--preset", "foo"], "unknown preset 'foo'"),
-        (["--method", "foo"], "unknown method 'foo'"),
+        (["--method", "foo"], "unknown calibration 'foo'"),
         (["--reject", "foo"], "unknown rejection score 'foo'"),
         (["--alpha", "2", "--reject", "knn"], "alpha is 2"),
         (["--plot", "c.xyz"], "unknown picture format 'xyz'"),

@@ -11,8 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 from pisa_capc import UCAPC
-from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder, find_groups, unit_rows
-from pisa_capc.calibration.peers import calibrator
+from pisa_capc.calibration import calibrator
+from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder, find_groups
+from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.cli import app
 from pisa_capc.cli import calibrate as _registers  # noqa: F401
 from pisa_capc.errors import ConfigError, DataError

@@ -24,7 +24,7 @@ def test_every_name_in_the_workflow_is_one_of_the_code() -> None:
     wanted = ("frames", "descriptors", "model", "calibration")
     known = set(dir(PISA(2, "cnn")))
     for name in modules:
-        if name.split(".")[1] in wanted and not name.endswith(".fused"):
+        if name.split(".")[1] in wanted and not name.endswith("sinkhorn_kernel"):
             for value in vars(importlib.import_module(name)).values():
                 known |= {getattr(value, "__name__", ""), *getattr(value, "__annotations__", {}), *dir(value)}
     assert {box.code for box in _boxes().values()} <= known
@@ -33,7 +33,7 @@ def test_every_name_in_the_workflow_is_one_of_the_code() -> None:
 def test_the_workflow_holds_all_pathways_and_no_box_covers_another(tmp_path: Path) -> None:
     picture = workflow_figure(tmp_path / "workflow.svg")
     found = texts(picture.path)
-    for name in ("Frames", "TopologyBlock", "array_view", "DynamicsModulator", "SuppressionGate", "decisions"):
+    for name in ("Frames", "TokenRefinement", "array_view", "DynamicsModulator", "SuppressionGate", "decisions"):
         assert name in found
     boxes = list(_boxes().values())
     assert all(WIDE / 2 < box.x < PAGE_INCHES - WIDE / 2 for box in boxes)

@@ -9,7 +9,8 @@ import torch
 from pisa_capc.errors import ConfigError
 from pisa_capc.geometry import square
 from pisa_capc.methods import Setup, build_method
-from pisa_capc.methods.equaliser import PREAMBLES, Equaliser
+from pisa_capc.methods.equaliser import Equaliser
+from pisa_capc.waveforms import WAVEFORMS
 
 SAMPLES = 320
 
@@ -17,7 +18,7 @@ SAMPLES = 320
 def received(waveform: str, cfo: float = 0.0, taps: int = 3, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
     """Four antennas behind a random channel each, and what was sent; cfo in cycles per sample."""
     random = np.random.default_rng(seed)
-    sent = PREAMBLES[waveform].waveform()[:SAMPLES] * np.exp(2j * np.pi * cfo * np.arange(SAMPLES))
+    sent = WAVEFORMS[waveform].preamble()[:SAMPLES] * np.exp(2j * np.pi * cfo * np.arange(SAMPLES))
     channel = random.normal(size=(4, taps, 2)) @ [1, 1j] * 10.0 ** -np.arange(taps)
     iq = np.stack([np.convolve(sent, h)[:SAMPLES] for h in channel])
     return torch.view_as_real(torch.from_numpy(iq)), sent
@@ -81,7 +82,7 @@ def test_the_waveform_follows_from_the_sample_rate_or_is_named() -> None:
     with pytest.raises(ConfigError, match=r"equaliser: no preamble is known at 5e\+06 samples/s"):
         build(5e6)
     build(5e6, waveform="lora")
-    with pytest.raises(ConfigError, match="expected one of auto, wifi, lora, found 'zigbee'"):
+    with pytest.raises(ConfigError, match="expected one of auto, lora, wifi, found 'zigbee'"):
         build(20e6, waveform="zigbee")
     with pytest.raises(ConfigError, match="expected frames of 32 samples or more, found 16"):
         build(20e6, samples=16)

@@ -14,14 +14,14 @@ from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import square
 from pisa_capc.methods import Method, Setup, build_method
-from pisa_capc.methods.equaliser import PREAMBLES, Equaliser
+from pisa_capc.methods.equaliser import Equaliser
 from pisa_capc.methods.preamble import noise_share, preamble_share
 from pisa_capc.protocol import split
 from pisa_capc.simulate.generate import simulate
 from pisa_capc.training import Run, fit
+from pisa_capc.waveforms import WAVEFORMS
 
 SAMPLES, TAPS = 320, 8
-RATE_HZ = {"wifi": 20e6, "lora": 1e6}
 
 
 def noise(*shape: int, seed: int = 0) -> NDArray[np.complex64]:
@@ -33,7 +33,7 @@ def sent(waveform: str, snr_db: float, frames: int = 40) -> NDArray[np.complex64
     """Preambles behind random channels and offsets of up to 40 ppm, four antennas, in noise."""
     random = np.random.default_rng(1)
     offset = random.uniform(-0.011, 0.011, (frames, 1, 1))
-    wave = PREAMBLES[waveform].waveform()[:SAMPLES] * np.exp(2j * np.pi * offset * np.arange(SAMPLES))
+    wave = WAVEFORMS[waveform].preamble()[:SAMPLES] * np.exp(2j * np.pi * offset * np.arange(SAMPLES))
     gain = noise(frames, 4, 3, seed=2) * 10.0 ** -np.arange(3)
     echoes = sum(gain[..., i, None] * np.roll(wave, i, -1) * (np.arange(SAMPLES) >= i) for i in range(3))
     strength = np.sqrt((np.abs(echoes) ** 2).mean() / 2) * 10 ** (-snr_db / 20)
@@ -50,7 +50,7 @@ def method(name: str = "eada", rate_hz: float = 20e6, **settings: object) -> Met
     return build_method(name, Setup(2, "cnn", square(), (0, 1), SAMPLES, rate_hz), settings=settings)
 
 
-@pytest.mark.parametrize("waveform", PREAMBLES)
+@pytest.mark.parametrize("waveform", WAVEFORMS)
 def test_the_share_of_noise_follows_its_distribution(waveform: str) -> None:
     share = preamble_share(Equaliser(waveform, SAMPLES, TAPS, 0.01, 0.01), noise(4000, 1, SAMPLES))
     assert share.mean() == pytest.approx(TAPS / SAMPLES, rel=0.08)  # a little more: the offset is fitted to it
@@ -65,13 +65,14 @@ def test_the_level_is_what_the_documentation_says() -> None:
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 20.0])
-@pytest.mark.parametrize("waveform", PREAMBLES)
+@pytest.mark.parametrize("waveform", WAVEFORMS)
 def test_the_share_of_a_preamble_tells_its_signal_to_noise_ratio(waveform: str, snr_db: float) -> None:
     iq = sent(waveform, snr_db)
     found = np.median(preamble_share(Equaliser(waveform, SAMPLES, TAPS, 0.01, 0.01), iq))
     ratio = 10 ** (snr_db / 10)
     assert found == pytest.approx(ratio / (1 + ratio), abs=0.12)
-    method(rate_hz=RATE_HZ[waveform]).check_source(frames_of(iq, RATE_HZ[waveform]))
+    rate_hz = WAVEFORMS[waveform].sample_rate_hz
+    method(rate_hz=rate_hz).check_source(frames_of(iq, rate_hz))
 
 
 def test_silent_antennas_do_not_count() -> None:
@@ -96,7 +97,7 @@ def test_noise_is_refused_before_it_is_trained_on(name: str) -> None:
 def test_one_environment_without_the_preamble_is_enough() -> None:
     iq = sent("wifi", 20.0)
     iq[20:] = noise(20, 4, SAMPLES)
-    with pytest.raises(DataError, match=r"frames of E2 .* Set waveform .* \(wifi or lora\), correct the sample rate"):
+    with pytest.raises(DataError, match=r"frames of E2 .* Set waveform .* \(lora or wifi\), correct the sample rate"):
         method().check_source(frames_of(iq, 20e6))
 
 
@@ -114,7 +115,7 @@ def test_a_waveform_that_was_named_is_only_doubted() -> None:
         method(waveform="lora").check_source(frames_of(noise(40, 4, SAMPLES), 20e6))
 
 
-@pytest.mark.parametrize("waveform", PREAMBLES)
+@pytest.mark.parametrize("waveform", WAVEFORMS)
 def test_every_environment_of_the_simulated_sets_passes(waveform: str, tmp_path: Path) -> None:
     frames = simulate(waveform, tmp_path / waveform, scale=0.01, workers=1, show_progress=False).segment(SAMPLES)
     assert set(frames.environments) == {"E1", "E2", "E3"}

@@ -14,8 +14,9 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry, circular, custom, square
 from pisa_capc.methods import Setup, build_method
 from pisa_capc.model import PISA, PisaConfig, Single
+from pisa_capc.model.dynamics import Modulation, modulated
 from pisa_capc.model.pisa import Details, Output
-from pisa_capc.model.topology import graph_loss, topology_prior
+from pisa_capc.model.topology import graph_loss, log_topology_prior, topology_attention
 from tests.models import random_pisa
 
 TOKENS = 8
@@ -41,7 +42,7 @@ def run(model: PISA, *arguments: Tensor | None) -> tuple[Output, Details]:
 def prior_of(geometry: ArrayGeometry, mask: Tensor) -> Tensor:
     available = mask.repeat_interleave(TOKENS, -1)[None]
     tau_t = torch.full((1, len(mask)), 2.0, dtype=torch.float64)
-    return topology_prior(torch.from_numpy(geometry.distances()), TOKENS, 1.0, tau_t, available)[0].exp()
+    return log_topology_prior(torch.from_numpy(geometry.distances()), TOKENS, 1.0, tau_t, available)[0].exp()
 
 
 def test_rows_of_the_prior_sum_to_one_over_the_available_nodes() -> None:
@@ -78,6 +79,29 @@ def test_attention_is_the_prior_where_queries_and_keys_say_nothing() -> None:
     output, details = run(model, iq, None, mask)
     torch.testing.assert_close(details.attention, details.log_prior.exp())
     torch.testing.assert_close(output.graph_loss, torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_attention_without_evidence_is_the_prior_to_the_power_of_its_strength() -> None:
+    _, _, mask = inputs()
+    available = mask.repeat_interleave(TOKENS, -1)[None]
+    prior = prior_of(square(), mask)[None]
+    nothing = torch.zeros(1, len(mask), 2, 4 * TOKENS, 5, dtype=torch.float64)
+    for strength in (0.0, 1.0, 2.5):
+        beta = torch.full((1, len(mask)), strength, dtype=torch.float64)
+        found = topology_attention(nothing, nothing, prior.log().clamp_min(-1e9), beta, available)
+        expected = torch.where(available[..., None, :], prior**strength, 0.0)
+        expected = (expected / expected.sum(-1, keepdim=True))[:, :, None].expand_as(found)
+        torch.testing.assert_close(found, expected)
+
+
+def test_modulation_scales_decay_and_strength_and_shifts_a_bounded_suppression() -> None:
+    config = PisaConfig(tau_t=2.0, beta=0.5, alpha_min=0.1, alpha_max=0.6)
+    shift, rho_t, rho_p = (torch.tensor([values]) for values in ([0.0, 0.2, -0.2], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]))
+    tau_t, beta, suppression = modulated(Modulation(shift, rho_t, rho_p), config)
+    torch.testing.assert_close(tau_t, torch.tensor([[2.0, 4.0, 1.0]]))
+    torch.testing.assert_close(beta, torch.tensor([[0.5, 0.25, 1.0]]))
+    torch.testing.assert_close(suppression(torch.full((1, 3), 0.5)), torch.tensor([[0.5, 0.6, 0.3]]))
+    torch.testing.assert_close(suppression(torch.full((1, 3), 0.1)), torch.tensor([[0.1, 0.3, 0.1]]))
 
 
 def test_graph_loss_is_a_divergence() -> None:

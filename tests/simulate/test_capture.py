@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pisa_capc.simulate import capture as module
-from pisa_capc.simulate.capture import Capture, device_profile, draw_rays, prepare, render
+from pisa_capc.simulate.capture import Capture, device_profile, draw_rays, prepare, render, wavelength_m
+from pisa_capc.simulate.channel import Rays
 from pisa_capc.simulate.hardware import Spread
-from pisa_capc.simulate.scene import Scene, load_scene
-from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
+from pisa_capc.simulate.scene import Propagation, Scene, load_scene
 from pisa_capc.store.native import CaptureSpec
+from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.waveforms.wifi import preamble
 
 
 def rendered(capture: Capture) -> np.ndarray:
@@ -43,6 +46,27 @@ def clean(scene: Scene) -> Scene:
     )
 
 
+# Of the simulator's first revision, to which records refer: three samples of frame 3, antenna 1, and its CFO in Hz.
+FIRST_REVISION = {
+    ("wifi-own-place", 320): ([-0.1357 - 0.1608j, -0.6592 + 0.9676j, 0.2514 - 1.6675j], -28806.387),
+    ("wifi-own-place", 3920): ([-0.0318 - 0.2897j, 1.2606 - 0.9280j, 0.4633 - 1.0380j], -28806.387),
+    ("lora-own-place", 320): ([-0.9782 - 0.7254j, 0.4295 + 1.1060j, 0.8338 - 0.7821j], -554.789),
+    ("lora-own-place", 8192): ([-0.8156 - 0.7613j, -0.8630 - 0.6516j, -0.8720 - 0.7484j], -554.789),
+}
+
+
+@pytest.mark.parametrize(("name", "samples"), FIRST_REVISION)
+def test_the_samples_of_the_first_revision_stay(name: str, samples: int) -> None:
+    known, cfo_hz = FIRST_REVISION[name, samples]
+    capture = prepare(load_scene(name, samples=samples), 2026, CaptureSpec("E2", "D03", "M", 8))
+    np.testing.assert_allclose(rendered(capture)[3, 1, [0, samples // 2, -1]], known, atol=2e-4)
+    assert capture.cfo_hz[3, 1] == pytest.approx(cfo_hz, abs=1e-3)
+
+
+def placed(scene: Scene, rays: str = "place", phases: str = "device") -> Scene:
+    return replace(scene, propagation=Propagation(rays, phases))
+
+
 def test_a_device_is_the_same_in_every_environment_and_capture() -> None:
     scene = load_scene("wifi")
     specs = [CaptureSpec(e, "D03", c, 8) for e in scene.environments for c in scene.captures]
@@ -69,7 +93,7 @@ def test_with_one_direct_ray_and_clean_hardware_the_base_waveform_arrives(kind: 
     taps = np.zeros((8, 1, 4, 2 * half_width + 1), dtype=np.complex64)
     taps[..., half_width] = 1
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8)))
-    base = wifi_preamble() if kind == "wifi" else lora_upchirps(1)[:320]
+    base = WAVEFORMS[kind].preamble()[:320]
     np.testing.assert_allclose(y, np.broadcast_to(base, y.shape), atol=2e-3)
 
 
@@ -83,7 +107,7 @@ def test_a_timing_error_turns_the_subcarriers_by_their_frequency_times_the_delay
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(8), delay_samples=delay_samples))[:, 0]
     used = np.r_[-26:0, 1:27]
     window = slice(224, 288)  # whole symbols of the L-LTF on either side
-    spectrum = np.fft.fft(y[:, window])[:, used] / np.fft.fft(wifi_preamble()[window])[used]
+    spectrum = np.fft.fft(y[:, window])[:, used] / np.fft.fft(preamble()[window])[used]
     np.testing.assert_allclose(np.angle(spectrum), -2 * np.pi * np.outer(delay_samples, used) / 64, atol=0.02)
 
 
@@ -120,11 +144,70 @@ def test_line_of_sight_captures_alone_have_a_direct_ray() -> None:
         assert direct == setting.line_of_sight
 
 
-def test_devices_at_one_place_share_directions_but_not_phases() -> None:
-    scene = load_scene("wifi")
-    first, second = (draw_rays(scene, 2026, CaptureSpec("E1", device, "L1", 8)) for device in ("D01", "D02"))
+def two_devices(scene: Scene, capture: str = "L1") -> tuple[Rays, Rays]:
+    first, second = (draw_rays(scene, 2026, CaptureSpec("E1", device, capture, 8)) for device in ("D01", "D02"))
+    return first, second
+
+
+def test_devices_with_rays_of_their_own_share_the_direct_path_alone() -> None:
+    first, second = two_devices(load_scene("wifi-own-place"))
     assert first.arrival_rad[0] == second.arrival_rad[0]
-    assert not np.allclose(first.phase_rad[1:], second.phase_rad[1:])
+    for name in ("delay_s", "arrival_rad", "phase_rad"):
+        assert not np.array_equal(getattr(first, name)[1:], getattr(second, name)[1:])
+
+
+@pytest.mark.parametrize("kind", ["wifi", "lora"])
+@pytest.mark.parametrize("capture", ["L1", "M"])
+def test_devices_put_down_at_one_place_share_all_but_the_phases(kind: str, capture: str) -> None:
+    first, second = two_devices(load_scene(kind), capture)
+    for name in ("amplitude", "delay_s", "arrival_rad", "departure_rad", "doppler_hz"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert not np.isin(first.phase_rad, second.phase_rad)[int(capture == "L1") :].any()
+    elsewhere = draw_rays(load_scene(kind), 2026, CaptureSpec("E1", "D01", "L2", 8))
+    assert not np.isin(elsewhere.arrival_rad, first.arrival_rad).any()
+
+
+def test_with_phases_of_the_place_the_channel_is_the_same_for_all() -> None:
+    scene = placed(load_scene("wifi"), phases="place")
+    first, second = two_devices(scene)
+    np.testing.assert_array_equal(first.phase_rad, second.phase_rad)
+    taps = [prepare(scene, 2026, CaptureSpec("E1", device, "L1", 8)).taps for device in ("D01", "D02")]
+    np.testing.assert_array_equal(*taps)
+    walked = [prepare(scene, 2026, CaptureSpec("E1", device, "M", 8)).taps for device in ("D01", "D02")]
+    assert not np.allclose(*walked)  # on another way
+
+
+@pytest.mark.parametrize("moving", [0.1, 1.0])
+@pytest.mark.parametrize(("rays", "phases"), [("device", "device"), ("place", "device"), ("place", "place")])
+def test_every_row_of_whose_the_channel_is_can_be_asked_for(
+    rays: str, phases: str, moving: float, tmp_path: Path
+) -> None:
+    own = tmp_path / "row.yaml"
+    captures = ", ".join(f"{name}: {{moving_fraction: {moving}}}" for name in ("L1", "L2", "L3", "M"))
+    own.write_text(f"propagation: {{rays: {rays}, phases: {phases}}}\ncaptures: {{{captures}}}\n")
+    scene = load_scene("wifi-own-place", own)
+    first, second = two_devices(scene)
+    assert np.array_equal(first.delay_s, second.delay_s) == (rays == "place")
+    assert np.array_equal(first.phase_rad, second.phase_rad) == (phases == "place")
+    assert np.mean(first.doppler_hz[1:] != 0) == pytest.approx(moving, abs=0.15)
+    assert first.doppler_hz[0] == 0  # the direct ray
+
+
+def test_scattered_fields_fade_from_frame_to_frame_as_the_scene_says() -> None:
+    """Over all places and devices: the correlation of the bell spectrum, about exp(−2π f_d Δt/3)."""
+    scene = load_scene("wifi")
+    frames, lags = 64, np.arange(0, 33, 4)
+    correlation = np.zeros(len(lags), dtype=complex)
+    for seed in range(6):
+        for environment in scene.environments:
+            for device in ("D01", "D02", "D03", "D04"):
+                taps = prepare(scene, seed, CaptureSpec(environment, device, "L3", frames)).taps[:, 0]
+                for i, lag in enumerate(lags):
+                    correlation[i] += np.vdot(taps[: frames - lag], taps[lag:]) / (frames - lag)
+    doppler_hz = 0.333 / wavelength_m(scene)
+    assert doppler_hz == pytest.approx(6.47, abs=0.01)
+    expected = np.exp(-2 * np.pi * doppler_hz * lags * scene.waveform.frame_interval_s / 3)
+    np.testing.assert_allclose((correlation / correlation[0]).real, expected, atol=0.12)
 
 
 def test_snr_of_a_capture_is_that_of_its_frames() -> None:
@@ -135,7 +218,7 @@ def test_snr_of_a_capture_is_that_of_its_frames() -> None:
     taps = np.zeros((200, 1, 4, 2 * half_width + 1), dtype=np.complex64)
     taps[..., half_width] = 1
     y = rendered(replace(capture, taps=taps, phase_rad=np.zeros(200)))
-    signal = np.sqrt(1 / (1 + 10 ** (-capture.snr_db / 10))) * wifi_preamble()
+    signal = np.sqrt(1 / (1 + 10 ** (-capture.snr_db / 10))) * preamble()
     noise = np.mean(np.abs(y - signal) ** 2)
     assert 10 * np.log10(1 / noise - 1) == pytest.approx(capture.snr_db, abs=0.3)
 

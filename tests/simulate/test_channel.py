@@ -100,7 +100,7 @@ def test_without_a_direct_path_the_envelope_is_rayleigh() -> None:
 def test_a_static_channel_stays_and_walking_people_move_only_their_part_of_it() -> None:
     rng = np.random.default_rng(4)
     rays = isotropic_rays(rng, 400)
-    rays = channel.moving_scatterers(rng, rays, 0.25, 0.33, WAVELENGTH_M)
+    rays = channel.moving_scatterers(rng, rays, 0.25, 0.33, WAVELENGTH_M, "clarke")
     moving = rays.doppler_hz != 0
     assert moving.mean() == pytest.approx(0.25, abs=0.06)
     assert np.abs(rays.doppler_hz).max() <= 2 * 0.33 / WAVELENGTH_M
@@ -108,6 +108,26 @@ def test_a_static_channel_stays_and_walking_people_move_only_their_part_of_it() 
     phasors = channel.ray_phasors(rays, position, np.arange(3.0), WAVELENGTH_M)
     np.testing.assert_allclose(phasors[2, ~moving], phasors[0, ~moving], atol=1e-6)
     assert np.abs(phasors[2, moving] - phasors[0, moving]).mean() > 0.5
+
+
+@pytest.mark.parametrize("spectrum", channel.SPECTRA)
+def test_what_people_move_is_correlated_over_time_as_their_spectrum_says(spectrum: str) -> None:
+    rng = np.random.default_rng(7)
+    speed_m_s = 1 / 3
+    doppler_hz = speed_m_s / WAVELENGTH_M
+    rays = channel.moving_scatterers(rng, isotropic_rays(rng, 40_000), 1.0, speed_m_s, WAVELENGTH_M, spectrum)
+    time_s = np.linspace(0, 0.2, 9)
+    found = np.exp(2j * np.pi * np.outer(time_s, rays.doppler_hz)) @ rays.amplitude**2
+    if spectrum == "clarke":
+        expected = j0(2 * np.pi * 2 * doppler_hz * time_s)
+    else:  # the Fourier transform of the bell, between its edges
+        f = np.linspace(-channel.BELL_EDGE, channel.BELL_EDGE, 20_001) * doppler_hz
+        bell = 1 / (1 + 9 * (f / doppler_hz) ** 2)
+        expected = np.cos(2 * np.pi * np.outer(time_s, f)) @ bell / bell.sum()
+        np.testing.assert_allclose(expected, np.exp(-2 * np.pi * doppler_hz * time_s / 3), atol=0.05)
+        assert np.mean(np.abs(rays.doppler_hz) < doppler_hz) == pytest.approx(np.arctan(3) / np.arctan(15), abs=0.01)
+    np.testing.assert_allclose(found.real, expected, atol=0.02)
+    np.testing.assert_allclose(found.imag, 0, atol=0.02)
 
 
 def test_corridor_clusters_lie_along_its_axis() -> None:

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import pisa_capc
@@ -26,6 +29,10 @@ from pisa_capc.geometry import square
 from pisa_capc.simulate import generate as module
 from pisa_capc.simulate.generate import generate
 from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, write_dataset
+
+
+def app_commands(name: str) -> Any:
+    return typer.main.get_command(app).commands[name]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -123,6 +130,19 @@ def test_bad_options_are_named_and_leave_nothing_behind(tmp_path: Path, options:
     with pytest.raises(ConfigError, match=message):
         generate("wifi", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_option_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'scal'\. Did you mean 'scale'"):
+        pisa_capc.simulate("wifi", tmp_path / "out", scal=0.1)  # type: ignore[call-arg]
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_has_the_options_of_the_function() -> None:
+    theirs = {f"--{name.replace('_', '-')}" for name in signature(generate).parameters if name != "show_progress"}
+    shown = {option for command in app_commands("simulate").params for option in command.opts}
+    assert theirs - {"--name"} <= shown
+    assert signature(pisa_capc.simulate).parameters == signature(generate).parameters
 
 
 def test_ray_without_the_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

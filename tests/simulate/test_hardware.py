@@ -9,7 +9,7 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.simulate import hardware
 from pisa_capc.simulate.hardware import Spread
 from pisa_capc.simulate.phasor import complex_normal
-from pisa_capc.simulate.waveforms import wifi_preamble
+from pisa_capc.waveforms.wifi import preamble
 
 WIFI_OCCUPIED, LORA_OCCUPIED = 26 / 32, 1 / 8
 
@@ -57,7 +57,7 @@ def test_amplifier_turns_the_phase_by_half_its_am_pm_at_saturation() -> None:
 
 def test_amplifier_commutes_with_phase_noise() -> None:
     rng = np.random.default_rng(0)
-    x = wifi_preamble()
+    x = preamble()
     turn = np.exp(1j * rng.normal(size=x.size))
     np.testing.assert_allclose(
         hardware.power_amplifier(x * turn, 7, 3, 10), hardware.power_amplifier(x, 7, 3, 10) * turn, atol=1e-12
@@ -91,7 +91,7 @@ def test_sampling_offset_drifts_by_its_ppm_times_the_length(samples: int, drift_
 def test_transmitted_power_does_not_depend_on_the_device() -> None:
     for backoff_db in (3.0, 9.0):
         profile = hardware.DeviceProfile(5.0, (0.0,) * 4, 0.5, 1.0, -35.0, 0.1, backoff_db, 3.0, 10.0, 0.5, 50.0)
-        y = hardware.transmit(wifi_preamble(), profile, WIFI_OCCUPIED)
+        y = hardware.transmit(preamble(), profile, WIFI_OCCUPIED)
         assert np.mean(np.abs(y) ** 2) == pytest.approx(1, rel=1e-5)
 
 

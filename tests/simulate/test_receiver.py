@@ -9,7 +9,7 @@ from pisa_capc.simulate.cfo import FrequencySpread, nominal_cfo_hz, residual_cfo
 from pisa_capc.simulate.hardware import DeviceProfile, Spread
 from pisa_capc.simulate.phasor import complex_normal, phasor
 from pisa_capc.simulate.receiver import add_noise, level, rotation
-from pisa_capc.simulate.waveforms import wifi_preamble
+from pisa_capc.waveforms.wifi import preamble
 
 SAMPLE_RATE_HZ = 20e6
 
@@ -41,7 +41,7 @@ def test_phasor_of_a_large_angle_keeps_its_digits() -> None:
 
 @pytest.mark.parametrize("snr_db", [0.0, 20.0])
 def test_snr_is_the_one_asked_for(snr_db: float) -> None:
-    y = np.broadcast_to(wifi_preamble(), (200, 4, 320)).astype(np.complex64)
+    y = np.broadcast_to(preamble(), (200, 4, 320)).astype(np.complex64)
     noise = add_noise(np.random.default_rng(2), y, snr_db) - y
     assert -10 * np.log10(np.mean(np.abs(noise) ** 2)) == pytest.approx(snr_db, abs=0.05)
 
@@ -75,7 +75,7 @@ def test_an_estimator_finds_the_rotation_at_the_spread_of_theory(
     lag: int, field: slice, snr_db: float, std_hz: float
 ) -> None:
     frames, offset_hz = 4000, np.full(4000, 12_345.0)
-    y = wifi_preamble().astype(np.complex64) * rotation(offset_hz, np.zeros(frames), 320, SAMPLE_RATE_HZ)
+    y = preamble().astype(np.complex64) * rotation(offset_hz, np.zeros(frames), 320, SAMPLE_RATE_HZ)
     y = add_noise(np.random.default_rng(4), y, snr_db)[:, field]
     angle = np.angle(np.sum(np.conj(y[:, :-lag]) * y[:, lag:], axis=1))
     estimate_hz = SAMPLE_RATE_HZ / (2 * np.pi * lag) * angle

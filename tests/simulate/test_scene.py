@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pisa_capc.errors import ConfigError
-from pisa_capc.simulate.scene import load_scene
+from pisa_capc.simulate.scene import load_scene, scene_names
 
 
-@pytest.mark.parametrize("kind", ["wifi", "lora"])
-def test_layout_is_the_papers(kind: str) -> None:
-    layout = load_scene(kind).layout()
+@pytest.mark.parametrize("name", scene_names())
+def test_layout_is_the_papers(name: str) -> None:
+    layout = load_scene(name).layout()
     assert len(layout) == 119
     assert sum(spec.frames for spec in layout) == 76_288
     assert "E3/D05/L1" not in {spec.name for spec in layout}
@@ -54,6 +54,9 @@ def test_own_settings_lie_over_the_built_in_scene(tmp_path: Path) -> None:
         ("environments: {E4: {clusters: 2}}", "environments.E4: .*missing"),
         ("receiver: {timing_jitter_samples: 2}", "timing_jitter_samples: expected 0 to 0.3"),
         ("captures: {M: {moving_fraction: 2}}", "moving_fraction: expected 0 to 1, found 2"),
+        ("captures: {M: {scatterer_spectrum: bel}}", "scatterer_spectrum: unknown spectrum 'bel'. Did you mean 'bell'"),
+        ("propagation: {rays: plaice}", "propagation.rays: unknown owner 'plaice'. Did you mean 'place'"),
+        ("propagation: {rays: device, phases: place}", "phases of the place need rays of the place"),
         ("- a list", "expected a mapping"),
     ],
 )
@@ -72,6 +75,6 @@ def test_frame_lengths_the_waveform_does_not_have_are_refused(kind: str, samples
         load_scene(kind, samples=samples)
 
 
-def test_unknown_waveform_names_the_nearest() -> None:
+def test_an_unknown_scene_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wifi'"):
         load_scene("wify")

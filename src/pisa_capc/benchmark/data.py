@@ -48,7 +48,7 @@ def dataset_folder(source: DataSource, data: Path | None, work: Path) -> Path:
             "as E1/D01/L1.mat, or a dataset made by `pisa import`."
         )
     made = source.simulate
-    return work / "data" / f"{made.waveform}-seed{made.seed}-scale{made.scale:g}"
+    return work / "data" / f"{Path(made.scene).stem}-seed{made.seed}-scale{made.scale:g}"
 
 
 def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
@@ -65,7 +65,7 @@ def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
         from pisa_capc.simulate.generate import generate
 
         made = source.simulate
-        generate(made.waveform, folder, seed=made.seed, scale=made.scale)
+        generate(made.scene, folder, seed=made.seed, scale=made.scale)
     return folder
 
 
@@ -77,7 +77,7 @@ def to_be_made(made: Simulated) -> Dataset:
     """What a simulated set will be, before it is made."""
     from pisa_capc.simulate.generate import describe_dataset
 
-    return describe_dataset(made.waveform, load_scene(made.waveform), made.seed, made.scale, None)
+    return describe_dataset(made.scene, load_scene(made.scene), made.seed, made.scale, None)
 
 
 def check_dataset(dataset: Dataset, where: str, runs: list[PlannedRun]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.protocol import DIRECT, check_rule, check_unseen
-from pisa_capc.simulate.scene import LONGEST_SAMPLES, check_scale
+from pisa_capc.simulate.scene import check_scale, scene_file
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC, Safe
@@ -24,15 +24,17 @@ PRECISIONS = ("auto", "float32", "bfloat16")  # of training
 
 @dataclass(frozen=True)
 class Simulated:
-    """A set that `pisa simulate` makes."""
+    """A set that `pisa simulate` makes. scene: a built-in one by its name, or a YAML file."""
 
-    waveform: str
+    scene: str
     scale: float
     seed: int
 
     def __post_init__(self) -> None:
-        if self.waveform not in LONGEST_SAMPLES:
-            raise ConfigError("dataset.simulate: " + unknown_name("waveform", self.waveform, LONGEST_SAMPLES))
+        try:
+            scene_file(self.scene)
+        except ConfigError as error:
+            raise ConfigError(f"dataset.simulate.scene: {error}") from error
         check_scale(self.scale)
         _check_seeds("dataset.simulate.seed", (self.seed,))
 

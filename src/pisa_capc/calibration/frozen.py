@@ -26,40 +26,34 @@ from typing import Any
 import numpy as np
 import torch
 
+from pisa_capc.calibration.base import Calibrator
 from pisa_capc.calibration.batches import batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
-from pisa_capc.calibration.result import Calibration, Recorder
-from pisa_capc.calibration.safe import Safe
-from pisa_capc.calibration.ucapc import (
-    UCAPC,
-    final_probability,
-    fuse_scores,
-    prototype_scores,
-    read_embedding,
-    read_logits,
-)
+from pisa_capc.calibration.result import Calibration, Recorder, html_table
+from pisa_capc.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
+from pisa_capc.calibration.workspace import read_embedding, read_logits
 from pisa_capc.config import from_mapping
-from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import SourceStatistics
-from pisa_capc.store.pair import check_shapes, read_pair, write_pair
+from pisa_capc.store.pair import check_shapes, described, write_pair
 
 NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Applied(Calibration):
     """Frames calibrated with what was fitted elsewhere."""
 
     pooled: tuple[str | int, ...] = ()  # captures that were not fitted, and got the pooled prototypes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FrozenCalibration:
     """Fitted prototypes and potentials of R captures, and of all their frames together.
 
-    >>> frozen = FrozenCalibration.fit(embedding, logits, capture)          # doctest: +SKIP
-    >>> frozen.apply(new_embedding, new_logits, new_capture).prediction     # doctest: +SKIP
+    >>> frozen = UCAPC().fit(embedding, logits, capture)                    # doctest: +SKIP
+    >>> frozen.predict(new_embedding, new_logits, new_capture)              # doctest: +SKIP
     """
 
     settings: UCAPC
@@ -77,7 +71,7 @@ class FrozenCalibration:
         embedding: Array,
         logits: Array,
         capture: Captures | None = None,
-        settings: UCAPC | Safe | None = None,
+        settings: Calibrator | None = None,
         source: SourceStatistics | None = None,
     ) -> FrozenCalibration:
         """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures.
@@ -85,6 +79,11 @@ class FrozenCalibration:
         With `Safe` a capture keeps what its guard allowed; `source` holds the thresholds.
         """
         settings = settings or UCAPC()
+        if not settings.freezes:
+            raise ConfigError(
+                f"{settings.title} decides the frames of a call together and learns nothing that later frames could "
+                "use. Call calibrate with all frames, or fit U-CAPC or the safe preset."
+            )
         if settings.group == "auto":
             raise ConfigError(
                 "group is auto: groups that were found have no names by which another stream could ask for them. "
@@ -93,7 +92,7 @@ class FrozenCalibration:
         own = settings.calibrate(embedding, logits, capture, source)
         pooled = own
         if len(own.captures) > 1:
-            pooled = replace(settings, group="none").calibrate(embedding, logits, source=source)
+            pooled = settings.calibrate(embedding, logits, source=source)
         shape = (len(own.captures), own.inputs.classes, own.inputs.embedding.shape[1])
         # What is left to choose after the fit is how a frame meets the prototypes; the potentials say the rest.
         shared = {f.name: getattr(settings, f.name) for f in fields(UCAPC) if hasattr(settings, f.name)}
@@ -108,6 +107,16 @@ class FrozenCalibration:
             own.guard,
             None if pooled.guard is None else replace(pooled.guard[0], capture=EVERYTHING),
         )
+
+    def __repr__(self) -> str:
+        of = f"{len(self.captures):,} captures, {self.classes} classes, {self.features} features"
+        return f"{type(self).__name__}({of}{'' if self.guard is None else ', guarded'})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the captures, and what the guard allowed for each."""
+        if self.guard is None:
+            return html_table(repr(self), ("capture",), [(capture,) for capture in self.captures])
+        return html_table(repr(self), ("capture", "guard"), [(d.capture, d.level) for d in self.guard])
 
     @property
     def classes(self) -> int:
@@ -143,6 +152,14 @@ class FrozenCalibration:
             guard = tuple(replace(kept[r], capture=key) for r, key in zip(chosen, inputs.groups.keys, strict=True))
         return Applied(**vars(replace(recorder.finish(), guard=guard)), pooled=unknown)
 
+    def predict_proba(self, embedding: Array, logits: Array, capture: Captures | None = None) -> Array:
+        """Calibrated probabilities (N, C), as of `apply`."""
+        return self.apply(embedding, logits, capture).probability
+
+    def predict(self, embedding: Array, logits: Array, capture: Captures | None = None) -> Array:
+        """Calibrated decisions (N,), as of `apply`."""
+        return self.apply(embedding, logits, capture).prediction
+
     def _apply_batch(
         self,
         inputs: Inputs,
@@ -161,8 +178,7 @@ class FrozenCalibration:
             score = fuse_scores(logits, agreement, self.settings.fusion)
             recorder.write(batch, rows, logits, score, final_probability(score, g, self.settings.epsilon))
         recorder.prototypes(batch, p)
-        if g is not None:
-            recorder.potentials(batch, g)
+        recorder.potentials(batch, g)
 
     def _check(self, inputs: Inputs) -> None:
         found = (inputs.classes, inputs.embedding.shape[1])
@@ -192,9 +208,7 @@ class FrozenCalibration:
     @classmethod
     def load(cls, folder: str | Path) -> FrozenCalibration:
         """Read what `save` wrote; refuse what does not fit, saying why."""
-        folder = Path(folder)
-        arrays, about = read_pair(folder, NAME, SCHEMA, MADE_BY)
-        try:
+        with described(Path(folder), NAME, SCHEMA, "a calibration", MADE_BY) as (arrays, about):
             settings = from_mapping(UCAPC, about["settings"], "settings")
             captures, classes, features = tuple(about["captures"]), about["classes"], about["features"]
             guard = pooled_guard = None
@@ -203,12 +217,10 @@ class FrozenCalibration:
                 pooled_guard = Decision.from_json(about["pooled_guard"])
                 if tuple(decision.capture for decision in guard) != captures:
                     raise ValueError("the guard decided about other captures")
-        except (KeyError, TypeError, ValueError, ConfigError, DataError) as error:
-            raise ModelError(f"{folder / NAME}.json: not a calibration ({error}). Use {MADE_BY} again.") from error
-        expected = {"prototypes": (len(captures), classes, features), "pooled_prototypes": (classes, features)}
-        if settings.prior == "balanced":
-            expected |= {"potentials": (len(captures), classes), "pooled_potentials": (classes,)}
-        check_shapes(folder, arrays, expected)
+            expected = {"prototypes": (len(captures), classes, features), "pooled_prototypes": (classes, features)}
+            if settings.prior == "balanced":
+                expected |= {"potentials": (len(captures), classes), "pooled_potentials": (classes,)}
+            check_shapes(Path(folder), arrays, expected)
         return cls(
             settings,
             captures,

@@ -23,8 +23,8 @@ in view. Where the frames' numbers within their recordings are known, a change i
 
 The defaults were chosen on the simulated environments E2 and E3 alone, each with scores of a model trained on the other
 one, as streams whose devices alternate, or speak one after the other, so that the groups found agree well with the
-captures in the first kind of stream and little is found in the second (`python -m studies.online --choose`, record
-`results/studies/online-choose.json`, on one of the sets used). The target E1 was not looked at.
+captures in the first kind of stream and little is found in the second (`make study-streams ARGS=--choose`, record
+`results/studies/streams-choose.json`, on one of the sets used). The target E1 was not looked at.
 
 .. [1] J. von Neumann. Distribution of the ratio of the mean square successive difference to the variance. Annals of
    Mathematical Statistics 12(4), 1941.
@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.errors import ConfigError, DataError
 
 BLOCK = 16  # frames between two looks: what is found depends on the frames alone, not on how they are handed over
@@ -293,10 +294,3 @@ def check_column(name: str, values: NDArray[Any], frames: int) -> None:
             f"{name} is {values.dtype} {values.shape}; expected one finite number per frame, ({frames},). "
             "Remove it to find groups without it."
         )
-
-
-def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:
-    """Rows (n, D) at length one, float64; zero stays zero."""
-    rows = embedding.astype(np.float64)
-    length = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    return rows / np.where(length > 0, length, 1.0)[:, None]

@@ -33,12 +33,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder, unit_rows
+from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.calibration.ucapc import UCAPC
+from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.config import from_mapping
-from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.randomness import generator
-from pisa_capc.store.pair import check_shapes, read_pair, write_pair
+from pisa_capc.store.pair import check_shapes, described, write_pair
 
 NAME, SCHEMA, MADE_BY = "stream", 1, "`OnlineCalibrator.save`"
 
@@ -229,18 +230,14 @@ class OnlineCalibrator:
     @classmethod
     def load(cls, folder: str | Path) -> OnlineCalibrator:
         """Read what `save` wrote; refuse what does not fit, saying why."""
-        folder = Path(folder)
-        arrays, about = read_pair(folder, NAME, SCHEMA, MADE_BY)
-        try:
+        with described(Path(folder), NAME, SCHEMA, "a stream's state", MADE_BY) as (arrays, about):
             settings = from_mapping(Online, about["settings"], "settings")
             stream = cls(about["classes"], about["features"], about["with_cfo"], settings)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
-            check_shapes(folder, arrays, own | {f"finder.{k}": v.shape for k, v in stream.finder.arrays.items()})
+            check_shapes(Path(folder), arrays, own | {f"finder.{k}": v.shape for k, v in stream.finder.arrays.items()})
             stream._arrays = {name: arrays[f"calibrator.{name}"].copy() for name in stream._arrays}
             found = {name: arrays[f"finder.{name}"] for name in stream.finder.arrays}
             stream.finder.resume(found, about["counters"])
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
-            raise ModelError(f"{folder / NAME}.json: not a stream's state ({error}). Use {MADE_BY} again.") from error
         return stream
 
 

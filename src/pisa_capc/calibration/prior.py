@@ -49,6 +49,7 @@ class PriorUCAPC(UCAPC):
     3.0
     """
 
+    title = "U-CAPC, other class shares"
     prior: str = "estimated"
     shares: tuple[float, ...] | None = None  # (C,) class shares, summing to one
     relaxation: float = 3.0  # ρ, cost of a share that is not met; infinite: met exactly
@@ -74,7 +75,7 @@ class PriorUCAPC(UCAPC):
                     "that sum to 1."
                 )
 
-    def _transport(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
+    def class_shares(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
         if self.prior in PRIORS:
             return None, self.relaxation
         like = inputs.logits.new_ones((), dtype=torch.float64)

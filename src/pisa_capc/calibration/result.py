@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from pisa_capc.calibration.batches import Rows
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import Array, Inputs
 from pisa_capc.errors import DataError, unknown_name
+
+ROWS_SHOWN = 50  # of a table in a notebook
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class CaptureSummary:
     mass_after: np.ndarray  # (C,) the same by the calibrated probabilities, Σ_i π_i
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """Calibrated frames (N) of C classes in R captures. Arrays per frame are of the kind and type of the logits."""
 
@@ -41,6 +44,21 @@ class Calibration:
     guard: tuple[Decision, ...] | None = None  # what the guard decided for each capture; none without a guard
     potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
 
+    def __repr__(self) -> str:
+        rejected = "" if self.known is None else f", {int((~torch.as_tensor(self.known)).sum()):,} rejected"
+        return (
+            f"{type(self).__name__}({len(self.prediction):,} frames, {self.inputs.classes} classes, "
+            f"{len(self.captures):,} captures: {self.changed:,} decisions changed{rejected})"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: frames, changed decisions and what the guard allowed, by capture."""
+        rows = [(c.capture, f"{c.frames:,}", f"{c.changed:,}") for c in self.captures]
+        if self.guard is None:
+            return html_table(repr(self), ("capture", "frames", "changed"), rows)
+        guarded = [(*row, decision.level) for row, decision in zip(rows, self.guard, strict=True)]
+        return html_table(repr(self), ("capture", "frames", "changed", "guard"), guarded)
+
     @property
     def changed(self) -> int:
         """How many decisions differ from those of the source classifier."""
@@ -54,6 +72,15 @@ class Calibration:
         if key not in keys:
             raise DataError(unknown_name("capture", str(key), map(str, keys)))
         return keys.index(key)
+
+
+def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for notebooks, escaped; of many rows the first."""
+    shown = [*rows[:ROWS_SHOWN], *([[f"and {len(rows) - ROWS_SHOWN:,} more"]] if len(rows) > ROWS_SHOWN else [])]
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in shown)
+    lines = "".join(f"<tr>{cells}</tr>" for cells in (head, *body))
+    return f"<table><caption>{escape(caption)}</caption>{lines}</table>"
 
 
 class Recorder:
@@ -96,13 +123,15 @@ class Recorder:
         counted = [torch.bmm(values, weight) for values in (torch.softmax(logits, dim=1), probability, changed)]
         self._parts.append((batch, torch.cat(counted, dim=1).squeeze(-1)))
 
-    def prototypes(self, batch: list[int], prototypes: Tensor) -> None:
-        """Take the prototypes (G, C, D) of the groups `batch`."""
-        self._prototypes.append((batch, prototypes))
+    def prototypes(self, batch: list[int], prototypes: Tensor | None) -> None:
+        """Take the prototypes (G, C, D) of the groups `batch`, where there are any."""
+        if prototypes is not None:
+            self._prototypes.append((batch, prototypes))
 
-    def potentials(self, batch: list[int], potentials: Tensor) -> None:
-        """Take the class potentials (G, C) of the groups `batch`."""
-        self._potentials.append((batch, potentials))
+    def potentials(self, batch: list[int], potentials: Tensor | None) -> None:
+        """Take the class potentials (G, C) of the groups `batch`, where there are any."""
+        if potentials is not None:
+            self._potentials.append((batch, potentials))
 
     def finish(self) -> Calibration:
         inputs, groups, classes = self._inputs, self._inputs.groups, self._inputs.classes

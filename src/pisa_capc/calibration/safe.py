@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from pisa_capc.calibration.base import Calibrator, register
 from pisa_capc.calibration.guard import LEVELS, Decision, Guard
-from pisa_capc.calibration.inputs import Array, Captures
+from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.prior import PriorUCAPC
-from pisa_capc.calibration.result import Calibration
+from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.calibration.ucapc import PRESETS, UCAPC
 from pisa_capc.errors import DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -38,32 +38,28 @@ def prices(balanced: Calibration) -> np.ndarray:
     return total.cpu().numpy() / np.array(groups.counts)
 
 
+@register("safe")
 @dataclass(frozen=True)
-class Safe:
+class Safe(Calibrator):
     """U-CAPC with the guard that was trained with the model; without one, the classifier's own decisions.
 
     >>> result = Safe().calibrate(embedding, logits, capture, source)       # doctest: +SKIP
     >>> [(d.capture, d.level, d.price, d.thresholds) for d in result.guard] # doctest: +SKIP
     """
 
+    title = "safe"
+    freezes = True
     group: str = "capture"  # as of `UCAPC`
 
-    def calibrate(
-        self,
-        embedding: Array,
-        logits: Array,
-        capture: Captures | None = None,
-        source: SourceStatistics | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Calibration:
-        """As `UCAPC.calibrate`; `source.guard` holds the thresholds. The result says what was decided, and why."""
-        result = replace(LEVEL_CALIBRATIONS["full"], group=self.group).calibrate(embedding, logits, capture, out=out)
+    def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
+        """As U-CAPC; `source.guard` holds the thresholds. The result says what was decided, and why."""
+        result = LEVEL_CALIBRATIONS["full"].calibrate_frames(inputs, source, recorder)
         guard = stored_guard(source)
         if guard is None:
             warnings.warn(
                 "the scores hold no guard thresholds (source_guard), so nothing is calibrated: decisions are the "
                 "classifier's own. Train the model with `pisa train --guard` and two or more source environments.",
-                stacklevel=2,
+                stacklevel=3,
             )
         thresholds = (-np.inf,) * 3 if guard is None else guard.thresholds
         decisions = tuple(
@@ -77,9 +73,9 @@ class Safe:
         return replace(result, guard=decisions)
 
 
-def stored_guard(source: SourceStatistics | None) -> Guard | None:
+def stored_guard(source: SourceStatistics) -> Guard | None:
     """The guard that came with the scores, if one did."""
-    if source is None or source.guard is None:
+    if source.guard is None:
         return None
     values = np.asarray(source.guard)
     if values.dtype.kind not in "iuf":

@@ -83,10 +83,10 @@ def _potential_by_scaling(
 ) -> Tensor:
     groups, classes, _ = kernel[0].shape
     count = torch.stack([present.sum(dim=-1, keepdim=True) for present in frames]).sum(dim=0)
-    if shares is None and damping == 1 and len(kernel) == 1 and _fused_suits(kernel[0]):
-        from pisa_capc.calibration import fused
+    if shares is None and damping == 1 and len(kernel) == 1 and _one_launch_suits(kernel[0]):
+        from pisa_capc.calibration import sinkhorn_kernel
 
-        return fused.scaling(kernel[0], frames[0], count / classes, iterations).squeeze(1).log()
+        return sinkhorn_kernel.scaling(kernel[0], frames[0], count / classes, iterations).squeeze(1).log()
     share = count / classes if shares is None else count * shares.unsqueeze(1)
     scaling = kernel[0].new_ones(groups, 1, classes)
     for _ in range(iterations):
@@ -100,13 +100,13 @@ def _potential_by_scaling(
     return scaling.squeeze(1).log()
 
 
-def _fused_suits(kernel: Tensor) -> bool:
+def _one_launch_suits(kernel: Tensor) -> bool:
     """Whether one GPU launch can do all iterations; Triton comes with torch's CUDA builds, but not with all."""
     if not kernel.is_cuda or find_spec("triton") is None:
         return False
-    from pisa_capc.calibration import fused
+    from pisa_capc.calibration import sinkhorn_kernel
 
-    return fused.suits(kernel)
+    return sinkhorn_kernel.suits(kernel)
 
 
 def _potential_by_logarithms(

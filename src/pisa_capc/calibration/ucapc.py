@@ -18,19 +18,23 @@ float32 cannot tell apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pisa_capc.calibration import sinkhorn
-from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
+from pisa_capc.calibration.base import Calibrator, register
+from pisa_capc.calibration.batches import batches
 from pisa_capc.calibration.blocks import Blocks
-from pisa_capc.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.vectors import unit
+from pisa_capc.calibration.workspace import Workspace, workspace
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.inference.statistics import SourceStatistics
 
@@ -39,15 +43,20 @@ PRIORS = ("balanced", "none")
 _TIE = 1e-12
 
 
-def soft_assignment(scores: Tensor, potential: Tensor | None, balance: float, epsilon: float) -> Tensor:
-    """Q = (1 − μ) softmax(S) + μ B(S), Eq. (ucapc_assignment). Scores (G, C, b) → (G, C, b).
+def soft_assignment(
+    scores: Tensor, present: Tensor, potential: Tensor | None, balance: float = 1.0, epsilon: float = 1.0
+) -> Tensor:
+    """Q = (1 − μ) softmax(S) + μ B(S), Eq. (ucapc_assignment). Scores (G, C, b) → (G, C, b), zero for padding.
 
-    `potential` (G, C) is that of `sinkhorn.class_potential`; with μ = 0 it is not needed.
+    `present` (G, 1, b) is one for a frame and zero for padding. `potential` (G, C) is that of
+    `sinkhorn.class_potential`; without it μ is zero.
     """
-    if potential is None or balance == 0:
-        return torch.softmax(scores, dim=1)
-    balanced = sinkhorn.assignment(scores, potential, epsilon)
-    return balanced if balance == 1 else torch.lerp(torch.softmax(scores, dim=1), balanced, balance)
+    if potential is None:
+        return torch.softmax(scores, dim=1).mul_(present)
+    assigned = sinkhorn.assignment(scores, potential, epsilon)
+    if balance != 1:
+        assigned = torch.lerp(torch.softmax(scores, dim=1), assigned, balance)
+    return assigned.mul_(present)
 
 
 def capture_prototypes(
@@ -73,7 +82,7 @@ def capture_prototypes(
     for block, features in zip(retained, embedding, strict=True):
         weight = torch.where(block > surely, block, torch.where(block >= tied, share * block, 0.0))
         total = total + torch.bmm(weight, features)
-    return _unit(total)
+    return unit(total, out=total)
 
 
 def _last_retained(retained: Blocks[Tensor], top: int) -> Tensor:
@@ -96,12 +105,6 @@ def _largest(values: Tensor, top: int) -> Tensor:
     return torch.from_numpy(np.partition(values.numpy(), -top, axis=-1)[..., -top:])
 
 
-def _unit(vectors: Tensor) -> Tensor:
-    """Vectors (…, D) brought to length one in place; zero stays zero."""
-    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors.div_(torch.where(length > 0, length, 1.0))
-
-
 def prototype_scores(embedding: Tensor, prototypes: Tensor, temperature: float = 0.2) -> Tensor:
     """a = zᵀp / τ_p, Eq. (prototype_scores): embedding (G, b, D), prototypes (G, C, D) → (G, C, b)."""
     return torch.bmm(prototypes / temperature, embedding.transpose(1, 2))
@@ -117,8 +120,20 @@ def final_probability(scores: Tensor, potential: Tensor | None, epsilon: float =
     return torch.softmax(scores, dim=1) if potential is None else sinkhorn.assignment(scores, potential, epsilon)
 
 
+Transport: TypeAlias = Callable[[Blocks[Tensor]], Tensor]  # scores → class potentials g (G, C), by Sinkhorn
+
+
+class GroupResult(NamedTuple):
+    """A batch of G groups after calibration."""
+
+    decided: Blocks[tuple[Tensor, Tensor]]  # scores s and probabilities π, (G, C, b) each
+    prototypes: Tensor | None  # p (G, C, D); none without a pass
+    potential: Tensor | None  # g (G, C) of the final transport; none without a prior
+
+
+@register("ucapc")
 @dataclass(frozen=True)
-class UCAPC:
+class UCAPC(Calibrator):
     """Calibrates the decisions of any frozen classifier with unlabelled frames, as published.
 
     >>> result = UCAPC().calibrate(embedding, logits, capture)              # doctest: +SKIP
@@ -129,6 +144,8 @@ class UCAPC:
     temporary file of eight bytes a score.
     """
 
+    title = "U-CAPC"
+    freezes = True
     threshold: float = 0.0  # confidence a frame needs to enter a prototype
     top: int = 512  # K_p, frames of a prototype
     temperature: float = 0.2  # τ_p
@@ -143,6 +160,7 @@ class UCAPC:
     _priors: ClassVar[tuple[str, ...]] = PRIORS
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive = {"temperature": self.temperature, "epsilon": self.epsilon}
         for name, value in positive.items():
             if not 0 < value < float("inf"):
@@ -157,8 +175,6 @@ class UCAPC:
             raise ConfigError(f"fusion is {self.fusion}; expected a finite number.")
         if self.prior not in self._priors:
             raise ConfigError(unknown_name("prior", str(self.prior), self._priors))
-        if self.group not in GROUPINGS:
-            raise ConfigError(unknown_name("grouping", str(self.group), GROUPINGS))
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> UCAPC:
@@ -167,94 +183,50 @@ class UCAPC:
             raise ConfigError(unknown_name("preset", name, PRESETS))
         return replace(PRESETS[name], **changes)
 
-    def calibrate(
-        self,
-        embedding: Array,
-        logits: Array,
-        capture: Captures | None = None,
-        source: SourceStatistics | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Calibration:
-        """Calibrated probabilities, scores and decisions of frames with embedding (N, D) and logits (N, C).
-
-        `capture` (N,) groups the frames; without it they are one group. `source` is not used: U-CAPC needs nothing
-        of the source but its logits. `out` may name arrays (for instance memory-mapped) for `probability` and `score`.
-        """
-        inputs = check_inputs(embedding, logits, capture, self.group)
-        recorder = Recorder(inputs, out)
-        shares, relaxation = self._transport(inputs, source or SourceStatistics())
+    def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
+        """Every batch of capture groups in turn; of the source the published calibration needs nothing."""
+        shares, relaxation = self.class_shares(inputs, source)
+        # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
+        spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
         for batch in batches(inputs):
-            self._calibrate_batch(inputs, batch, recorder, None if shares is None else shares[batch], relaxation)
+            group = workspace(inputs, batch, self.workspace_mib)
+            transport = partial(
+                sinkhorn.class_potential,
+                frames=group.present,
+                iterations=self.sinkhorn_iterations,
+                epsilon=self.epsilon,
+                spread=spread,
+                keep=group.keep,
+                shares=None if shares is None else shares[batch],
+                relaxation=relaxation,
+            )
+            result = self.calibrate_group(group, transport)
+            for rows, logits, (score, probability) in zip(group.rows, group.logits, result.decided, strict=True):
+                recorder.write(batch, rows, logits, score, probability)
+            recorder.prototypes(batch, result.prototypes)
+            recorder.potentials(batch, result.potential)
         return recorder.finish()
 
-    def _transport(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
+    def class_shares(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
         """Class shares (R, C) of the transport and how firmly they are held: equal and exact, as published."""
         return None, math.inf
 
-    def _calibrate_batch(
-        self, inputs: Inputs, batch: list[int], recorder: Recorder, shares: Tensor | None, relaxation: float
-    ) -> None:
-        longest = max(inputs.groups.counts[r] for r in batch)
-        frames, workspace = len(batch) * longest, self.workspace_mib * 2**20
-        # Scores, kernel and assignment are walked 20 times a pass, embeddings twice: the former are kept first.
-        score_bytes = 8 * frames * 4 * inputs.classes
-        row_bytes = 8 * frames * (inputs.embedding.shape[1] + inputs.classes + 2)
-        keep, keep_rows = score_bytes <= workspace, score_bytes + row_bytes <= workspace
-        # Blocks that are made anew on every walk should never leave the cache.
-        width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
-        rows = row_blocks(inputs.groups, batch, max(1, width), keep)
-        present = rows.map(lambda block: block.present, keep=keep)
-        features = rows.map(lambda block: read_embedding(inputs, block), keep=keep_rows)
-        logits = rows.map(lambda block: read_logits(inputs, block), keep=keep_rows)
-        # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
-        spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
+    def calibrate_group(self, group: Workspace, transport: Transport) -> GroupResult:
+        """One capture group r in the paper's order; `group` holds a batch of them, each calibrated by itself."""
         balance = 0.0 if self.prior == "none" else self.balance
-
-        def potential(scores: Blocks[Tensor]) -> Tensor:
-            return sinkhorn.class_potential(
-                scores, present, self.sinkhorn_iterations, self.epsilon, spread, keep, shares, relaxation
-            )
-
-        def assign(scores: Blocks[Tensor]) -> Blocks[Tensor]:
-            g = potential(scores) if balance > 0 else None
-            return scores.map(
-                lambda s, real: soft_assignment(s, g, balance, self.epsilon).mul_(real), present, keep=keep
-            )
-
-        def refine(prototypes: Tensor) -> Blocks[Tensor]:
-            return logits.map(
-                lambda logit, z: fuse_scores(logit, prototype_scores(z, prototypes, self.temperature), self.fusion),
-                features,
-                keep=keep,
-            )
-
-        scores = logits
+        scores, prototypes = group.logits, None
         for _ in range(self.passes):
-            prototypes = capture_prototypes(assign(scores), features, self.top, self.threshold)
-            scores = refine(prototypes)
-        final = None if self.prior == "none" else potential(scores)
-        for block, logit, score in zip(rows, logits, scores, strict=True):
-            recorder.write(batch, block, logit, score, final_probability(score, final, self.epsilon))
-        if self.passes:
-            recorder.prototypes(batch, prototypes)
-        if final is not None:
-            recorder.potentials(batch, final)
-
-
-def read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
-    """Unit-length embeddings (G, b, D) of a block, float64."""
-    return _unit(_read(inputs.embedding, rows).to(torch.float64))
-
-
-def read_logits(inputs: Inputs, rows: Rows) -> Tensor:
-    """Logits (G, C, b) of a block, float64: transposed and converted in one walk."""
-    columns = _read(inputs.logits, rows).transpose(1, 2)
-    return columns.to(torch.float64, memory_format=torch.contiguous_format).contiguous()
-
-
-def _read(values: Tensor, rows: Rows) -> Tensor:
-    """Rows (G, b) of `values` as a new array (G, b, columns)."""
-    return values.index_select(0, rows.index.reshape(-1)).reshape(*rows.index.shape, values.shape[1])
+            potential = transport(scores) if balance > 0 else None
+            assign = partial(soft_assignment, potential=potential, balance=balance, epsilon=self.epsilon)
+            assignment = scores.map(assign, group.present, keep=group.keep)
+            prototypes = capture_prototypes(assignment, group.features, self.top, self.threshold)
+            del assignment  # its memory serves the next walk
+            score = partial(prototype_scores, prototypes=prototypes, temperature=self.temperature)
+            fuse = partial(fuse_scores, fusion=self.fusion)
+            scores = group.logits.map(fuse, group.features.map(score, keep=False), keep=group.keep)
+        final = None if self.prior == "none" else transport(scores)
+        decide = partial(final_probability, potential=final, epsilon=self.epsilon)
+        return GroupResult(scores.map(lambda s: (s, decide(s)), keep=False), prototypes, final)
 
 
 # The rows of the paper's calibration ablation. "paper" is the row it calls full.

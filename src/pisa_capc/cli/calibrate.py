@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,7 +116,7 @@ def calibrate(
     base = chosen_calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
     find = base.group == "auto"
     if find:
-        base = replace(base, group="capture")
+        base.set_params(group="capture")
     chosen = base if reject == "none" else OpenSet(base, reject, alpha)
     if plot is not None:
         check_picture(plot)

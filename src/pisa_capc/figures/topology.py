@@ -47,12 +47,12 @@ def prior_weights(geometry: ArrayGeometry, tau_s: float, tau_t: float, tokens: i
     """
     import torch
 
-    from pisa_capc.model.topology import topology_prior
+    from pisa_capc.model.topology import log_topology_prior
 
     nodes = geometry.antennas * tokens
     distances = torch.from_numpy(geometry.distances())
     everywhere = torch.ones(1, 1, nodes, dtype=torch.bool)
-    log_prior = topology_prior(distances, tokens, tau_s, torch.full((1, 1), tau_t, dtype=torch.float64), everywhere)
+    log_prior = log_topology_prior(distances, tokens, tau_s, torch.full((1, 1), tau_t, dtype=torch.float64), everywhere)
     own = log_prior.diagonal(dim1=-2, dim2=-1)[..., None]
     shape = (geometry.antennas, tokens, geometry.antennas, tokens)
     return (log_prior - own).exp().reshape(shape).numpy()

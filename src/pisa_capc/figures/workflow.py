@@ -71,7 +71,7 @@ def _boxes() -> dict[str, Box]:
         "descriptor": Box(x[1], top, "CFO statistics", name(cfo_descriptors), DYNAMICS),
         "modulator": Box(x[2], top, r"modulation $\psi$", name(dynamics.DynamicsModulator), DYNAMICS),
         "encoder": Box(x[1], upper, "encoder of\neach antenna", "identity_encoder", ANTENNA),
-        "topology": Box(x[2], upper, "graph attention,\nprior $P$", name(topology.TopologyBlock), ANTENNA),
+        "topology": Box(x[2], upper, "graph attention,\nprior $P$", name(topology.topology_attention), ANTENNA),
         "refinement": Box(x[3], upper, "token refinement", name(aggregation.TokenRefinement), ANTENNA),
         "identity": Box(x[4], upper, r"$g_\mathrm{id}$", name(suppression.Projection), ANTENNA),
         "array": Box(x[1], lower, "array view", name(suppression.array_view), CONTEXT),

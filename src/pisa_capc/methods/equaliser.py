@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 from torch import Tensor, nn
 
 from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Setup
-from pisa_capc.simulate.waveforms import lora_upchirps, wifi_preamble
 from pisa_capc.stacked import at_least_float32, full_precision
+from pisa_capc.waveforms import WAVEFORMS
 
 LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
 SILENCE = 1e-12
-
-
-class Preamble(NamedTuple):
-    """A known beginning of a frame; its first `periodic` samples tell the frequency offset whatever the channel."""
-
-    waveform: Callable[[], NDArray[np.complex128]]
-    sample_rate_hz: float
-    periodic: int | None
-
-
-PREAMBLES = {
-    "wifi": Preamble(wifi_preamble, 20e6, 160),
-    "lora": Preamble(lora_upchirps, 1e6, None),  # a chirp stays a tone under any short channel once dechirped
-}
-WAVEFORMS = ("auto", *PREAMBLES)
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,14 +26,14 @@ class EqualiserSettings:
     """taps: length of the channel estimate [samples]; ridge: its regularisation, of the preamble's mean power;
     noise: floor of the equaliser, of the channel's mean power. waveform: 'auto' is the one with this sample rate."""
 
-    waveform: str = "auto"
+    waveform: str = AUTO
     taps: int = 8
     ridge: float = 0.01
     noise: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.waveform not in WAVEFORMS:
-            raise ConfigError(f"waveform: expected one of {', '.join(WAVEFORMS)}, found {self.waveform!r}.")
+        if self.waveform != AUTO and self.waveform not in WAVEFORMS:
+            raise ConfigError(f"waveform: expected one of {', '.join([AUTO, *WAVEFORMS])}, found {self.waveform!r}.")
         if self.taps < 1:
             raise ConfigError(f"taps: expected at least 1, found {self.taps}.")
         if self.ridge <= 0 or self.noise <= 0:
@@ -58,6 +42,11 @@ class EqualiserSettings:
                 f"{self.noise}."
             )
         check_numbers(self)
+
+
+def least_samples(taps: int) -> int:
+    """Of a preamble that can tell offset and channel: as many taps as samples would explain anything."""
+    return max(2 * LAG, taps + 1)
 
 
 class Equaliser(nn.Module):
@@ -74,15 +63,15 @@ class Equaliser(nn.Module):
 
     def __init__(self, waveform: str, samples: int, taps: int, ridge: float, noise: float) -> None:
         super().__init__()
-        preamble = PREAMBLES[waveform]
-        reference = preamble.waveform()[:samples]
+        sent = WAVEFORMS[waveform]
+        reference = sent.preamble()[:samples]
         known = len(reference)
-        if known < (least := max(2 * LAG, taps + 1)):  # as many taps as samples would explain anything
+        if known < (least := least_samples(taps)):
             raise ConfigError(f"equaliser: expected frames of {least} samples or more, found {samples}.")
         convolution = toeplitz(reference, np.zeros(taps))
         gram = convolution.conj().T @ convolution
         solve = np.linalg.solve(gram + ridge * known * np.eye(taps), convolution.conj().T)
-        self.periodic = min(preamble.periodic or known, known)
+        self.periodic = min(sent.periodic or known, known)
         self.taps = taps
         self.noise = noise
         self.register_buffer("reference", torch.from_numpy(reference.astype(np.complex64)), persistent=False)
@@ -117,14 +106,15 @@ class Equaliser(nn.Module):
 def waveform_of(settings: EqualiserSettings, setup: Setup) -> str:
     """The named waveform, or the one whose preamble has the sample rate of the frames."""
     rate = setup.sample_rate_hz
-    found = [name for name, preamble in PREAMBLES.items() if preamble.sample_rate_hz == rate]
-    if settings.waveform == "auto" and not found:
-        known = ", ".join(f"{p.sample_rate_hz:g} ({name})" for name, p in PREAMBLES.items())
+    known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
+    found = [name for name, own in known.items() if own == rate]
+    if settings.waveform == AUTO and not found:
+        rates = ", ".join(f"{own:g} ({name})" for name, own in known.items())
         raise ConfigError(
-            f"equaliser: no preamble is known at {rate:g} samples/s; known: {known}. "
+            f"equaliser: no preamble is known at {rate:g} samples/s; known: {rates}. "
             "Set waveform if it is one of these."
         )
-    return found[0] if settings.waveform == "auto" else settings.waveform
+    return found[0] if settings.waveform == AUTO else settings.waveform
 
 
 def equaliser_of(settings: EqualiserSettings, setup: Setup) -> Equaliser:

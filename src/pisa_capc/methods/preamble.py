@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,17 @@ from scipy.stats import beta
 
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames
-from pisa_capc.methods.equaliser import LAG, PREAMBLES, Equaliser, EqualiserSettings, equaliser_of, waveform_of
+from pisa_capc.methods.equaliser import (
+    AUTO,
+    LAG,
+    Equaliser,
+    EqualiserSettings,
+    equaliser_of,
+    least_samples,
+    waveform_of,
+)
 from pisa_capc.methods.registry import Method, Setup
+from pisa_capc.waveforms import WAVEFORMS
 
 FRAMES = 64  # looked at in each source environment, evenly spread
 CHANCE = 1e-6  # with which noise is taken for a preamble
@@ -56,8 +66,8 @@ def check_preamble(frames: Frames, settings: EqualiserSettings, setup: Setup) ->
     chosen = waveform_of(settings, setup)
     equalisers = {
         name: equaliser_of(replace(settings, waveform=name), setup)
-        for name, preamble in PREAMBLES.items()
-        if name == chosen or len(preamble.waveform()) > settings.taps
+        for name, waveform in WAVEFORMS.parts().items()
+        if name == chosen or len(waveform.preamble()) >= least_samples(settings.taps)
     }
     level = noise_share(len(equalisers[chosen].reference), settings.taps)
     for environment in np.unique(frames.environment).tolist():
@@ -67,24 +77,32 @@ def check_preamble(frames: Frames, settings: EqualiserSettings, setup: Setup) ->
         best = max(share, key=lambda name: share[name])
         if best == chosen and share[chosen] > level:
             continue
-        inferred = settings.waveform == "auto"
+        inferred = settings.waveform == AUTO
         why = f"which is expected at {setup.sample_rate_hz:g} samples/s" if inferred else "as the setting waveform says"
         other = "" if best == chosen else f", and that of {best} {share[best]:.2f}"
         text = (
             f"equaliser: the frames of {frames.environments[environment]} do not seem to begin with the preamble of "
             f"{chosen}, {why}: it explains {share[chosen]:.2f} of their energy{other}; expected more than the "
             f"{level:.2f} that noise reaches, and more than any other. Set waveform to what was sent "
-            f"({' or '.join(PREAMBLES)}), correct the sample rate of the dataset, or train another method."
+            f"({' or '.join(WAVEFORMS)}), correct the sample rate of the dataset, or train another method."
         )
         if inferred:
             raise DataError(text)
         warnings.warn(text, stacklevel=2)
 
 
+class _KnownPreambles:
+    """What the methods that equalise need of the data; of plugins' waveforms too, so it is said when it is asked."""
+
+    def __get__(self, method: Any, cls: type | None = None) -> tuple[str, ...]:
+        known = (f"{w.title} ({w.sample_rate_hz / 1e6:g} MS/s)" for w in WAVEFORMS.parts().values())
+        return (f"frames that begin with a preamble that is known: {' or '.join(known)}",)
+
+
 class BehindEqualiser(Method):
     """Base of the methods that equalise; to be named before the method it is mixed with."""
 
-    needs = ("frames that begin with a Wi-Fi preamble (20 MS/s) or a LoRa upchirp (1 MS/s)",)
+    needs = _KnownPreambles()
     settings: EqualiserSettings
 
     def equaliser(self) -> Equaliser:

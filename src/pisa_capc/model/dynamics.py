@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.stacked import Linear, at_least_float32
+
+if TYPE_CHECKING:
+    from pisa_capc.model.pisa import PisaConfig
 
 
 class Modulation(NamedTuple):
@@ -23,6 +27,19 @@ def unmodulated(like: Tensor) -> Modulation:
     """Δα = 0 and ρ_t = ρ_p = 1 exactly, the case without a descriptor; like: (R, N, …)."""
     zero = at_least_float32(like.new_zeros(like.shape[:2]))
     return Modulation(zero, zero + 1, zero + 1)
+
+
+def modulated(modulation: Modulation, config: PisaConfig) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Eq. (cfo_motion_modulation): τ̃_t = ρ_t τ_t, β̃ = ρ_p β, α̃ = clip(α + Δα, α_min, α_max).
+
+    The first two are (R, N). α comes from the gate, behind the attention that the first two shape: α̃ is the function
+    α (R, N) → (R, N).
+    """
+
+    def alpha(gate: Tensor) -> Tensor:
+        return (gate + modulation.delta_alpha).clamp(config.alpha_min, config.alpha_max)
+
+    return config.tau_t * modulation.rho_t, config.beta * modulation.rho_p, alpha
 
 
 class DynamicsModulator(nn.Module):

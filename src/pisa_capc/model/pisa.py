@@ -13,9 +13,9 @@ from pisa_capc.encoders import WIDTH, build_encoder
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.model.aggregation import TokenRefinement, antenna_average
-from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
+from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, unmodulated
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
-from pisa_capc.model.topology import TopologyBlock, graph_loss, topology_prior
+from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior
 from pisa_capc.stacked import Fusable, Linear, at_least_float32
 
 PATHWAYS = ("both", "topology", "contextual")
@@ -180,18 +180,15 @@ class PISA(Fusable):
             modulation = self.modulator(descriptor)
         else:
             modulation = unmodulated(tokens)
+        tau_t, beta, suppression = modulated(modulation, self.config)
         available = mask.repeat_interleave(count, dim=-1)
-        log_prior = topology_prior(
-            self.distances, count, self.config.tau_s, self.config.tau_t * modulation.rho_t, available
-        )
-        beta = self.config.beta * modulation.rho_p
+        log_prior = log_topology_prior(self.distances, count, self.config.tau_s, tau_t, available)
         nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
         summary, gamma = self.refinement(antenna_average(nodes.unflatten(2, (antennas, count)), mask))
         embedding = self.project_identity(summary)
         alpha = torch.zeros_like(modulation.delta_alpha)
         if direction is not None:
-            alpha = self.gate(embedding, direction) + modulation.delta_alpha
-            alpha = alpha.clamp(self.config.alpha_min, self.config.alpha_max)
+            alpha = suppression(self.gate(embedding, direction))
             embedding = bounded_suppression(embedding, direction, alpha)
         return Output(
             embedding,

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32
 
+# Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
+NEVER = -1e9
 
-def topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
+
+def log_topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
     """log P of Eq. (topology_prior), each row normalised over the available nodes.
 
         P_{(a,k),(b,l)} = exp(−d(p_a, p_b)/τ_s) exp(−|k − l|/τ_t)
@@ -29,8 +32,15 @@ def topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, 
     return torch.log_softmax(affinity.masked_fill(~available[..., None, :], NEVER), dim=-1)
 
 
-# Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
-NEVER = -1e9
+def topology_attention(query: Tensor, key: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> Tensor:
+    """Eq. (topology_attention): A = softmax(QKᵀ/√d_h + β̃ log P), over the available nodes.
+
+    query, key: (R, N, heads, J, d_h). log_prior: (R, N, J, J). beta: (R, N). available: (R, N, J) boolean.
+    Returns (R, N, heads, J, J), at least float32; rows sum to one and absent nodes get nothing.
+    """
+    score = at_least_float32(query @ key.transpose(-1, -2)) / math.sqrt(query.shape[-1])
+    score = score + (beta[..., None, None] * log_prior)[:, :, None]
+    return torch.softmax(score.masked_fill(~available[:, :, None, None, :], NEVER), dim=-1)
 
 
 def graph_loss(attention: Tensor, log_prior: Tensor, available: Tensor) -> Tensor:
@@ -44,10 +54,7 @@ def graph_loss(attention: Tensor, log_prior: Tensor, available: Tensor) -> Tenso
 
 
 class TopologyBlock(nn.Module):
-    """Residual graph attention with the topology prior as log-bias, Eq. (topology_attention).
-
-    u = x + scale · out(dropout(A) V),  A = softmax(QKᵀ/√d_h + β̃ log P), with Q, K, V from LayerNorm(x).
-    """
+    """Residual graph block: u = x + scale · out(dropout(A) V), A by `topology_attention`; Q, K, V from LayerNorm(x)."""
 
     def __init__(self, width: int, heads: int, scale: float, dropout: float, runs: int = 1) -> None:
         super().__init__()
@@ -67,10 +74,7 @@ class TopologyBlock(nn.Module):
             layer(normed).unflatten(-1, (self.heads, -1)).transpose(2, 3)
             for layer in (self.query, self.key, self.value)
         )  # (R, N, heads, J, d_h)
-        score = at_least_float32(q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
-        score = score + (beta[..., None, None] * log_prior)[:, :, None]
-        score = score.masked_fill(~available[:, :, None, None, :], NEVER)
-        attention = torch.softmax(score, dim=-1)
+        attention = topology_attention(q, k, log_prior, beta, available)
         mixed = self.dropout(attention).to(v.dtype) @ v
         update = self.out(mixed.transpose(2, 3).flatten(-2))
         return x + self.scale * update, attention.mean(2)

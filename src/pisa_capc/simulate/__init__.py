@@ -1,8 +1,7 @@
 """Simulated frames: waveform → device hardware → array channel → receiver, one pure function per physical step.
 
-waveforms      what is sent: 802.11 preambles and PPDUs, LoRa upchirps
 hardware       the flaws of one transmitter, fixed wherever it goes
-sender         both together, frame by frame, with timing errors
+sender         a waveform through the hardware, frame by frame, with timing errors
 channel        rays to the array: delays, directions, Doppler
 receiver       residual frequency, noise, levels
 cfo            carrier frequency offset over places and time

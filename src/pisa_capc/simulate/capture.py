@@ -7,8 +7,8 @@ that; nothing depends on other captures or on the order of the work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -57,6 +57,11 @@ def capture_stream(scene: Scene, seed: int, spec: CaptureSpec, purpose: str) -> 
     return generator(seed, scene.waveform.kind, "capture", spec.name, purpose)
 
 
+def place_stream(scene: Scene, seed: int, spec: CaptureSpec, *purpose: str) -> np.random.Generator:
+    """The generator of a place, whichever device is there, for one purpose."""
+    return generator(seed, scene.waveform.kind, "place", spec.environment, spec.capture, *purpose)
+
+
 def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
     """The hardware of a device: the same wherever it transmits."""
     rng = generator(seed, scene.waveform.kind, "device", device)
@@ -64,17 +69,19 @@ def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
 
 
 def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
-    """Propagation of one capture: reflectors belong to the place, their fine structure to the capture.
+    """Propagation of one capture: reflectors belong to the place, their fine structure to whom the scene says.
 
-    Devices that are put at the same place see the same clusters but never the same phases. A channel is therefore of
-    one device in one capture: it can name the device to a model that has seen that capture, and in no other.
+    With rays of the device the channel is of one device in one capture: it can name the device to a model that has seen
+    that capture, and in no other. With rays of the place all devices meet the same paths, in phases of their own; where
+    the phases are the place's too, a channel tells nothing at all about who sends.
     """
     environment, setting = scene.environments[spec.environment], scene.captures[spec.capture]
-    place_rng = generator(seed, scene.waveform.kind, "place", spec.environment, spec.capture)
+    place_rng = place_stream(scene, seed, spec)
     clusters = channel.draw_clusters(
         place_rng, environment.clusters, environment.axis_deg, environment.axis_spread_deg, environment.cluster_std_db
     )
-    rng = capture_stream(scene, seed, spec, "rays")
+    shared = scene.propagation.rays == "place"
+    rng = place_stream(scene, seed, spec, "rays") if shared else capture_stream(scene, seed, spec, "rays")
     rays = channel.scattered_rays(
         rng,
         clusters,
@@ -83,12 +90,26 @@ def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
         environment.angle_spread_deg,
     )
     rays = channel.moving_scatterers(
-        rng, rays, setting.moving_fraction, setting.scatterer_speed_m_s, wavelength_m(scene)
+        rng,
+        rays,
+        setting.moving_fraction,
+        setting.scatterer_speed_m_s,
+        wavelength_m(scene),
+        setting.scatterer_spectrum,
     )
+    if shared and scene.propagation.phases == "device":
+        own = capture_stream(scene, seed, spec, "ray-phases")
+        rays = replace(rays, phase_rad=own.uniform(-np.pi, np.pi, rays.phase_rad.size))
     if setting.line_of_sight:
         k_factor_db = environment.k_factor_db.draw(rng)
         rays = channel.with_line_of_sight(rays, k_factor_db, clusters.los_azimuth_rad, rng.uniform(-np.pi, np.pi))
     return rays
+
+
+def recording_snr_db(scene: Scene, seed: int, spec: CaptureSpec) -> float:
+    """SNR of one capture, against a mean received power of one."""
+    drawn = scene.captures[spec.capture].snr_db.draw(capture_stream(scene, seed, spec, "snr"))
+    return drawn + scene.environments[spec.environment].snr_offset_db
 
 
 def wavelength_m(scene: Scene) -> float:
@@ -97,21 +118,20 @@ def wavelength_m(scene: Scene) -> float:
 
 def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float64] | None = None) -> Capture:
     """Draw everything about a capture but its samples; `cfo_hz` (F, A) takes the place of the synthesised CFO."""
-    waveform, setting = scene.waveform, scene.captures[spec.capture]
+    waveform = scene.waveform
     profile = device_profile(scene, seed, spec.device)
     stream = partial(capture_stream, scene, seed, spec)
     frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
         in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
         cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
-    snr_db = setting.snr_db.draw(stream("snr")) + scene.environments[spec.environment].snr_offset_db
     return Capture(
         scene=scene,
         seed=seed,
         spec=spec,
         profile=profile,
         taps=impulse_responses(scene, seed, spec, frame_time_s),
-        snr_db=snr_db,
+        snr_db=recording_snr_db(scene, seed, spec),
         cfo_hz=cfo_hz,
         residual_hz=residual_cfo_hz(cfo_hz, scene.frequency, stream("residual")),
         phase_rad=stream("phase").uniform(-np.pi, np.pi, spec.frames),
@@ -162,7 +182,7 @@ def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     frames, _, antennas, channel_taps = capture.taps.shape
     samples = waveform.samples
     phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
-    sender = Sender(waveform, capture.profile, channel_taps, capture.stream("payload"), capture.stream("scrambler"))
+    sender = Sender(waveform, capture.profile, channel_taps, cache(capture.stream))
     step = max(1, CHUNK_SAMPLES // (antennas * samples))
     for start in range(0, frames, step):
         chunk = slice(start, min(start + step, frames))

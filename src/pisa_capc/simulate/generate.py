@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import wraps
+from inspect import signature
 from pathlib import Path
+from typing import Annotated, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.engines import check_engine, run_jobs
-from pisa_capc.errors import DataError
+from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.frames import Frames, index_of, load
 from pisa_capc.progress import progress
 from pisa_capc.simulate.capture import prepare, render
-from pisa_capc.simulate.scene import Scene, check_scale, load_scene
+from pisa_capc.simulate.scene import SHORTEST_SAMPLES, Scene, check_scale, load_scene, scene_names
 from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, write_capture_chunks
+from pisa_capc.waveforms import WAVEFORMS
 
+P = ParamSpec("P")
 DEFAULT_SEED = 2026
 REVISION = 1  # of the simulator; raised by any change that alters samples, so that old and new are never mixed
 
 
 @dataclass(frozen=True)
-class Summary:
+class Generated:
     """What a run of the generator did: captures and frames of the set, and how much of it this run wrote."""
 
     folder: str
@@ -54,7 +60,7 @@ def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from:
         scene.waveform.samples,
         scene.layout(scale),
         {
-            "command": f"pisa simulate {name}",
+            "command": f"pisa simulate {Path(name).name}",
             "revision": REVISION,
             "seed": seed,
             "scene": asdict(scene),
@@ -63,23 +69,32 @@ def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from:
     )
 
 
+def lengths() -> str:
+    """What lengths frames can be stored with."""
+    longest = (f"{waveform.longest_samples} for {name}" for name, waveform in WAVEFORMS.parts().items())
+    return f"{SHORTEST_SAMPLES} to {', '.join(longest)}"
+
+
 def generate(
-    name: str,
-    out: str | Path,
+    name: Annotated[str, f"A built-in scene ({', '.join(scene_names())}), or a .yaml file that holds a whole one."],
+    out: Annotated[str | Path, "Folder of the dataset; an interrupted run of the same recipe goes on."],
     *,
-    seed: int = DEFAULT_SEED,
-    scale: float = 1.0,
-    samples: int | None = None,
-    workers: int | None = None,
-    engine: str = "local",
-    scene: str | Path | None = None,
-    cfo_from: str | Path | None = None,
+    seed: Annotated[int, "Names the devices, places and noise."] = DEFAULT_SEED,
+    scale: Annotated[float, "Part of the frames of each capture (at least 8); never the layout."] = 1.0,
+    samples: Annotated[int | None, f"Stored length of a frame, by default the scene's: {lengths()}."] = None,
+    workers: Annotated[int | None, "Processes; by default one per core."] = None,
+    engine: Annotated[str, "Where captures are computed: local or ray."] = "local",
+    scene: Annotated[str | Path | None, "YAML file with settings over the scene's."] = None,
+    cfo_from: Annotated[
+        str | Path | None, "Dataset whose recorded CFO traces take the place of synthesised ones."
+    ] = None,
     show_progress: bool = True,
-) -> Summary:
-    """Write the simulated set `name` ('wifi' or 'lora') to the folder `out`; captures already there are kept.
+) -> Generated:
+    """Write a simulated set to a folder; captures already there are kept. `pisa simulate --help` says it in words.
 
     The samples depend on seed, scene and capture alone: any number of workers, any order and any number of
     interruptions give the same bytes (on one kind of processor; another may round the last digit differently).
+    In a script, call this under `if __name__ == "__main__":` where there is more than one worker.
     """
     check_engine(engine, workers)
     folder = Path(out)
@@ -98,7 +113,7 @@ def generate(
         for spec, size in run_jobs(write_simulated, jobs, engine, workers):
             written += size
             bar.advance(spec.frames, spec.name)
-    return Summary(
+    return Generated(
         folder=str(folder),
         captures=len(dataset.captures),
         frames=sum(spec.frames for spec in dataset.captures),
@@ -110,44 +125,27 @@ def generate(
     )
 
 
-def simulate(
-    name: str,
-    out: str | Path,
-    *,
-    seed: int = DEFAULT_SEED,
-    scale: float = 1.0,
-    samples: int | None = None,
-    workers: int | None = None,
-    engine: str = "local",
-    scene: str | Path | None = None,
-    cfo_from: str | Path | None = None,
-    show_progress: bool = True,
-) -> Frames:
-    """Simulate a dataset and open it.
+def _opened(make: Callable[P, Generated]) -> Callable[P, Frames]:
+    """A function that takes what `make` takes and returns the frames it made."""
 
-    name: 'wifi' or 'lora'. out: folder; an interrupted run of the same recipe is finished.
-    seed: names the devices, places and noise. scale: part of the frames of each capture, at least eight.
-    samples: stored length of a frame. scene: YAML file with settings over the built-in scene.
-    cfo_from: dataset whose recorded CFO traces take the place of synthesised ones.
-    workers: processes; in a script, call this under `if __name__ == "__main__":` when more than one.
+    @wraps(make, assigned=("__annotations__",))
+    def simulate(*given: P.args, **options: P.kwargs) -> Frames:
+        """Simulate a dataset and open it: `generate`, then `load`; all options are those of `generate`.
 
-    >>> frames = pisa_capc.simulate("wifi", "wifi-small", scale=0.1)    # doctest: +SKIP
-    >>> frames.iq.shape                                                 # doctest: +SKIP
-    (7616, 4, 320)
-    """
-    generate(
-        name,
-        out,
-        seed=seed,
-        scale=scale,
-        samples=samples,
-        workers=workers,
-        engine=engine,
-        scene=scene,
-        cfo_from=cfo_from,
-        show_progress=show_progress,
-    )
-    return load(out)
+        >>> frames = pisa_capc.simulate("wifi", "wifi-small", scale=0.1)    # doctest: +SKIP
+        >>> frames.iq.shape                                                 # doctest: +SKIP
+        (7616, 4, 320)
+        """
+        known = list(signature(make).parameters)
+        for option in options:
+            if option not in known:
+                raise ConfigError(unknown_name("option", option, known[2:]))
+        return load(make(*given, **options).folder)
+
+    return simulate
+
+
+simulate = _opened(generate)
 
 
 def write_simulated(

@@ -1,32 +1,38 @@
-"""The scene: who transmits what where. Dataclasses; every value stands in `scenes/*.yaml` with unit and source."""
+"""The scene: who transmits what where. Dataclasses; every value stands in `scenes/*.yaml` with unit and source.
+
+A built-in scene goes by the name of its file, and what it sends by `waveform.kind`, a name of `waveforms.WAVEFORMS`. To
+simulate a waveform of your own, lay a file that names it over the scene of the places and radios that it is sent in, or
+write a whole scene:
+
+    waveform: {kind: mine, carrier_hz: 2.45e+9, sample_rate_hz: 4.0e+6, frame_interval_s: 0.01}
+
+    pisa simulate wifi --scene mine.yaml --out mine         # places and hardware of the Wi-Fi scene
+    pisa simulate mine-all-of-it.yaml --out mine            # every setting in the file
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pisa_capc.config import from_mapping, merged, read_yaml
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
-from pisa_capc.simulate import waveforms
 from pisa_capc.simulate.cfo import FrequencySpread
+from pisa_capc.simulate.channel import SPECTRA
 from pisa_capc.simulate.hardware import HardwareSpread, Spread
 from pisa_capc.store.native import CaptureSpec
+from pisa_capc.waveforms import WAVEFORMS
 
 SCENES = Path(__file__).parent / "scenes"
 SHORTEST_SAMPLES = 320  # the segment that every model reads
 FEWEST_FRAMES = 8  # a capture is never scaled below this
-LONGEST_SAMPLES = {
-    "wifi": waveforms.wifi_ppdu_samples(),
-    "lora": waveforms.LORA_PREAMBLE_SYMBOLS * waveforms.LORA_SYMBOL_SAMPLES,
-}
-# Part of the Nyquist band in use: 26 of 32 subcarriers on either side; 125 kHz sampled at 1 MS/s.
-OCCUPIED_BAND = {"wifi": 26 / 32, "lora": 1 / waveforms.LORA_OVERSAMPLING}
 
 
 @dataclass(frozen=True)
-class Waveform:
-    """What is sent. channel_half_width_samples: kernel of the multipath taps, see `interpolation.delay_kernel`."""
+class Signal:
+    """What is sent. kind: the waveform's name. channel_half_width_samples: kernel of the multipath taps, see
+    `interpolation.delay_kernel`."""
 
     kind: str
     carrier_hz: float
@@ -36,9 +42,9 @@ class Waveform:
     channel_half_width_samples: int
 
     def __post_init__(self) -> None:
-        if self.kind not in LONGEST_SAMPLES:
-            raise ConfigError("waveform.kind: " + unknown_name("waveform", self.kind, LONGEST_SAMPLES))
-        longest = LONGEST_SAMPLES[self.kind]
+        if self.kind not in WAVEFORMS:
+            raise ConfigError("waveform.kind: " + unknown_name("waveform", self.kind, WAVEFORMS))
+        longest = WAVEFORMS[self.kind].longest_samples
         if not SHORTEST_SAMPLES <= self.samples <= longest:
             raise ConfigError(
                 f"samples: a {self.kind} frame can be stored with {SHORTEST_SAMPLES} to {longest} samples, "
@@ -50,7 +56,7 @@ class Waveform:
     @property
     def occupied(self) -> float:
         """Part of the Nyquist band that the signal uses."""
-        return OCCUPIED_BAND[self.kind]
+        return WAVEFORMS[self.kind].occupied
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,33 @@ class Receiver:
     @property
     def geometry(self) -> ArrayGeometry:
         return square(self.spacing_wavelengths)
+
+
+OWNERS = ("device", "place")
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """Whose the channel of a capture is: of each device in it, or of the place (environment and capture).
+
+    rays: the delays, directions, powers and Doppler shifts of the paths. Devices that stand metres apart have paths of
+    their own, `device`; put down at one spot, theirs are centimetres longer or shorter and otherwise the same, `place`.
+    phases: of the paths at the carrier, to which centimetres are turns. Devices put down by hand have phases of their
+    own, `device`; in one holder, or behind one antenna, they share them, `place`. The walk of a mobile capture is
+    always the device's own.
+    """
+
+    rays: str = "device"
+    phases: str = "device"
+
+    def __post_init__(self) -> None:
+        for name in ("rays", "phases"):
+            if getattr(self, name) not in OWNERS:
+                raise ConfigError(f"propagation.{name}: " + unknown_name("owner", getattr(self, name), OWNERS))
+        if (self.rays, self.phases) == ("device", "place"):
+            raise ConfigError(
+                "propagation: phases of the place need rays of the place: found rays: device, phases: place."
+            )
 
 
 @dataclass(frozen=True)
@@ -96,7 +129,12 @@ class Environment:
 
 @dataclass(frozen=True)
 class CaptureSetting:
-    """A position of the transmitter and how it and the people around it move."""
+    """A position of the transmitter and how it and the people around it move.
+
+    moving_fraction: part of the scattered power that comes by way of people and what they move, and so fades from
+    frame to frame; the direct path and the rest stand still while the transmitter does.
+    scatterer_speed_m_s, scatterer_spectrum: of that part, see `channel.SPECTRA`.
+    """
 
     frames: int
     line_of_sight: bool
@@ -105,6 +143,7 @@ class CaptureSetting:
     turning_rad_per_sqrt_s: float
     moving_fraction: float
     scatterer_speed_m_s: float
+    scatterer_spectrum: str = "clarke"
 
     def __post_init__(self) -> None:
         _require_positive("capture.frames", self.frames)
@@ -112,13 +151,17 @@ class CaptureSetting:
             raise ConfigError(f"capture.moving_fraction: expected 0 to 1, found {self.moving_fraction}.")
         if min(self.speed_m_s, self.scatterer_speed_m_s) < 0:
             raise ConfigError(f"capture: speeds must not be negative, found {self}.")
+        if self.scatterer_spectrum not in SPECTRA:
+            raise ConfigError(
+                "capture.scatterer_spectrum: " + unknown_name("spectrum", self.scatterer_spectrum, SPECTRA)
+            )
 
 
 @dataclass(frozen=True)
 class Scene:
     """Everything that determines a simulated set but its seed."""
 
-    waveform: Waveform
+    waveform: Signal
     receiver: Receiver
     devices: int
     absent: tuple[str, ...]
@@ -126,6 +169,7 @@ class Scene:
     frequency: FrequencySpread
     environments: dict[str, Environment]
     captures: dict[str, CaptureSetting]
+    propagation: Propagation = field(default_factory=Propagation)
 
     def __post_init__(self) -> None:
         _require_positive("devices", self.devices)
@@ -147,11 +191,23 @@ class Scene:
         ]
 
 
+def scene_names() -> list[str]:
+    """The built-in scenes."""
+    return sorted(path.stem for path in SCENES.glob("*.yaml"))
+
+
+def scene_file(name: str) -> Path:
+    """Where a scene stands: the built-in one of this name, or a YAML file of one's own."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    if name not in scene_names():
+        raise ConfigError(unknown_name("scene", name, scene_names()) + " Or give the path of a .yaml file.")
+    return SCENES / f"{name}.yaml"
+
+
 def load_scene(name: str, override: Path | None = None, samples: int | None = None) -> Scene:
-    """The built-in scene `wifi` or `lora`, with the settings of an own YAML file over it."""
-    if name not in LONGEST_SAMPLES:
-        raise ConfigError(unknown_name("waveform", name, LONGEST_SAMPLES))
-    values = read_yaml(SCENES / f"{name}.yaml")
+    """The built-in scene `name`, or that of a YAML file, with the settings of another file over it."""
+    values = read_yaml(scene_file(name))
     if override is not None:
         values = merged(values, read_yaml(override))
     if samples is not None:

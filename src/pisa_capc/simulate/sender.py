@@ -6,11 +6,11 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from pisa_capc.simulate import waveforms
 from pisa_capc.simulate.channel import filter_frames
 from pisa_capc.simulate.hardware import DeviceProfile, transmit
 from pisa_capc.simulate.interpolation import delay_kernel
-from pisa_capc.simulate.scene import Waveform
+from pisa_capc.simulate.scene import Signal
+from pisa_capc.waveforms import WAVEFORMS, Draw
 
 TIMING_HALF_WIDTH = 16
 LARGEST_JITTER_SAMPLES = 1.0  # what the timing filter shifts without losing its tails
@@ -19,27 +19,19 @@ LARGEST_JITTER_SAMPLES = 1.0  # what the timing filter shifts without losing its
 class Sender:
     """What a device sends in a capture, frame by frame.
 
-    The preamble is the same in every frame, so its passage through the hardware is computed once; frames that reach
-    into the payload are all different. A timing error delays the waveform before the channel: both are linear and
+    The head is the same in every frame, so its passage through the hardware is computed once; frames that reach into
+    the payload are all different. A timing error delays the waveform before the channel: both are linear and
     time invariant, so the order is free, and what it does to the residual rotation is a constant phase, which the
     random receiver phase already covers.
     """
 
-    def __init__(
-        self,
-        waveform: Waveform,
-        profile: DeviceProfile,
-        channel_taps: int,
-        payload: np.random.Generator,
-        scrambler: np.random.Generator,
-    ) -> None:
-        """The generators draw the octets and the scrambler states of payloads, frame after frame."""
-        self.waveform, self.profile = waveform, profile
-        self.payload, self.scrambler = payload, scrambler
+    def __init__(self, signal: Signal, profile: DeviceProfile, channel_taps: int, draw: Draw) -> None:
+        """draw: generators of what differs from frame to frame, see `Waveform.frames`."""
+        self.waveform, self.profile, self.draw = WAVEFORMS[signal.kind], profile, draw
         # Filters read ahead by their half width, and back over silence by the length of the channel.
-        self.length = waveform.samples + waveform.channel_half_width_samples + TIMING_HALF_WIDTH
-        self.silence = channel_taps - 1 - waveform.channel_half_width_samples + TIMING_HALF_WIDTH
-        base = self.preamble(self.length + TIMING_HALF_WIDTH)
+        self.length = signal.samples + signal.channel_half_width_samples + TIMING_HALF_WIDTH
+        self.silence = channel_taps - 1 - signal.channel_half_width_samples + TIMING_HALF_WIDTH
+        base = self.waveform.head(self.length + TIMING_HALF_WIDTH)
         self.delayed = None if base is None else self._delayed(self._send(base))
 
     def frames(self, delay_samples: NDArray[np.float64]) -> NDArray[np.complex64]:
@@ -49,18 +41,10 @@ class Sender:
         kernel = kernel.astype(np.float32)
         if self.delayed is not None:
             return (kernel @ self.delayed).view(np.complex64)
-        psdu = waveforms.random_psdu(self.payload, len(kernel))
-        ppdu = waveforms.wifi_ppdu(psdu, self.scrambler.integers(1, 128, len(kernel)))
-        missing = max(0, self.length + TIMING_HALF_WIDTH - ppdu.shape[1])
-        sent = self._send(np.pad(ppdu, ((0, 0), (0, missing)))[:, : self.length + TIMING_HALF_WIDTH])
+        base = self.waveform.frames(len(kernel), self.draw)
+        missing = max(0, self.length + TIMING_HALF_WIDTH - base.shape[1])
+        sent = self._send(np.pad(base, ((0, 0), (0, missing)))[:, : self.length + TIMING_HALF_WIDTH])
         return filter_frames(sent, kernel[:, None].astype(np.complex64))[:, 0]
-
-    def preamble(self, samples: int) -> NDArray[np.complex128] | None:
-        """(samples,) the part that all frames share, or None where it does not reach as far."""
-        if self.waveform.kind == "lora":
-            return waveforms.lora_upchirps(-(-samples // waveforms.LORA_SYMBOL_SAMPLES))[:samples]
-        head = np.concatenate([waveforms.wifi_preamble(), waveforms.wifi_signal_field()])
-        return head[:samples] if samples <= len(head) else None
 
     @staticmethod
     def _delayed(sent: NDArray[np.complex64]) -> NDArray[np.float32]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from pisa_capc import revisions
-from pisa_capc.errors import ModelError
+from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.store.files import atomic, write_text_atomic
 
 
@@ -54,6 +55,18 @@ def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[
         return load(content), about
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{tensors}: damaged ({error}). Use {made_by} again.") from error
+
+
+@contextmanager
+def described(
+    folder: Path, name: str, schema: int, what: str, made_by: str
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+    """`read_pair` around what makes use of it: a description that cannot be `what` is refused in one sentence."""
+    arrays, about = read_pair(folder, name, schema, made_by)
+    try:
+        yield arrays, about
+    except (KeyError, TypeError, ValueError, ConfigError, DataError) as error:
+        raise ModelError(f"{folder / name}.json: not {what} ({error}). Use {made_by} again.") from error
 
 
 def check_shapes(folder: Path, found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:

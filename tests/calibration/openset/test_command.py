@@ -93,4 +93,4 @@ def test_scores_of_an_older_model_are_refused_with_a_reason(scores: Path):
     ran = run(older, "--out", scores.with_name("out.npz"), "--reject", "knn")
     assert "knn needs source_bank" in str(ran.exception)
     assert "Train the model again" in str(ran.exception)
-    assert "to scores of your own add the array, which pisa calibrate --help describes" in str(ran.exception)
+    assert "or add the array to the .npz, as pisa calibrate --help describes it" in str(ran.exception)

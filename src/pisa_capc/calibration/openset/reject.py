@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from pisa_capc.calibration.base import Calibrator, require
 from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
-from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.inputs import EVERYTHING, Inputs
 from pisa_capc.calibration.openset.scores import (
     ScoreFunction,
     UnknownScore,
     enrolled,
-    need,
-    need_rows,
+    require_rows,
     score_frames,
     unknown_score,
 )
 from pisa_capc.calibration.openset.thresholds import conformal_threshold
-from pisa_capc.calibration.peers import Calibrator
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.errors import ConfigError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -31,7 +29,7 @@ UNKNOWN = -1  # the decision on a rejected frame
 
 
 @dataclass(frozen=True)
-class OpenSet:
+class OpenSet(Calibrator):
     """Any calibration, made on the frames that are taken as known. The same interface as the calibration itself.
 
     Rejected frames have the prediction −1 and keep the source classifier's own scores and probabilities. Frames are
@@ -43,12 +41,14 @@ class OpenSet:
     >>> result.known, result.unknown_score                                      # doctest: +SKIP
     """
 
+    title = "rejection, then calibration"
     calibrator: Calibrator
     score: str | UnknownScore = "knn"
     alpha: float = 0.05
     threshold: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.score, str):
             unknown_score(self.score)
         if not 0 < self.alpha < 1:
@@ -56,23 +56,21 @@ class OpenSet:
         if self.threshold is not None and math.isnan(self.threshold):
             raise ConfigError("threshold is NaN; expected a number.")
 
-    def calibrate(
-        self,
-        embedding: Array,
-        logits: Array,
-        capture: Captures | None = None,
-        source: SourceStatistics | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Calibration:
+    @property
+    def group(self) -> str:
+        return self.calibrator.group
+
+    @property
+    def counted(self) -> str:
+        return "capture"
+
+    def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
-        inputs = check_inputs(embedding, logits, capture)
-        statistics = source or SourceStatistics()
         kind = unknown_score(self.score)() if isinstance(self.score, str) else self.score
-        function = kind.fit(statistics, inputs.classes, inputs.embedding)
-        limit = self._conformal(function, inputs, statistics) if self.threshold is None else self.threshold
+        function = kind.fit(source, inputs.classes, inputs.embedding)
+        limit = self._conformal(function, inputs, source) if self.threshold is None else self.threshold
         unlike = score_frames(function, inputs.embedding, inputs.logits)
         known = unlike <= limit
-        recorder = Recorder(inputs, out)
         prediction = torch.full_like(inputs.groups.index, UNKNOWN)
         inner = None
         if known.any():
@@ -90,9 +88,9 @@ class OpenSet:
 
     def _conformal(self, function: ScoreFunction, inputs: Inputs, source: SourceStatistics) -> float:
         like, purpose = inputs.embedding, "the conformal threshold"
-        features = need_rows(source, "validation", like.shape[1], like, purpose)
-        logits = need(source, "validation_logits", (len(features), inputs.classes), like, purpose)
-        label = need(source, "validation_label", (len(features),), like, purpose)
+        features = require_rows(source, "validation", like.shape[1], like, purpose)
+        logits = require(source, "validation_logits", (len(features), inputs.classes), like, purpose)
+        label = require(source, "validation_label", (len(features),), like, purpose)
         classes = enrolled(source, inputs.classes, like).nonzero()[:, 0].tolist()
         scores = score_frames(function, features, logits)
         return conformal_threshold(scores.cpu().numpy(), label.cpu().numpy(), self.alpha, classes)

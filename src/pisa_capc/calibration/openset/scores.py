@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import check_range, unit
+from pisa_capc.calibration.base import Parameters, check_range, require
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
@@ -32,7 +33,7 @@ _COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True)
-class UnknownScore:
+class UnknownScore(Parameters):
     """One score: a subclass with its parameters and `fit`."""
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
@@ -74,7 +75,7 @@ class NearestNeighbour(UnknownScore):
         check_range(self, neighbour=(1, float("inf")))
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        bank = unit(need_rows(source, "bank", like.shape[1], like, "knn"))
+        bank = unit(require_rows(source, "bank", like.shape[1], like, "knn"))
         if self.neighbour > len(bank):
             raise DataError(
                 f"{PREFIX}bank holds {len(bank)} training embeddings; the {self.neighbour}-th neighbour needs at "
@@ -98,8 +99,8 @@ class Mahalanobis(UnknownScore):
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         features = like.shape[1]
-        means = need(source, "class_mean", (classes, features), like, "mahalanobis")[enrolled(source, classes, like)]
-        covariance = need(source, "covariance", (features, features), like, "mahalanobis")
+        means = require(source, "class_mean", (classes, features), like, "mahalanobis")[enrolled(source, classes, like)]
+        covariance = require(source, "covariance", (features, features), like, "mahalanobis")
         variance, axes = torch.linalg.eigh((covariance + covariance.T) / 2)
         kept = variance > variance[-1].clamp(min=0) * features * _COVARIANCE_ROUNDING
         whiten = axes[:, kept] / variance[kept].sqrt()
@@ -121,9 +122,9 @@ class VirtualLogit(UnknownScore):
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         features = like.shape[1]
-        weight = need(source, "weight", (classes, features), like, "vim")
-        bias = need(source, "bias", (classes,), like, "vim")
-        bank = need_rows(source, "bank", features, like, "vim")
+        weight = require(source, "weight", (classes, features), like, "vim")
+        bias = require(source, "bias", (classes,), like, "vim")
+        bank = require_rows(source, "bank", features, like, "vim")
         dimension = features // 2 if self.dimension is None else self.dimension
         if not 0 <= dimension <= features:
             raise ConfigError(f"dimension is {dimension}; expected a number from 0 to the {features} features.")
@@ -178,20 +179,8 @@ def enrolled(source: SourceStatistics, classes: int, like: Tensor) -> Tensor:
     return torch.ones(classes, dtype=torch.bool, device=like.device) if prior is None else prior > 0
 
 
-def need_rows(source: SourceStatistics, name: str, columns: int, like: Tensor, method: str) -> Tensor:
+def require_rows(source: SourceStatistics, name: str, columns: int, like: Tensor, user: str) -> Tensor:
     """A statistic with as many rows as it happens to have."""
     value = getattr(source, name)
     rows = len(value) if np.ndim(value) else 0
-    return need(source, name, (rows, columns), like, method)
-
-
-def need(source: SourceStatistics, name: str, shape: tuple[int, ...], like: Tensor, method: str) -> Tensor:
-    """A statistic that `method` cannot do without. Models trained before these were kept lack some of them."""
-    values = source.tensor(name, shape, like)
-    if values is None:
-        raise DataError(
-            f"{method} needs {PREFIX}{name}, which is not with these scores. Train the model again and write the "
-            "scores with pisa embed; to scores of your own add the array, which pisa calibrate --help describes (in "
-            "Python openset_statistics makes it)."
-        )
-    return values
+    return require(source, name, (rows, columns), like, user)

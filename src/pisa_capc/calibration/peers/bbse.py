@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, require
+from pisa_capc.calibration.base import register, require
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.errors import DataError
 from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior
 
 
+@register("bbse")
 @dataclass(frozen=True)
 class BBSE(Peer):
     """Estimates class weights w = π/π^s from how often each class is decided, and corrects the posteriors.
@@ -25,9 +27,11 @@ class BBSE(Peer):
     Needs `confusion` (counts or frequencies); uses `temperature` for the posteriors where given.
     """
 
+    title = "BBSE"
+
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         classes = logits.shape[1]
-        confusion = require(source, "confusion", (classes, classes), logits, "BBSE")
+        confusion = require(source, "confusion", (classes, classes), logits, self.title)
         weights = label_shift_weights(confusion, logits.argmax(dim=1))
         score = source_posterior(logits, source) + weights.clamp(min=SMALLEST_PRIOR).log()
         return Transduced(score, torch.softmax(score, dim=1))

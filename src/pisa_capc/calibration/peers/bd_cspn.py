@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, class_anchors, unit
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced, class_anchors
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("bd-cspn")
 @dataclass(frozen=True)
 class BDCSPN(Peer):
     """Moves the target onto the source, then lets confident frames correct the prototypes.
@@ -25,6 +28,8 @@ class BDCSPN(Peer):
     `prior` where given, stands in.
     """
 
+    title = "BD-CSPN"
+
     sharpness: float = 10.0  # ε
 
     def __post_init__(self) -> None:
@@ -33,7 +38,7 @@ class BDCSPN(Peer):
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         classes = logits.shape[1]
-        anchors = class_anchors(source, classes, embedding, "BD-CSPN")
+        anchors = class_anchors(source, classes, embedding, self.title)
         mean = source.tensor("mean", (embedding.shape[1],), embedding)
         if mean is None:
             prior = source.tensor("prior", (classes,), embedding)

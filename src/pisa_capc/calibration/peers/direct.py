@@ -7,13 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pisa_capc.calibration.base import register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("direct")
 @dataclass(frozen=True)
 class Direct(Peer):
     """p = softmax(ℓ). Needs no source statistics."""
+
+    title = "direct"
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         return Transduced(logits, torch.softmax(logits, dim=1))

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("label-propagation")
 @dataclass(frozen=True)
 class LabelPropagation(Peer):
     r"""Spreads the classifier's probabilities over the graph.
@@ -26,6 +28,8 @@ class LabelPropagation(Peer):
     shrinks by α a step. ZLaP places class texts in the graph; here the classifier's probabilities take their place.
     Needs no source statistics.
     """
+
+    title = "label propagation"
 
     neighbours: int = 5
     power: float = 5.0  # γ

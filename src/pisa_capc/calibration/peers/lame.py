@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("lame")
 @dataclass(frozen=True)
 class LAME(Peer):
     r"""Nearby frames should agree, and no frame should leave its softmax without reason.
@@ -25,6 +27,8 @@ class LAME(Peer):
 
     w_ij = 1 for the `neighbours` nearest frames. Needs no source statistics.
     """
+
+    title = "LAME"
 
     neighbours: int = 5
     iterations: int = 100

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
 
 
+@register("mlls")
 @dataclass(frozen=True)
 class MLLS(Peer):
     """Estimates the target's class frequencies π and corrects the posteriors for them.
@@ -24,6 +26,8 @@ class MLLS(Peer):
 
     Uses `temperature` (without it the posteriors are taken as calibrated) and `prior` (without it equal frequencies).
     """
+
+    title = "MLLS"
 
     iterations: int = 100
     tolerance: float = 1e-6

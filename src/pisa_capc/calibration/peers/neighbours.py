@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import unit
+from pisa_capc.calibration.vectors import unit
 
 _ELEMENTS = 2**24
 

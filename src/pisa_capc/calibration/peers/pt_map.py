@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, unit
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.sinkhorn import balanced_assignment
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("pt-map")
 @dataclass(frozen=True)
 class PTMAP(Peer):
     """Alternates a balanced transport to class centres and a step of the centres towards what they were given.
@@ -23,6 +26,8 @@ class PTMAP(Peer):
     c_k ← c_k + α (Σ_i M_ik z_i / Σ_i M_ik − c_k). The published method starts at labelled support means; here centres
     start at the softmax-weighted means of the frames. Needs no source statistics.
     """
+
+    title = "PT-MAP"
 
     power: float = 0.5  # β
     sharpness: float = 10.0  # λ

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import check_range, class_anchors, unit
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import class_anchors
 from pisa_capc.calibration.peers.pt_map import weighted_means
 from pisa_capc.calibration.peers.transclip import TransCLIP
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("stata")
 @dataclass(frozen=True)
 class StatA(TransCLIP):
     """μ_k = β_k · (mean of its frames) + (1 − β_k) · source, β_k = n_k / (n_k + α), n_k the frames assigned to k.
@@ -24,6 +27,8 @@ class StatA(TransCLIP):
     `weight`) as the source anchor; both are used at unit length.
     """
 
+    title = "StatA"
+
     anchor: float = 1.0  # α
 
     def __post_init__(self) -> None:
@@ -31,7 +36,7 @@ class StatA(TransCLIP):
         check_range(self, anchor=(0, float("inf")))
 
     def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
-        anchors = unit(class_anchors(source, assigned.shape[1], features, "StatA"))
+        anchors = unit(class_anchors(source, assigned.shape[1], features, self.title))
         trust = source_trust(assigned.sum(dim=0), self.anchor).unsqueeze(1)
         return (1 - trust) * weighted_means(assigned, features) + trust * anchors
 

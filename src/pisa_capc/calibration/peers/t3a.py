@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, require, unit
+from pisa_capc.calibration.base import check_range, register, require
+from pisa_capc.calibration.peers.base import Peer, Transduced
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 
+@register("t3a")
 @dataclass(frozen=True)
 class T3A(Peer):
     """Replaces the classifier's rows by means of confident embeddings.
@@ -25,6 +28,8 @@ class T3A(Peer):
     Needs the classifier's rows (`weight`, and `bias` where it has one) to know the entropy of the rows themselves.
     """
 
+    title = "T3A"
+
     supports: int = 100
 
     def __post_init__(self) -> None:
@@ -33,7 +38,7 @@ class T3A(Peer):
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         classes = logits.shape[1]
-        weight = require(source, "weight", (classes, embedding.shape[1]), embedding, "T3A")
+        weight = require(source, "weight", (classes, embedding.shape[1]), embedding, self.title)
         bias = source.tensor("bias", (classes,), embedding)
         of_rows = weight @ weight.T + (0.0 if bias is None else bias)
         scores = torch.cat((of_rows, logits))

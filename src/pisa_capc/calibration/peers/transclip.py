@@ -10,14 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.peers.base import Peer, Transduced, check_range, unit
+from pisa_capc.calibration.base import check_range, register
+from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.calibration.peers.pt_map import weighted_means
+from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 _SMALLEST_VARIANCE = 1e-6
 
 
+@register("transclip")
 @dataclass(frozen=True)
 class TransCLIP(Peer):
     r"""Block-wise updates of assignments y, class means μ and one shared diagonal variance σ².
@@ -28,6 +31,8 @@ class TransCLIP(Peer):
     moments under y. The published method starts at text embeddings; here it starts at the moments under p̂. Needs no
     source statistics.
     """
+
+    title = "TransCLIP"
 
     neighbours: int = 3
     rounds: int = 10

@@ -1,14 +1,13 @@
-"""Streams: speed, latency, memory and what is lost without capture identifiers: `python -m studies.online`.
+"""Streams: what is lost without capture identifiers.
 
-Speed and latency are those of `OnlineCalibrator` on one core, 64 features and ten classes, frame by frame and 64 at a
-time; memory is that of the whole process over a million frames of twelve captures, more than are remembered, that come
-and go. Macro-F1 is taken on the demo's scene (five radios), models trained on E2 and E3, over E1 as a receiver would
-see it: devices alternate within a capture, or send one after the other. U-CAPC with capture identifiers stands beside
-groups that are found, the same online, and a frozen calibration fitted on the earlier half of each capture's frames and
-applied to the later half, for which direct inference and U-CAPC are given as well.
+    make study-streams                 # Macro-F1 on E1
+    make study-streams ARGS=--choose   # how the thresholds of `grouping` were chosen, on E2 and E3 alone
 
-`--choose` instead shows how the thresholds of `grouping` were chosen, on E2 and E3 alone. The last line is one JSON
-object with the same figures.
+Macro-F1 is taken on the demo's scene (five radios), models trained on E2 and E3, over E1 as a receiver would see it:
+devices alternate within a capture, or send one after the other. U-CAPC with capture identifiers stands beside groups
+that are found, the same online, and a frozen calibration fitted on the earlier half of each capture's frames and
+applied to the later half, for which direct inference and U-CAPC are given as well. The last line is one JSON object
+with the same figures.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +28,10 @@ from sklearn.metrics import v_measure_score
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
 from pisa_capc.frames import Frames
-from pisa_capc.inference import embed
-from pisa_capc.inference.embed import Embedding
+from pisa_capc.inference import Embedding, embed
 from pisa_capc.protocol import Evaluator, split
-from pisa_capc.randomness import generator
 from pisa_capc.training import Run, TrainingConfig, fit
 
-FEATURES, CLASSES, CAPTURES, CAPTURE_FRAMES = 64, 10, 12, 4000
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"
 TRAINING_SCALE, STREAM_SCALE, SEED = 0.125, 0.4, 2026
 TRAINING = TrainingConfig(epochs=5, batch=32)
@@ -45,62 +40,6 @@ ORDERS: dict[str, Callable[[Embedding], tuple[Any, ...]]] = {
     "alternating": lambda scores: (scores.frame, scores.capture),
     "one after the other": lambda scores: (scores.capture,),
 }
-
-
-def made_up(frames: int, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Embeddings, logits and frequency offsets of captures that come again and again, `batch` frames at a time."""
-    draw = generator(SEED, "bench-online")
-    weight = draw.normal(size=(CLASSES, FEATURES))
-    place = 0.5 * draw.normal(size=(CAPTURES, CLASSES, FEATURES))
-    for start in range(0, frames, batch):
-        when = np.arange(start, min(start + batch, frames))
-        label, capture = when % CLASSES, when // CAPTURE_FRAMES % CAPTURES
-        z = weight[label] + place[capture, label] + draw.normal(size=(len(when), FEATURES))
-        yield z, z @ weight.T / 8, 5e3 * label + 100 * draw.normal(size=len(when))
-
-
-def speed(frames: int, batch: int, with_cfo: bool) -> dict[str, Any]:
-    """Frames per second, and microseconds from a call to its decisions.
-
-    CPU time beside it leaves out what else the machine was doing.
-    """
-    stream = OnlineCalibrator(CLASSES, FEATURES, with_cfo)
-    wall, cpu = [], []
-    for z, logits, cfo_hz in made_up(frames, batch):
-        started = time.perf_counter(), time.thread_time()
-        stream.push(z, logits, cfo_hz if with_cfo else None)
-        wall.append(time.perf_counter() - started[0])
-        cpu.append(time.thread_time() - started[1])
-    result: dict[str, Any] = {"frames at a time": batch, "CFO": "yes" if with_cfo else "no"}
-    for kind, seconds in (("", wall), ("CPU ", cpu)):
-        p50, p99, longest = 1e6 * np.percentile(seconds, [50, 99, 100])
-        result |= {f"{kind}frames/s": frames / sum(seconds)}
-        result |= {f"{kind}p50 µs": p50, f"{kind}p99 µs": p99, f"{kind}max µs": longest}
-    return result
-
-
-def memory(frames: int) -> dict[str, Any]:
-    """Resident memory of the process after a tenth of the frames and after all of them."""
-    stream = OnlineCalibrator(CLASSES, FEATURES)
-    state, seen, start = stream.nbytes, 0, 0.0
-    for z, logits, _ in made_up(frames, 64):
-        stream.push(z, logits)
-        seen += len(z)
-        if not start and seen >= frames // 10:
-            start = _resident_mib()
-    assert stream.nbytes == state
-    return {
-        "frames": seen,
-        "groups_opened": stream.finder.opened,
-        "state_mib": state / 2**20,
-        "rss_mib_start": start,
-        "rss_mib_end": _resident_mib(),
-    }
-
-
-def _resident_mib() -> float:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
 def scores_of(folder: Path, source: list[str], target: str, seed: int) -> tuple[Embedding, Evaluator]:
@@ -113,13 +52,13 @@ def scores_of(folder: Path, source: list[str], target: str, seed: int) -> tuple[
 
 
 def _frames(folder: Path, scale: float) -> Frames:
-    return load(folder) if folder.exists() else simulate("wifi", folder, seed=SEED, scale=scale, scene=SCENE)
+    return load(folder) if folder.exists() else simulate("wifi-own-place", folder, seed=SEED, scale=scale, scene=SCENE)
 
 
 def in_order(scores: Embedding, keys: tuple[Any, ...]) -> tuple[np.ndarray, Embedding]:
     """The frames sorted by `keys`, the last one first, and how."""
     order = np.lexsort(keys)
-    moved = {k: v[order] for k, v in vars(scores).items() if k != "source" and v is not None}
+    moved = {k: v[order] for k, v in vars(scores).items() if k != "statistics" and v is not None}
     return order, replace(scores, **moved)
 
 
@@ -193,8 +132,6 @@ def choose(folder: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--choose", action="store_true", help="how the thresholds were chosen, on source environments")
-    parser.add_argument("--frames", type=int, default=1_000_000, help="frames of the memory's run (1,000,000)")
-    parser.add_argument("--timed", type=int, default=40_000, help="frames timed one at a time (40,000)")
     parser.add_argument("--seeds", default="2026,2027,2028", help="training seeds (2026,2027,2028)")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -202,12 +139,8 @@ def main() -> None:
         if options.choose:
             show("streams: agreement of found groups with captures, source environments", choose(Path(name)))
             return
-        speeds = [speed(options.timed, batch, with_cfo) for batch in (1, 64) for with_cfo in (False, True)]
-        held = memory(options.frames)
-        for row in (*speeds, held):
-            print(", ".join(f"{k} {v:,.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
         rows, runs = compare(Path(name), [int(seed) for seed in options.seeds.split(",")])
-    show("streams: Macro-F1 on E1", rows, {"speed": speeds, "memory": held, **runs})
+    show("streams: Macro-F1 on E1", rows, runs)
 
 
 if __name__ == "__main__":

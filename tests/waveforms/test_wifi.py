@@ -1,4 +1,4 @@
-"""The base waveforms are those of the standards, sample for sample."""
+"""The Wi-Fi waveform is that of the standard, sample for sample."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import zlib
 
 import numpy as np
 import pytest
-from scipy.signal import chirp
 
-from pisa_capc.simulate import waveforms
+from pisa_capc.waveforms import wifi
 
 
 def test_preamble_has_the_sample_values_of_the_standard() -> None:
-    x = waveforms.wifi_preamble()
+    x = wifi.preamble()
     assert x.shape == (320,)
     known = {
         0: 0.408248 * (1 + 1j),
@@ -26,14 +25,14 @@ def test_preamble_has_the_sample_values_of_the_standard() -> None:
 
 
 def test_short_symbols_repeat_every_16_samples_and_long_ones_every_64() -> None:
-    x = waveforms.wifi_preamble()
+    x = wifi.preamble()
     np.testing.assert_allclose(x[:144], x[16:160], atol=1e-12)
     np.testing.assert_allclose(x[160:256], x[224:320], atol=1e-12)
 
 
 @pytest.mark.parametrize(("field", "papr_db"), [(slice(0, 160), 2.09), (slice(160, 320), 3.17)])
 def test_both_fields_have_unit_power_and_their_known_peak(field: slice, papr_db: float) -> None:
-    power = np.abs(waveforms.wifi_preamble()[field]) ** 2
+    power = np.abs(wifi.preamble()[field]) ** 2
     assert power.mean() == pytest.approx(1)
     assert 10 * np.log10(power.max()) == pytest.approx(papr_db, abs=0.005)
 
@@ -43,14 +42,14 @@ def test_scrambler_gives_the_127_bits_printed_in_the_standard() -> None:
         "0000111011110010110010010000001000100110001011101011011000001100"
         "110101001110011110110100001010101111101001010001101110001111111"
     )
-    bits = waveforms.scrambler_sequence(np.array(0x7F), 254)
+    bits = wifi.scrambler_sequence(np.array(0x7F), 254)
     assert "".join(map(str, bits)) == printed * 2
 
 
 def test_a_receiver_decodes_signal_and_data_fields_to_a_frame_with_a_correct_checksum() -> None:
     rng = np.random.default_rng(0)
-    psdu = waveforms.random_psdu(rng, 3)
-    x = waveforms.wifi_ppdu(psdu, np.array([1, 93, 127]))
+    psdu = wifi.random_psdu(rng, 3)
+    x = wifi.ppdu(psdu, np.array([1, 93, 127]))
     assert x.shape == (3, 3920)
     for sent, frame in zip(psdu, x, strict=True):
         signal = _decode(frame[320:400], first_symbol=0)
@@ -72,7 +71,7 @@ def _decode(samples: np.ndarray, first_symbol: int) -> np.ndarray:
     """OFDM demodulation, de-interleaving and decoding of a noiseless field, written down from the standard."""
     tones = np.fft.fft(samples.reshape(-1, 80)[:, 16:]) * np.sqrt(52) / 64
     pilots = tones[:, [-21, -7, 7, 21]].real * [1, 1, 1, -1]
-    polarity = 1 - 2.0 * waveforms.scrambler_sequence(np.array(127), 127)
+    polarity = 1 - 2.0 * wifi.scrambler_sequence(np.array(127), 127)
     np.testing.assert_allclose(pilots, np.repeat(polarity[first_symbol:][: len(tones), None], 4, axis=1), atol=1e-9)
     data = [k for k in range(-26, 27) if k not in (0, -21, -7, 7, 21)]
     symbols = (tones[:, data].real > 0).astype(np.uint8)
@@ -85,14 +84,3 @@ def _decode(samples: np.ndarray, first_symbol: int) -> np.ndarray:
         bits.append(bit)
         register = [bit, *register[:5]]
     return np.array(bits, dtype=np.uint8)
-
-
-def test_upchirps_agree_with_an_independent_chirp_and_join_without_a_phase_step() -> None:
-    x = waveforms.lora_upchirps()
-    assert x.shape == (8192,)
-    t = np.arange(1024) / 1e6
-    reference = chirp(t, -62.5e3, 1024e-6, 62.5e3, complex=True)
-    np.testing.assert_allclose(x[:1024], reference, atol=1e-10)
-    np.testing.assert_allclose(x[1024:2048], x[:1024])
-    # Across a symbol's end the frequency jumps but the phase continues: one sample of the last instantaneous frequency.
-    assert abs(np.angle(x[1024] * np.conj(x[1023]))) < 2 * np.pi * 0.0626

@@ -1,7 +1,4 @@
-"""Base waveforms at complex baseband, unit mean power, before any hardware touches them.
-
-Wi-Fi: IEEE Std 802.11-2020, clause 17 (OFDM PHY), 20 MHz non-HT format. LoRa: chirp spread spectrum preamble.
-"""
+"""Wi-Fi: IEEE Std 802.11-2020, clause 17 (OFDM PHY), 20 MHz non-HT format, whole PPDUs at MCS 0."""
 
 from __future__ import annotations
 
@@ -10,14 +7,12 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-WIFI_PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
-WIFI_SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
+from pisa_capc.waveforms.base import Draw, Waveform, register
+
+PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
+SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
 PSDU_BYTES = 128
 SCRAMBLER_PERIOD = 127
-LORA_SPREADING_FACTOR = 7
-LORA_OVERSAMPLING = 8  # 1 MS/s over a bandwidth of 125 kHz
-LORA_SYMBOL_SAMPLES = 2**LORA_SPREADING_FACTOR * LORA_OVERSAMPLING
-LORA_PREAMBLE_SYMBOLS = 8
 
 _STF_TONES = np.array([1, -1, 1, -1, -1, 1, -1, -1, 1, 1, 1, 1]) * (1 + 1j) * np.sqrt(13 / 6)
 _STF_SUBCARRIERS = np.r_[-24:0:4, 4:28:4]
@@ -39,7 +34,7 @@ def _ofdm(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDAr
     return np.fft.ifft(spectrum) * 64 / np.sqrt(52)
 
 
-def wifi_preamble() -> NDArray[np.complex128]:
+def preamble() -> NDArray[np.complex128]:
     """(320,) L-STF and L-LTF (17.3.3): ten short symbols of 16 samples; a guard of 32 and two long symbols of 64.
 
     No windowing between the fields, which the standard leaves to the implementer (17.3.2.5).
@@ -90,17 +85,17 @@ def _bpsk_symbols(bits: NDArray[np.uint8], first_symbol: int) -> NDArray[np.comp
         np.concatenate([mapped, pilots], axis=-1).astype(np.complex128),
         np.concatenate([_DATA_SUBCARRIERS, _PILOT_SUBCARRIERS]),
     )
-    return np.concatenate([body[..., -16:], body], axis=-1).reshape(*bits.shape[:-1], WIFI_SYMBOL_SAMPLES * symbols)
+    return np.concatenate([body[..., -16:], body], axis=-1).reshape(*bits.shape[:-1], SYMBOL_SAMPLES * symbols)
 
 
-def wifi_signal_field(psdu_bytes: int = PSDU_BYTES) -> NDArray[np.complex128]:
+def signal_field(psdu_bytes: int = PSDU_BYTES) -> NDArray[np.complex128]:
     """(80,) L-SIG (17.3.4): RATE 6 Mb/s, LENGTH least significant bit first, even parity, six tail zeros."""
     head = [*_RATE_6_MBPS, 0, *((psdu_bytes >> i) & 1 for i in range(12))]
     bits = np.array([*head, sum(head) % 2, 0, 0, 0, 0, 0, 0], dtype=np.uint8)
     return _bpsk_symbols(bits, first_symbol=0)
 
 
-def wifi_data_field(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
+def data_field(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
     """(F, 80 S) DATA field at MCS 0 of (F, B) octets: 16 SERVICE bits, PSDU, six tail zeros, padding (17.3.5)."""
     frames, octets = psdu.shape
     content = 16 + 8 * octets
@@ -120,25 +115,36 @@ def random_psdu(rng: np.random.Generator, frames: int, octets: int = PSDU_BYTES)
     return psdu
 
 
-def wifi_ppdu_samples(octets: int = PSDU_BYTES) -> int:
+def ppdu_samples(octets: int = PSDU_BYTES) -> int:
     """Samples of a whole PPDU: preamble, L-SIG and DATA."""
     symbols = -(-(16 + 8 * octets + 6) // _BITS_PER_SYMBOL)
-    return WIFI_PREAMBLE_SAMPLES + WIFI_SYMBOL_SAMPLES * (1 + symbols)
+    return PREAMBLE_SAMPLES + SYMBOL_SAMPLES * (1 + symbols)
 
 
-def wifi_ppdu(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
+def ppdu(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
     """(F, T) whole non-HT PPDUs of (F, B) octets; scrambler states 1 … 127, one per frame."""
-    head = np.concatenate([wifi_preamble(), wifi_signal_field(psdu.shape[1])])
-    data = wifi_data_field(psdu, scrambler_state)
+    head = np.concatenate([preamble(), signal_field(psdu.shape[1])])
+    data = data_field(psdu, scrambler_state)
     return np.concatenate([np.broadcast_to(head, (len(psdu), len(head))), data], axis=1)
 
 
-def lora_upchirps(symbols: int = LORA_PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
-    """(1024 · symbols,) x[n] = exp(j2π(n²/(2 N os²) − n/(2 os))), N = 2^SF, os samples a chip.
+@register("wifi")
+class WiFi(Waveform):
+    """Preamble and L-SIG are the same in every frame, the DATA field is not. L-STF repeats and tells the CFO alone."""
 
-    The phase is zero again at the end of a symbol, so repeating it is continuous (Vangelista, IEEE Signal
-    Processing Letters 24(12), 2017).
-    """
-    chips, os = 2**LORA_SPREADING_FACTOR, LORA_OVERSAMPLING
-    n = np.arange(chips * os)
-    return np.tile(np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) - n / (2 * os))), symbols)
+    title = "Wi-Fi"
+    sample_rate_hz = 20e6
+    occupied = 26 / 32  # subcarriers on either side
+    longest_samples = ppdu_samples()
+    periodic = 160
+
+    def preamble(self) -> NDArray[np.complex128]:
+        return preamble()
+
+    def head(self, samples: int) -> NDArray[np.complex128] | None:
+        known = np.concatenate([preamble(), signal_field()])
+        return known[:samples] if samples <= len(known) else None
+
+    def frames(self, count: int, draw: Draw) -> NDArray[np.complex128]:
+        """Random octets with a correct checksum, scrambled from a random state."""
+        return ppdu(random_psdu(draw("payload"), count), draw("scrambler").integers(1, 128, count))

@@ -1,4 +1,4 @@
-"""The fused GPU iteration is the plain one: on a GPU where there is one, else in Triton's interpreter."""
+"""Sinkhorn in one GPU launch is the plain iteration: on a GPU where there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one_launch_equals_matrix_products(classes: int, frames: int, monkeypatc
     present = (torch.rand(3, 1, frames, device=DEVICE, generator=draw) < 0.8).double()
     present[:, :, 0] = 1
     blocks, real = Blocks(lambda _: scores, 1, True), Blocks(lambda _: present, 1, True)
-    monkeypatch.setattr(sinkhorn, "_fused_suits", lambda kernel: True)
-    fused = sinkhorn.class_potential(blocks, real, spread=100.0)
-    monkeypatch.setattr(sinkhorn, "_fused_suits", lambda kernel: False)
-    torch.testing.assert_close(fused, sinkhorn.class_potential(blocks, real, spread=100.0), rtol=0, atol=1e-12)
+    monkeypatch.setattr(sinkhorn, "_one_launch_suits", lambda kernel: True)
+    launched = sinkhorn.class_potential(blocks, real, spread=100.0)
+    monkeypatch.setattr(sinkhorn, "_one_launch_suits", lambda kernel: False)
+    torch.testing.assert_close(launched, sinkhorn.class_potential(blocks, real, spread=100.0), rtol=0, atol=1e-12)

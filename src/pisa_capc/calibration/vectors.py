@@ -1,0 +1,23 @@
+"""Vectors at length one. Streams take frames one by one and stay in NumPy: torch costs more than the work itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def unit(vectors: Tensor, out: Tensor | None = None) -> Tensor:
+    """Vectors (…, D) at length one, into `out` where it is given; zero stays zero."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return torch.div(vectors, torch.where(length > 0, length, 1.0), out=out)
+
+
+def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:
+    """`unit` of rows (n, D) in NumPy, float64."""
+    rows = embedding.astype(np.float64)
+    length = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    return rows / np.where(length > 0, length, 1.0)[:, None]

@@ -1,0 +1,40 @@
+"""LoRa: the chirp spread spectrum preamble, SF7 in 125 kHz at 1 MS/s."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.waveforms.base import Waveform, register
+
+SPREADING_FACTOR = 7
+OVERSAMPLING = 8  # 1 MS/s over a bandwidth of 125 kHz
+SYMBOL_SAMPLES = 2**SPREADING_FACTOR * OVERSAMPLING
+PREAMBLE_SYMBOLS = 8
+
+
+def upchirps(symbols: int = PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
+    """(1024 · symbols,) x[n] = exp(j2π(n²/(2 N os²) − n/(2 os))), N = 2^SF, os samples a chip.
+
+    The phase is zero again at the end of a symbol, so repeating it is continuous (Vangelista, IEEE Signal
+    Processing Letters 24(12), 2017).
+    """
+    chips, os = 2**SPREADING_FACTOR, OVERSAMPLING
+    n = np.arange(chips * os)
+    return np.tile(np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) - n / (2 * os))), symbols)
+
+
+@register("lora")
+class LoRa(Waveform):
+    """Upchirps and nothing else. Dechirped, they are a tone behind any short channel: all of them tell the CFO."""
+
+    title = "LoRa"
+    sample_rate_hz = 1e6
+    occupied = 1 / OVERSAMPLING
+    longest_samples = PREAMBLE_SYMBOLS * SYMBOL_SAMPLES
+
+    def preamble(self) -> NDArray[np.complex128]:
+        return upchirps()
+
+    def head(self, samples: int) -> NDArray[np.complex128]:
+        return upchirps(-(-samples // SYMBOL_SAMPLES))[:samples]
