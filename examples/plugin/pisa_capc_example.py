@@ -1,4 +1,4 @@
-"""A plugin of PISA-CAPC with parts of its own: an encoder, a training method and a format.
+"""A plugin of PISA-CAPC with a part of each kind: encoder, training method, calibration, format and waveform.
 
 Installed as a package (`pip install examples/plugin`) its parts are known to every command; as a file they are where it
 is given: `pisa train … --plugin examples/plugin/pisa_capc_example.py --encoder strided`.
@@ -16,6 +16,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from pisa_capc import Frames
+from pisa_capc.calibration import Peer, SourceStatistics, Transduced
+from pisa_capc.calibration import register as register_calibration
 from pisa_capc.encoders import register as register_encoder
 from pisa_capc.errors import ConfigError
 from pisa_capc.formats import ExportOptions, Format, ImportOptions, Plan, Samples, described
@@ -26,6 +28,8 @@ from pisa_capc.methods.single import SingleMethod, SingleSettings
 from pisa_capc.objective import cross_entropy
 from pisa_capc.store import CaptureSpec
 from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
+from pisa_capc.waveforms import Waveform
+from pisa_capc.waveforms import register as register_waveform
 
 __version__ = "0.1.0"
 
@@ -75,6 +79,38 @@ class SmoothedMethod(SingleMethod):
         share = self.settings.smoothing
         uniform = -logits.log_softmax(-1).mean((1, 2))
         return {"cls": (1 - share) * cross_entropy(logits, batch.label), "uniform": share * uniform}
+
+
+@register_calibration("sharpened")
+@dataclass(frozen=True)
+class Sharpened(Peer):
+    """p = softmax(κ ℓ): the classifier's decisions, κ times as sure of them."""
+
+    title = "Sharpened"
+    factor: float = 2.0
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        scores = self.factor * logits  # (N, C)
+        return Transduced(scores, scores.softmax(dim=1))
+
+
+@register_waveform("zadoff-chu")
+class ZadoffChu(Waveform):
+    """Two periods of a Zadoff–Chu sequence of 80 chips, two samples a chip: constant envelope, flat spectrum.
+
+    x[n] = exp(−jπ u n²/N), interpolated exactly: it repeats, so its Fourier series is all there is of it.
+    """
+
+    title = "Zadoff–Chu"
+    sample_rate_hz = 5e6
+    occupied = 0.6
+    longest_samples = 320
+
+    def preamble(self) -> np.ndarray[Any, np.dtype[np.complex128]]:
+        chips, root = 80, 7
+        series = np.fft.fftshift(np.fft.fft(np.exp(-1j * np.pi * root * np.arange(chips) ** 2 / chips)))
+        period = np.fft.ifft(np.fft.ifftshift(np.pad(series, chips // 2)))
+        return np.tile(period / np.sqrt(np.mean(np.abs(period) ** 2)), 2)
 
 
 PATTERN = "{environment}/{device}/{capture}.txt"

@@ -115,9 +115,10 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         return len(self.parts())
 
-    def parts(self) -> Mapping[str, T]:
-        """All parts by name."""
-        _look_further()
+    def parts(self, search: bool = True) -> Mapping[str, T]:
+        """All parts by name; without `search` only those that are here already, as for a help that comes at once."""
+        if search:
+            _look_further()
         return dict(self._parts)
 
     def origin(self, name: str) -> Origin | None:

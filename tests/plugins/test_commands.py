@@ -17,7 +17,7 @@ import pisa_capc
 from pisa_capc import plugins
 from pisa_capc.registry import forget
 from tests.cli.test_model_commands import Command, pisa, refused  # noqa: F401  (a fixture)
-from tests.plugins.tools import EXAMPLE, write_encoder
+from tests.plugins.tools import EXAMPLE, write_encoder, write_scene
 from tests.problems import write_small
 
 FILE = EXAMPLE / "pisa_capc_example.py"
@@ -85,6 +85,7 @@ def test_every_later_command_on_a_run_takes_the_plugin(pisa: Command, data: Path
         "evaluate": ("evaluate", run, data, "--target", "E1", "--plot", tmp_path / "confusion.png"),
         "embed": ("embed", run, data, "--environment", "E1", "--out", tmp_path / "scores.npz"),
         "stream": ("calibrate", "stream", tmp_path / "scores.npz", "--run", run),
+        "calibrate": ("calibrate", tmp_path / "scores.npz", "--out", tmp_path / "sharp.npz", "--method", "sharpened"),
         "figures": ("figures", run, data, "--kind", "confusion,topology", "--out", tmp_path / "figures"),
         "report": ("report", run, "--data", data, "--kind", "confusion", "--out", tmp_path / "report.html"),
     }
@@ -92,7 +93,9 @@ def test_every_later_command_on_a_run_takes_the_plugin(pisa: Command, data: Path
         for path, origin in list(plugins._files.items()):  # as in a new process
             forget(origin)
             del plugins._files[path]
-        if name != "stream":  # its scores are made by the command before it
+        if name == "calibrate":
+            refused(pisa(*line), "unknown calibration 'sharpened'")
+        elif name != "stream":  # whose model is looked at when there is a frame to decide
             refused(pisa(*line), "is not known here", "Give the plugin with --plugin FILE, or install it.")
         found = pisa(*line, "--plugin", FILE)
         assert found.code == 0, f"{name}: {found.err}"
@@ -135,3 +138,12 @@ def test_the_format_of_the_example_writes_what_it_reads(pisa: Command, data: Pat
     np.testing.assert_array_equal(a.iq, b.iq)
     made = json.loads((tmp_path / "back" / "dataset.json").read_text(encoding="utf-8"))["provenance"]
     assert [plugin["name"] for plugin in made["plugins"]] == ["pisa_capc_example"]
+
+
+@pytest.mark.usefixtures("own_parts")
+def test_the_waveform_of_the_example_is_simulated(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
+    scene = write_scene(tmp_path, "zadoff-chu", 5e6)
+    line = ("simulate", "wifi", "--scene", scene, "--scale", "0.001", "--workers", 1, "--out", tmp_path / "set")
+    refused(pisa(*line), "unknown waveform 'zadoff-chu'")
+    assert pisa(*line, "--plugin", FILE).code == 0
+    assert pisa_capc.load(tmp_path / "set").sample_rate_hz == 5e6

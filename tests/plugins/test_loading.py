@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pisa_capc import plugins
+from pisa_capc import plugins, simulate
 from pisa_capc.encoders import ENCODERS
 from pisa_capc.engines import run_jobs
 from pisa_capc.errors import ConfigError, PluginError
 from pisa_capc.formats import FORMATS, Format, export_dataset, import_dataset, register
 from pisa_capc.methods import METHODS, plugins_used
 from pisa_capc.registry import Origin
-from tests.plugins.tools import EXAMPLE, FORMAT, known_formats, write_encoder, write_format
+from tests.plugins.tools import EXAMPLE, FORMAT, WAVEFORM, known_formats, write_encoder, write_format, write_scene
 from tests.problems import small_frames
 
 pytestmark = pytest.mark.usefixtures("own_parts")
@@ -141,6 +142,15 @@ def test_worker_processes_have_the_plugins_of_the_one_that_started_them(tmp_path
         list(run_jobs(known_formats, [(1,), (2,)], workers=2))
 
 
+def test_the_workers_of_a_simulation_send_the_waveform_of_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "tone.py").write_text(WAVEFORM, encoding="utf-8")
+    scene = write_scene(tmp_path, "tone", 3e6)
+    how = {"scale": 0.001, "scene": scene, "show_progress": False}
+    plugins.load_file(tmp_path / "tone.py")
+    alone, both = (simulate("wifi", tmp_path / str(n), workers=n, **how) for n in (1, 2))
+    np.testing.assert_array_equal(alone.iq, both.iq)
+
+
 @pytest.mark.slow
 def test_workers_on_ray_have_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
@@ -242,6 +252,12 @@ def test_more_parts_break_no_test_that_goes_through_a_registry() -> None:
     """And those of the example have every property that is tested of all."""
     environment = {**os.environ, plugins.VARIABLE: str(EXAMPLE / "pisa_capc_example.py")}
     tests = ["tests/methods", "tests/encoders/test_encoders.py", "tests/inference", "tests/formats", "tests/cli"]
+    tests += [
+        "tests/calibration/test_every_calibration.py",
+        "tests/waveforms",
+        "tests/simulate",
+        "tests/test_figures.py",
+    ]
     tests += ["tests/benchmark/test_protocols.py", "tests/benchmark/test_tables.py", "tests/test_figures.py"]
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", *tests], env=environment, cwd=EXAMPLE.parents[1], text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pisa_capc
 from pisa_capc import load, plugins, registry
+from pisa_capc.calibration import calibrator
 from pisa_capc.formats import ImportOptions, import_dataset
+from pisa_capc.scores import as_probability
 from pisa_capc.training import fit
+from pisa_capc.waveforms import WAVEFORMS
 from tests.problems import runs, small_frames, tones
 from tests.training.tools import FAST
 
@@ -34,14 +39,34 @@ def convert(name: str, folder: Path) -> None:
     assert (frames.environments, frames.devices, len(frames)) == (("E7",), ("D0", "D1"), 10)
 
 
+def calibrate(name: str, _: Path) -> None:
+    logits = np.random.default_rng(0).normal(size=(20, 3))
+    found = calibrator(name)().calibrate(np.zeros((20, 4)), logits)
+    np.testing.assert_array_equal(found.prediction, logits.argmax(axis=1))
+    assert found.probability.max() < as_probability(logits).max()
+
+
+def simulate(name: str, folder: Path) -> None:
+    [scene] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (folder / "scene.yaml").write_text(scene, encoding="utf-8")
+    frames = pisa_capc.simulate(
+        "wifi", folder / "set", scale=0.001, workers=1, scene=folder / "scene.yaml", show_progress=False
+    )
+    assert frames.sample_rate_hz == WAVEFORMS[name].sample_rate_hz
+    made = json.loads((folder / "set" / "dataset.json").read_text(encoding="utf-8"))["provenance"]
+    assert made["plugins"] == plugins.described(WAVEFORMS.origin(name))
+
+
 USES: dict[str, Callable[[str, Path], None]] = {
     "encoder": lambda name, _: train(encoder=name),
     "method": lambda name, _: train(method=name),
+    "calibration": calibrate,
     "format": convert,
+    "waveform": simulate,
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[re.findall(r'@register\("(\w+)"', text)[0] for text in EXAMPLES])
+@pytest.mark.parametrize("example", EXAMPLES, ids=[re.findall(r'@register\("([\w-]+)"', text)[0] for text in EXAMPLES])
 def test_an_example_is_a_plugin_and_does_what_it_says(example: str, tmp_path: Path, own_parts: None) -> None:
     path = tmp_path / "example.py"
     path.write_text(example, encoding="utf-8")

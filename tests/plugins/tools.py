@@ -27,6 +27,17 @@ from pisa_capc.formats import Format, register
 class Mine(Format):
     pass
 """  # without torch, so that a process that loads it is there at once
+WAVEFORM = """
+import numpy as np
+from pisa_capc.waveforms import Waveform, register
+
+@register("tone")
+class Tone(Waveform):
+    title, sample_rate_hz, occupied, longest_samples = "Tone", 3e6, 0.5, 320
+
+    def preamble(self):
+        return np.exp(2j * np.pi * np.arange(320) / 16)
+"""
 
 
 def write_encoder(folder: Path, more: str = "") -> Path:
@@ -38,6 +49,14 @@ def write_encoder(folder: Path, more: str = "") -> Path:
 def write_format(folder: Path, name: str = "mine", more: str = "") -> Path:
     path = folder / f"{name}_format.py"
     path.write_text(FORMAT.format(name=name) + more, encoding="utf-8")
+    return path
+
+
+def write_scene(folder: Path, waveform: str, sample_rate_hz: float) -> Path:
+    """Two devices that send a waveform in the places of the Wi-Fi scene."""
+    path = folder / "scene.yaml"
+    signal = f"kind: {waveform}, carrier_hz: 2.45e+9, sample_rate_hz: {sample_rate_hz}, frame_interval_s: 0.01"
+    path.write_text(f"waveform: {{{signal}}}\ndevices: 2\nabsent: []\n", encoding="utf-8")
     return path
 
 
