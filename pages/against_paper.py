@@ -13,7 +13,8 @@ from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import NAMES, is_comparison, stage_name
+from pisa_capc.benchmark.tables import is_comparison, stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.errors import DataError
 from pisa_capc.protocol import DIRECT, PAPER
 
@@ -58,7 +59,9 @@ def section(name: str, folder: Path) -> str:
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
     planned = {run.cell for run in plan(protocol)}
     if absent := [row for row in paper.numbers if row[:4] not in planned]:
-        listed = ", ".join(dict.fromkeys(f"{NAMES[row.encoder]} {stage_name(row.method, row.stage)}" for row in absent))
+        listed = ", ".join(
+            dict.fromkeys(f"{encoder_title(row.encoder)} {stage_name(row.method, row.stage)}" for row in absent)
+        )
         parts.append(f"{listed} of the paper is not of this protocol: see the tables of all encoders.\n")
     if protocol.search:
         parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))

@@ -13,7 +13,8 @@ from pages.verdicts import NEAR_CHANCE
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record
 from pisa_capc.benchmark.results import load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import NAMES, stage_name
+from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.encoders import encoder_title
 
 
 def erratum() -> str:
@@ -101,9 +102,10 @@ def precision() -> str:
         low, full = (results.f1(key, stage) for results in both)
         change = difference(paired_difference(low, full))
         rows.append([stage_name(key.method, stage), spread(mean(low)), spread(mean(full)), change])
+    encoder = encoder_title(key.encoder)
     return f"""## Precision
 
-PISA with the {NAMES[key.encoder]} on the Wi-Fi simulation, nine runs in bfloat16 (mixed; the default on a GPU) and nine
+PISA with the {encoder} on the Wi-Fi simulation, nine runs in bfloat16 (mixed; the default on a GPU) and nine
 in float32, same seeds. Target Macro-F1:
 
 {table(["stage", "bfloat16", "float32", "difference"], rows)}

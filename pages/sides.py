@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, Values, mean
-from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name
+from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
 from pisa_capc.config import read_yaml
+from pisa_capc.encoders import encoder_title
 from pisa_capc.protocol import DIRECT
 
 PUBLISHED = Path(__file__).with_name("paper_tables.yaml")
@@ -30,7 +31,7 @@ class Row(NamedTuple):
     @property
     def label(self) -> str:
         variant = "" if self.variant == FULL else f" {self.variant}"
-        return f"{NAMES.get(self.encoder, self.encoder)}: {stage_name(self.method, self.stage)}{variant}"
+        return f"{encoder_title(self.encoder)}: {stage_name(self.method, self.stage)}{variant}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pages.sides import Ours, Published, Row, reference
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import mean, paired_difference
-from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name
+from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.protocol import DIRECT, PAPER
 
 
@@ -140,7 +141,7 @@ def _stage_orders(ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str
         known = [(a, b, name) for a, b, name in values if a is not None and b is not None]
         if len(known) > 1:
             mine, theirs = (" < ".join(name for *_, name in sorted(known, key=lambda v: v[i])) for i in (0, 1))
-            encoders.setdefault((mine, theirs), []).append(NAMES.get(encoder, encoder))
+            encoders.setdefault((mine, theirs), []).append(encoder_title(encoder))
     return [
         f"{', '.join(names)}: {mine}, " + ("as in the paper." if mine == theirs else f"where the paper has {theirs}.")
         for (mine, theirs), names in encoders.items()

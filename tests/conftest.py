@@ -1,8 +1,23 @@
 """Where there is no GPU, Triton's interpreter runs the kernels; it must be asked for before Triton is imported."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 import torch
+
+from pisa_capc import plugins, registry
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture
+def own_parts() -> Iterator[None]:
+    """What a test registers, and the plugins it loads, are forgotten after it."""
+    files, before = dict(plugins._files), {r: (dict(r._parts), dict(r._origins)) for r in registry._every}
+    yield
+    plugins._files.clear()
+    plugins._files.update(files)
+    for known, (parts, origins) in before.items():
+        known._parts, known._origins = parts, origins

@@ -5,6 +5,7 @@ Data flows left to right: store / simulate → Frames → protocol → training 
 
 from typing import TYPE_CHECKING, Any
 
+from pisa_capc import plugins, registry
 from pisa_capc.frames import Frames, UnlabelledFrames, load
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.protocol import split
@@ -56,3 +57,6 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_LAZY[name]), name)
+
+
+registry.search_with(plugins.load)  # last: what is imported above asks for no plugin

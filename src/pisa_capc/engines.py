@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
+from pisa_capc import plugins
 from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_name
 
 T = TypeVar("T")
@@ -29,14 +30,16 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_engine(engine: str, workers: int | None = None) -> None:
-    """Refuse an engine that is unknown or not installed, and a senseless number of workers, before work begins."""
+def check_engine(engine: str, workers: int | None = None, gpus: float = 0.0) -> None:
+    """Refuse an engine that is unknown or not installed, and senseless numbers, before work begins."""
     if engine not in ENGINES:
         raise ConfigError(unknown_name("engine", engine, ENGINES))
     if engine == "ray" and find_spec("ray") is None:
         raise MissingExtraError("ray", "ray", "--engine ray")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}.")
+    if gpus < 0:
+        raise ConfigError(f"gpus: expected 0 or more, found {gpus:g}.")
 
 
 def run_jobs(
@@ -51,11 +54,19 @@ def run_jobs(
     workers: processes; by default one per core. With one, everything runs in this process.
     gpus: share of a GPU that a job takes of a Ray cluster. A job whose node is lost runs again on another.
     """
-    check_engine(engine, workers)
+    check_engine(engine, workers, gpus)
     count = max(1, min(workers or available_cores(), len(jobs)))
-    if engine == "ray":
-        return _on_ray(function, jobs, count, gpus)
-    return _in_processes(function, jobs, count) if count > 1 else (function(*job) for job in jobs)
+    if engine == "local" and count == 1:
+        return (function(*job) for job in jobs)
+    if files := plugins.loaded_files():
+        jobs, function = [(files, function, *job) for job in jobs], _after_loading
+    return _on_ray(function, jobs, count, gpus) if engine == "ray" else _in_processes(function, jobs, count)
+
+
+def _after_loading(files: Sequence[tuple[str, str]], function: Callable[..., T], *job: Any) -> T:
+    """`function(*job)` in a process that has the plugins of the one that started it; installed ones it finds itself."""
+    plugins.load_same(files)
+    return function(*job)
 
 
 def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers: int) -> Iterator[T]:

@@ -26,6 +26,10 @@ class ModelError(PisaError):
     """A saved model cannot be used here, or a training cannot go on."""
 
 
+class PluginError(PisaError):
+    """A plugin cannot be loaded, or is not the one that was asked for."""
+
+
 class MissingExtraError(PisaError):
     """An optional package is needed and absent."""
 

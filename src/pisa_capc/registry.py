@@ -6,10 +6,11 @@ A part is made known by a decorator and found by its name. Where a plugin brings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from pisa_capc.errors import ConfigError, unknown_name
 
@@ -25,8 +26,13 @@ class Origin:
     version: str
     digest: str
 
+    def __str__(self) -> str:
+        return " ".join(filter(None, [self.name, self.version, f"(SHA-256 {self.digest[:12]}…)"]))
+
 
 _loading: list[Origin] = []
+_every: WeakSet[Registry[Any]] = WeakSet()
+_search: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -37,6 +43,27 @@ def loading(origin: Origin) -> Iterator[None]:
         yield
     finally:
         _loading.pop()
+
+
+def is_loading() -> bool:
+    return bool(_loading)
+
+
+def search_with(search: Callable[[], None]) -> None:
+    """Have `search` called, which may register more, before a registry lists its parts or does not know a name."""
+    _search[:] = [search]
+
+
+def forget(origin: Origin) -> None:
+    """Take back what a plugin registered anywhere, as when loading it failed."""
+    for registry in _every:
+        registry.forget(origin)
+
+
+def adopt(origin: Origin, packages: Sequence[str]) -> None:
+    """Parts of these Python packages are of this plugin, also where somebody imported them before it was loaded."""
+    for registry in _every:
+        registry.adopt(origin, packages)
 
 
 class Registry(Generic[T]):
@@ -52,10 +79,11 @@ class Registry(Generic[T]):
         self.kind = kind
         self._parts: dict[str, T] = {}
         self._origins: dict[str, Origin] = {}
+        _every.add(self)
 
     def add(self, name: str, part: T) -> None:
-        """Make `part` known as `name`; a name that is taken is refused."""
-        if name in self._parts:
+        """Make `part` known as `name`; a name that is taken is refused, unless a session defines its own part anew."""
+        if name in self._parts and not all(_inside(one, ["__main__"]) for one in (part, self._parts[name])):
             by = f" by the plugin {self._origins[name].name}" if name in self._origins else ""
             raise ConfigError(f"{self.kind} {name!r}: the name is taken{by}. Register it under another one.")
         self._parts[name] = part
@@ -72,28 +100,52 @@ class Registry(Generic[T]):
         return keep
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._parts:
+        if name not in self:
             raise ConfigError(unknown_name(self.kind, name, self._parts))
         return self._parts[name]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._parts:
+            _look_further()
         return name in self._parts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        return iter(self.parts())
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self.parts())
 
-    def parts(self) -> Mapping[str, T]:
-        """All parts by name."""
+    def parts(self, search: bool = True) -> Mapping[str, T]:
+        """All parts by name; without `search` only those that are here already, as for a help that comes at once."""
+        if search:
+            _look_further()
         return dict(self._parts)
 
     def origin(self, name: str) -> Origin | None:
-        """The plugin that brought a part; None for those of this package."""
+        """The plugin that brought a part; None for those of this package, and for what a script registered itself."""
+        part = self._parts.get(name)
+        if name not in self._origins and part is not None and not _inside(part, ["pisa_capc"]):
+            _look_further()
         return self._origins.get(name)
 
     def forget(self, origin: Origin) -> None:
         """Take back what a plugin registered, as when loading it failed."""
         for name in [name for name, found in self._origins.items() if found == origin]:
             del self._parts[name], self._origins[name]
+
+    def adopt(self, origin: Origin, packages: Sequence[str]) -> None:
+        """Parts of these Python packages that are nobody's yet are of this plugin."""
+        for name, part in self._parts.items():
+            if name not in self._origins and _inside(part, packages):
+                self._origins[name] = origin
+
+
+def _look_further() -> None:
+    for search in _search:
+        search()
+
+
+def _inside(part: object, packages: Sequence[str]) -> bool:
+    """Whether a part's code stands in one of the packages."""
+    module = str(getattr(part, "__module__", "") or "")
+    return any(module == package or module.startswith(f"{package}.") for package in packages)

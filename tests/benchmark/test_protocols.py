@@ -80,7 +80,7 @@ def test_every_cell_has_the_nine_runs_of_the_paper(name: str) -> None:
 
 def test_the_paper_is_covered() -> None:
     assert len(plan(read_protocol("wifi-sim"))) == 7 * 9 * 2
-    assert sorted(read_protocol("wifi-sim").encoders) == sorted(encoder_names())
+    assert sorted(read_protocol("wifi-sim").encoders) == sorted(encoder_names()[:7])
     assert [d.name for d in read_protocol("measured-complementary").directions] == ["E1,E2 → E3", "E1,E3 → E2"]
     assert [d.name for d in read_protocol("measured-wifi").directions] == ["E2,E3 → E1"]
     [ablation] = read_protocol("component-ablation").methods
@@ -88,7 +88,9 @@ def test_the_paper_is_covered() -> None:
     [calibrated] = read_protocol("calibration-ablation").methods
     assert calibrated.calibration == ("paper", "without-grouping", "without-prior")
     compared = read_protocol("external-baselines")
-    assert sorted(row.method for row in compared.methods) == sorted(set(method_names()) - {"erm"})  # single is erm
+    rows = {row.method for row in compared.methods}
+    assert {"single", "pisa", "sigmix", "rffcc", "gad", "riei", "eada", "difex", "irm", "coral", "mmd", "dann"} <= rows
+    assert rows <= set(method_names())
     assert all({"paper", "safe"} <= set(row.calibration) for row in compared.methods)
 
 

@@ -1,20 +1,20 @@
-"""The seven encoders: sizes, and what each of them is."""
+"""Encoders: what holds for every one, the sizes of the paper's seven, and what each of these is."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders import WIDTH, Encoder, build_encoder, encoder_names, register
+from pisa_capc.encoders import WIDTH, build_encoder, encoder_names, encoder_title
 from pisa_capc.encoders import registry as encoder_registry
 from pisa_capc.encoders.cvcnn import CVCNN
 from pisa_capc.encoders.mscnn import MSCNN
 from pisa_capc.encoders.transformer import Transformer
 from pisa_capc.errors import ConfigError
 from pisa_capc.model import PISA
-from pisa_capc.stacked import PerRun, adaptive_tokens, stack, unstack
+from pisa_capc.stacked import adaptive_tokens
 
 # Parameters of one branch, and of the ten-class PISA model with two branches.
 SIZES = {
@@ -32,8 +32,10 @@ def size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def test_the_registry_holds_the_seven_encoders_in_order() -> None:
-    assert encoder_names() == list(SIZES)
+def test_the_seven_encoders_of_the_paper_come_first_and_in_its_order() -> None:
+    assert encoder_names()[:7] == list(SIZES)
+    assert [encoder_title(name) for name in SIZES][:3] == ["CNN", "MSCNN", "ResNet"]
+    assert encoder_title("somebody's") == "somebody's"
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -51,18 +53,34 @@ def test_parts_of_the_model_have_their_sizes() -> None:
     assert sum(parts.values()) == 26_303
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", encoder_names())
 @pytest.mark.parametrize("streams", [1, 3])
-def test_encoders_map_any_frame_length_to_features_of_one_width(name: str, streams: int) -> None:
+def test_encoders_map_frames_to_features_of_one_width(name: str, streams: int) -> None:
     encoder = build_encoder(name, streams, runs=2).eval()
+    x = torch.randn(2, 3, 64, 2 * streams)
+    features = encoder(x)
+    assert features.shape == (2, 3, features.shape[2], WIDTH)
+    torch.testing.assert_close(encoder(x, tokens=4), adaptive_tokens(features, 4))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_seven_encoders_take_frames_of_any_length(name: str) -> None:
+    encoder = build_encoder(name).eval()
     for samples in (5, 64):
-        x = torch.randn(2, 3, samples, 2 * streams)
-        features = encoder(x)
         length = max(samples // 8, 1) if name == "transformer" else samples
-        assert features.shape == (2, 3, length, WIDTH)
-        if length % 4 == 0:
-            pooled = features.unflatten(2, (4, length // 4)).mean(3)
-            torch.testing.assert_close(encoder(x, tokens=4), pooled)
+        assert encoder(torch.randn(1, 3, samples, 2)).shape == (1, 3, length, WIDTH)
+
+
+@pytest.mark.parametrize("name", encoder_names())
+def test_parameters_of_a_new_encoder_come_from_the_generator_and_from_nothing_else(name: str) -> None:
+    """Also the first time, when it is looked at whether they have their axis of runs."""
+    encoder_registry._checked.clear()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        found.append(build_encoder(name).state_dict())
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
 
 
 def settle(encoder: nn.Module) -> nn.Module:
@@ -153,51 +171,3 @@ def test_transformer_stretches_its_positions_over_long_frames() -> None:
 def test_unknown_encoder_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown encoder 'transfomer'\. Did you mean 'transformer'"):
         PISA(10, "transfomer")
-
-
-class Ordinary(nn.Module):
-    """Somebody's own network on (N, T, 2), with a layer that has state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(2, WIDTH, 5, padding=2)
-        self.norm = nn.BatchNorm1d(WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.norm(self.conv(x.transpose(1, 2))).transpose(1, 2)
-        return y
-
-
-class Own(Encoder):
-    """An encoder as a user would add it, without a stacked layer."""
-
-    def __init__(self, streams: int = 1, runs: int = 1) -> None:
-        super().__init__()
-        self.net = PerRun(Ordinary, runs)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.net(x)
-        return y if tokens is None else adaptive_tokens(y, tokens)
-
-
-@pytest.fixture
-def own_encoder(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(encoder_registry, "_registry", dict(encoder_registry._registry))
-    register("own")(Own)
-    return "own"
-
-
-def test_an_encoder_of_ordinary_layers_works_in_a_stack(own_encoder: str) -> None:
-    assert encoder_names()[-1] == own_encoder
-    models = [PISA(3, own_encoder).train() for _ in range(2)]
-    iq = torch.randn(2, 5, 4, 32, 2)
-    for model, part in zip(models, iq, strict=True):
-        model(part)  # gives each its own running statistics
-    together = stack(models, PISA(3, own_encoder, runs=2)).eval()
-    found = together(iq).logits
-    for run, model in enumerate(models):
-        expected = model.eval()(iq[run]).logits
-        torch.testing.assert_close(found[run], expected)
-        alone = unstack(together, run, PISA(3, own_encoder)).eval()
-        torch.testing.assert_close(alone(iq[run]).logits, expected, rtol=0, atol=0)
-    assert not torch.allclose(found[0], found[1])

@@ -14,9 +14,9 @@ from scipy.io import savemat
 
 from pisa_capc import load
 from pisa_capc.errors import ConfigError, DataError, MissingExtraError
+from pisa_capc.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
 from pisa_capc.formats.arrange import arrange
 from pisa_capc.formats.mat import read
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, export_dataset, import_dataset
 from tests.datasets import write_random
 
 RNG = np.random.default_rng(0)

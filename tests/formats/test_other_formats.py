@@ -13,8 +13,7 @@ import pytest
 
 from pisa_capc import load
 from pisa_capc.errors import ConfigError, DataError, MissingExtraError
-from pisa_capc.formats import transfer
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, export_dataset, import_dataset
+from pisa_capc.formats import ExportOptions, ImportOptions, export_dataset, import_dataset, transfer
 from tests.datasets import write_random
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pisa_capc import Frames, load
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, export_dataset, import_dataset
+from pisa_capc.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
 from pisa_capc.geometry import custom
 from tests.datasets import write_random
 

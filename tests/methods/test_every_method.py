@@ -14,7 +14,8 @@ import torch
 
 from pisa_capc.errors import ConfigError
 from pisa_capc.inference import embed, load_model
-from pisa_capc.methods import build_method, method_list, method_names
+from pisa_capc.methods import METHODS, Method, build_method, method_list, method_names, method_title, register
+from pisa_capc.methods.preamble import BehindEqualiser
 from pisa_capc.stacked import bind_noise, stack
 from pisa_capc.training import TrainingConfig, fit
 from pisa_capc.training.stack import build_seeded
@@ -22,15 +23,15 @@ from tests.methods.tools import CLASSES, RUNS, batch, method, of_run, seeded, se
 from tests.problems import runs, small_frames
 from tests.training.tools import assert_identical, make_stack
 
-EQUALISED = ("eada", "equalised", "pisa-equalised")
 ENCODERS = ("cnn", "transformer", "cldnn")
-ACROSS = ("irm", "coral", "mmd", "dann", "groupdro", "rffcc", "gad", "riei", "eada", "difex")
+ACROSS = [name for name, cls in METHODS.parts().items() if cls.least_environments > 1]
 pytestmark = pytest.mark.filterwarnings("ignore:equaliser")  # the small problem sends tones, not preambles
 
 
 def of(name: str) -> dict[str, Any]:
     """How to fit the method to the small problem."""
-    return {"method": name, "settings": {"waveform": "wifi"} if name in EQUALISED else {}}
+    equalised = issubclass(METHODS[name], BehindEqualiser)  # must know the preamble that these frames do not have
+    return {"method": name, "settings": {"waveform": "wifi"} if equalised else {}}
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -111,13 +112,28 @@ def test_a_method_across_environments_refuses_a_single_one(name: str) -> None:
         fit([run], method=name, encoder="cnn", device="cpu", show=False)
 
 
-def test_the_list_of_methods_is_complete() -> None:
-    wanted = {"pisa", "single", "erm", "sigmix", "rffcc", "gad", "riei", "eada", "difex", "irm", "coral", "mmd", "dann"}
-    wanted |= {"groupdro", "mixup", "pisa-objective", "equalised", "pisa-equalised"}
-    found = {entry["name"]: entry for entry in method_list()}
-    assert set(found) == wanted
-    assert {name for name, entry in found.items() if entry["source_environments"] == 2} == set(ACROSS)
-    assert all(entry["summary"] and entry["citation"] for entry in found.values())
+def test_the_list_says_of_every_method_what_it_is() -> None:
+    found = method_list()
+    assert [entry["name"] for entry in found] == method_names()
+    assert all(entry["summary"] and entry["citation"] for entry in found)
+    assert all(method_title(entry["name"]) for entry in found)
+
+
+def test_erm_is_another_name_of_single() -> None:
+    assert METHODS["erm"] is METHODS["single"]
+
+
+def test_a_method_has_its_own_title_and_not_that_of_the_one_it_extends(own_parts: None) -> None:
+    assert method_title("pisa-objective") == "PISA's objective alone"
+    register("mine")(type("Mine", (METHODS["pisa"],), {}))
+    assert method_title("mine") == "mine"
+    assert method_title("absent") == "absent"
+
+
+@pytest.mark.parametrize("cls", [object, type("Mine", (Method,), {}), int])
+def test_what_is_not_a_method_is_refused(cls: type) -> None:
+    with pytest.raises(ConfigError, match=r"method 'mine': expected a subclass of .* whose Settings is a dataclass"):
+        register("mine")(cls)
 
 
 def test_unknown_methods_and_settings_name_the_nearest() -> None:

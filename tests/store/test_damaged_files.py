@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pisa_capc import load
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.errors import PisaError
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, export_dataset, import_dataset
+from pisa_capc.formats import ExportOptions, ImportOptions, export_dataset, import_dataset
 from tests.datasets import write_random
 
 # Damage is drawn the same way every time, so that a failure is a change in the code.

@@ -267,15 +267,6 @@ def test_frames_without_cfo_train(frames: Frames) -> None:
     assert np.isfinite(trained.about["metrics"]["validation_f1"])
 
 
-def test_an_encoder_of_ordinary_layers_trains_in_a_stack(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pisa_capc.encoders import registry
-    from tests.encoders.test_encoders import Own
-
-    monkeypatch.setattr(registry, "_registry", registry._registry | {"own": Own})
-    trained = fit(runs(frames, (1, 1), (2, 2)), **FAST | {"encoder": "own"}, stacked=True)
-    assert len(trained) == 2
-
-
 def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     fit(runs(frames), **FAST, tensorboard=tmp_path)

@@ -11,5 +11,5 @@ search     hyperparameters chosen without the target, through the same runner
 results    records by what they are of; paired differences; deployed: scores by deployment
 tables     the paper's tables; render: as Markdown, LaTeX and CSV
 
-Everything but `job` works without torch, so that looking at finished work is quick.
+Planning, records and their state work without torch, so that looking at finished work is quick.
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pisa_capc import revisions
+from pisa_capc import plugins, revisions
 from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded
 from pisa_capc.config import from_mapping, merged
 from pisa_capc.deployments import Deployment
@@ -23,7 +24,8 @@ class PlannedRun:
     """All that determines a run, apart from the data and the machine.
 
     calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
-    drawn. strangers: how the set of unknown devices is made, where a deployment has some.
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some. plugins: those that
+    its method and encoder are from, with the digest of their code; calibration_plugins: those of its calibrations.
     """
 
     source: tuple[str, ...]
@@ -40,6 +42,8 @@ class PlannedRun:
     code: dict[str, int]
     deployments: tuple[dict[str, Any], ...] = ()
     strangers: dict[str, Any] | None = None
+    plugins: Sequence[dict[str, str]] = ()
+    calibration_plugins: Sequence[dict[str, str]] = ()
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ class PlannedRun:
         """For a record, which it names; what came later is left out where a run does not have it."""
         described = asdict(self)
         described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
-        for later in ("deployments", "strangers"):
+        for later in ("deployments", "strangers", "plugins", "calibration_plugins"):
             if not described[later]:
                 del described[later]
         return plain(described)
@@ -76,7 +80,7 @@ class PlannedRun:
     def training_json(self) -> dict[str, Any]:
         """What the training depends on: everything but calibration and deployments."""
         described = self.to_json()
-        for part in ("calibration", "deployments", "strangers"):
+        for part in ("calibration", "deployments", "strangers", "calibration_plugins"):
             described.pop(part, None)
         for part in ("calibration", "guard", "deployments"):
             described["code"].pop(part, None)
@@ -105,6 +109,7 @@ class Conditions:
 
 def plan(protocol: Protocol) -> list[PlannedRun]:
     """Every run, in the order of the protocol."""
+    used, calibrating = _plugins(protocol), _calibration_plugins(protocol)
     return [
         PlannedRun(
             source=direction.source,
@@ -127,6 +132,8 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
             ),
             deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
             strangers=None if protocol.strangers is None else asdict(protocol.strangers),
+            plugins=used.get((row.method, encoder), ()),
+            calibration_plugins=calibrating.get(row.calibration, ()),
         )
         for direction in protocol.directions
         for row in protocol.methods
@@ -135,6 +142,27 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
         for split_seed in protocol.split_seeds
         for seed in protocol.seeds
     ]
+
+
+def _plugins(protocol: Protocol) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """The plugins that a method and an encoder are from; where there is no plugin at all this needs no torch."""
+    if not plugins.is_any():
+        return {}
+    from pisa_capc.methods import plugins_used
+
+    pairs = itertools.product((row.method for row in protocol.methods), protocol.encoders)
+    return {pair: plugins_used(*pair) for pair in pairs}
+
+
+def _calibration_plugins(protocol: Protocol) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The plugins that the calibrations of a row are from."""
+    if not plugins.is_any():
+        return {}
+    from pisa_capc.calibration.base import CALIBRATIONS
+
+    named = {stage: str(own.get("method")) for stage, own in protocol.calibration.items()}
+    stages = {row.calibration for row in protocol.methods}
+    return {own: plugins.described(*(CALIBRATIONS.origin(named[stage]) for stage in own)) for own in stages}
 
 
 def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:

@@ -253,15 +253,15 @@ def check_protocol(protocol: Protocol) -> None:
 
 
 def _check_parts(protocol: Protocol) -> None:
-    from pisa_capc.encoders import encoder_names
+    from pisa_capc.encoders import ENCODERS
     from pisa_capc.evaluation.deploy import check_deployment
     from pisa_capc.geometry import square
     from pisa_capc.methods import Setup, build_method
     from pisa_capc.training import TrainingConfig
 
     for encoder in protocol.encoders:
-        if encoder not in encoder_names():
-            raise ConfigError("encoders: " + unknown_name("encoder", encoder, encoder_names()))
+        if encoder not in ENCODERS:
+            raise ConfigError("encoders: " + unknown_name("encoder", encoder, ENCODERS))
     training = from_mapping(TrainingConfig, protocol.training, "training")
     _check_complete(protocol.training, asdict(training), "training")
     environments = tuple(range(min(len(direction.source) for direction in protocol.directions)))

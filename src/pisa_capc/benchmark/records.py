@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pisa_capc import plugins
 from pisa_capc.benchmark.checks import check_record
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
@@ -117,8 +118,15 @@ def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[lis
             current.append(record)
         else:
             nearest = min((differences(record.run, run) for run in planned.values()), key=_distance)
-            others.append((record, "; ".join(f"{name} is {was!r}, now {now!r}" for name, was, now in nearest)))
+            others.append((record, "; ".join(_difference(*found) for found in nearest)))
     return current, others
+
+
+def _difference(name: str, was: Any, now: Any) -> str:
+    if name != "plugins":
+        return f"{name} is {was!r}, now {now!r}"
+    made = f"made with {plugins.listed(was)}" if was else "made without a plugin"
+    return f"{made}, now {plugins.listed(now)}" if now else f"{made}, which is not here: --plugin FILE gives it"
 
 
 def _distance(found: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:

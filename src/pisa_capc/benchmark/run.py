@@ -97,7 +97,7 @@ class Summary:
 
 def run_protocol(protocol: Protocol, options: Options) -> Summary:
     """Make the records that are missing. Stopped at any moment, it goes on from there the next time."""
-    check_engine(options.engine, options.workers)
+    check_engine(options.engine, options.workers, options.gpus)
     folder = options.results / protocol.name
     if not folder.exists() or not is_whole(dataset_folder(protocol.dataset, options.data, options.work)):
         dry_run(protocol, options)  # what is wrong is said before a folder is made, or time goes into a dataset

@@ -24,6 +24,7 @@ from pisa_capc.benchmark.protocols import Direction, MethodPlan, Protocol, Searc
 from pisa_capc.benchmark.records import Record, read_records, sort_out
 from pisa_capc.benchmark.run import Options, run_protocol
 from pisa_capc.config import merged
+from pisa_capc.engines import check_engine
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console
 from pisa_capc.protocol import DIRECT
@@ -92,6 +93,7 @@ def search_protocol(protocol: Protocol, options: Options) -> Found:
     Stopped at any moment, it goes on from there the next time.
     """
     _, sources = _checked(protocol)
+    check_engine(options.engine, options.workers, options.gpus)
     data = source_dataset(prepare(protocol.dataset, options.data, options.work), sources, options.work)
     dataset, path = fingerprint(data), search_record(options.results, protocol.name)
     _check_free(path, dataset)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from pisa_capc.benchmark.deployed import Deployed, deployed
 from pisa_capc.benchmark.protocols import MethodPlan, Protocol, is_guarded
 from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
+from pisa_capc.encoders import encoder_title
+from pisa_capc.methods import method_title
 from pisa_capc.protocol import DIRECT, PAPER, SAFE
 
 FULL = "full"  # the reference of the component ablation
@@ -29,34 +31,6 @@ STAGES = (
     PaperStage("PISA-CAPC", "pisa", PAPER, "PISA"),
     PaperStage("PISA-CAPC (safe)", "pisa", SAFE, "PISA"),
 )
-NAMES = {
-    "cnn": "CNN",
-    "mscnn": "MSCNN",
-    "resnet": "ResNet",
-    "tcn": "TCN",
-    "cvcnn": "CVCNN",
-    "cldnn": "CLDNN",
-    "transformer": "Transformer",
-}
-METHODS = {
-    "pisa": "PISA",
-    "single": "Single",
-    "sigmix": "SigMix",
-    "rffcc": "RFFCC",
-    "gad": "GAD",
-    "riei": "RIEI",
-    "eada": "EADA",
-    "equalised": "Equalised Single",
-    "pisa-equalised": "Equalised PISA",
-    "difex": "DIFEX",
-    "irm": "IRM",
-    "coral": "CORAL",
-    "mmd": "MMD",
-    "dann": "DANN",
-    "groupdro": "GroupDRO",
-    "mixup": "Mixup",
-    "pisa-objective": "PISA's objective alone",
-}
 PAIRED = (
     "Mean ± sample standard deviation over the runs. Differences are those of runs with the same seeds, with their "
     "95 % confidence interval (t distribution over runs; runs that share a split are taken as independent)."
@@ -138,7 +112,7 @@ def stage_name(method: str, stage: str, variant: str = FULL) -> str:
     """What a method's stage is called in the paper: PISA-CAPC, or 'SigMix + U-CAPC'; other settings are named."""
     if variant != FULL:
         return f"{stage_name(method, stage)} {variant}"
-    name = METHODS.get(method, method)
+    name = method_title(method)
     if stage == DIRECT:
         return name
     calibrated = "PISA-CAPC" if method == "pisa" else f"{name} + U-CAPC"
@@ -174,7 +148,7 @@ def _three_stages(protocol: Protocol, results: Results, dataset: str, direction:
         runs = max(len(results.runs.get(found[encoder, stage.name], ())) for stage in STAGES)
         if not runs:
             continue
-        row: list[Cell] = [NAMES.get(encoder, encoder), runs]
+        row: list[Cell] = [encoder_title(encoder), runs]
         f1 = {stage.name: results.f1(found[encoder, stage.name], stage.stage) for stage in STAGES}
         for stage in stages:
             row += [mean(f1[stage.name]), mean(results.auroc(found[encoder, stage.name], stage.stage))]
@@ -217,7 +191,7 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
             scores = (mean(f1), mean(results.auroc(key, stage)))
             delta = None if (method, stage) == ("pisa", PAPER) else paired_difference(f1, capc)
             group_b.append([stage_name(method, stage), len(f1), source, *scores, paired_difference(f1, direct), delta])
-    title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: Group"
+    title = f"{dataset}, {direction}, {encoder_title(encoder)}: Group"
     headings = ("Method", "runs", "Source val F1", "Target F1", "Target AUROC")
     tables = [Table(f"{title} A, direct inference", (*headings, "ΔPISA"), group_a)]
     if group_b:
@@ -239,7 +213,7 @@ def _composed(protocol: Protocol, encoder: str, results: Results, dataset: str, 
     if not shared or not rows:
         return []
     headings = [heading for stage in shared for heading in (f"{stage} F1", f"{stage} Δdirect")]
-    title = f"{dataset}, {direction}, {NAMES.get(encoder, encoder)}: training and calibration"
+    title = f"{dataset}, {direction}, {encoder_title(encoder)}: training and calibration"
     return [Table(title, ("Method", "runs", "direct F1", *headings), rows)]
 
 
@@ -257,7 +231,7 @@ def _components(row: MethodPlan, encoder: str, results: Results, dataset: str, d
         f1 = results.f1(key, DIRECT)
         drop = None if variant == FULL else paired_difference(whole, f1)
         rows.append([variant, len(results.runs.get(key, ())), mean(results.source_f1(key)), mean(f1), drop])
-    title = f"{dataset}, {direction}: components of {row.method} with {NAMES.get(encoder, encoder)}"
+    title = f"{dataset}, {direction}: components of {row.method} with {encoder_title(encoder)}"
     return Table(title, ("Variant", "runs", "Source val F1", "Target F1", "Drop"), rows)
 
 
@@ -270,7 +244,7 @@ def _calibrations(row: MethodPlan, encoder: str, results: Results, dataset: str,
         f1 = results.f1(key, stage)
         delta = None if stage == PAPER else paired_difference(f1, published)
         rows.append([stage, len(f1), mean(f1), mean(results.auroc(key, stage)), delta])
-    title = f"{dataset}, {direction}: calibration of {row.method} with {NAMES.get(encoder, encoder)}"
+    title = f"{dataset}, {direction}: calibration of {row.method} with {encoder_title(encoder)}"
     return Table(title, ("Stage", "runs", "Target F1", "Target AUROC", "ΔF1"), rows)
 
 
@@ -281,7 +255,7 @@ def _deployments(found: Deployed) -> Table:
         means = [found.mean(deployment, stage) for stage in found.stages]
         rows.append([deployment.name, *(None if value is None else Mean(value, None) for value in means)])
     title = f"{', '.join(found.place)}: {stage_name(found.method, DIRECT, found.variant)} in every deployment"
-    encoders = ", ".join(NAMES.get(encoder, encoder) for encoder in found.records)
+    encoders = ", ".join(encoder_title(encoder) for encoder in found.records)
     note = f"Macro-F1 over the devices that are there, mean of {found.runs} runs with {encoders}."
     return Table(title, ("Deployment", *found.stages), rows, note)
 

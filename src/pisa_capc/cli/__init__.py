@@ -6,11 +6,15 @@ Heavy imports (torch, matplotlib) happen inside the commands, so that `pisa --he
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from rich.markup import escape
 
-from pisa_capc.errors import PisaError
+from pisa_capc import plugins
+from pisa_capc.cli.output import warnings_as_notes
+from pisa_capc.errors import ConfigError, PisaError
 from pisa_capc.progress import console
 from pisa_capc.revisions import PACKAGE
 
@@ -34,6 +38,9 @@ app = typer.Typer(
 )
 
 
+PLUGIN = "--plugin"
+
+
 def _print_version(asked: bool) -> None:
     if asked:
         print(f"pisa-capc {PACKAGE}")
@@ -45,8 +52,39 @@ def _stages(
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
     ),
+    plugin: list[Path] = typer.Option(
+        [],
+        PLUGIN,
+        metavar="FILE.py",
+        help="A file with encoders, methods or other parts of your own; of any command, in any place of the line.",
+        show_default=False,
+    ),
 ) -> None:
     """With a callback, typer keeps naming a command even where it is the only one."""
+    for file in plugin:
+        plugins.load_file(file)
+
+
+def plugins_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with every `--plugin FILE` in front of the command, where it is an option of all of them.
+
+    >>> plugins_first(["train", "wifi", "--plugin", "mine.py", "--encoder", "mine"])
+    ['--plugin', 'mine.py', 'train', 'wifi', '--encoder', 'mine']
+    """
+    files: list[str] = []
+    others: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        name, equals, value = argument.partition("=")
+        if argument == "--":
+            others += [argument, *left]
+        elif name != PLUGIN:
+            others.append(argument)
+        elif file := value if equals else next(left, ""):
+            files += [PLUGIN, file]
+        else:
+            raise ConfigError(f"{PLUGIN}: expected a file, as {PLUGIN} mine.py.")
+    return [*files, *others]
 
 
 def main() -> None:
@@ -63,7 +101,8 @@ def main() -> None:
     from pisa_capc.cli import report  # noqa: F401
 
     try:
-        app(standalone_mode=True)
+        with warnings_as_notes():
+            app(plugins_first(sys.argv[1:]), standalone_mode=True)
     except PisaError as error:
         console.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.progress import console as notes
@@ -22,32 +24,40 @@ if TYPE_CHECKING:
 bench = typer.Typer(no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures.")
 app.add_typer(bench, name="bench")
 
-Name = typer.Argument(
-    metavar="PROTOCOL", help="A protocol in the folder `protocols`, as wifi-sim, or a .yaml file.", show_default=False
-)
-ResultsFolder = typer.Option(
-    Path("results/records"), "--results", help="Folder of records; each protocol has its own in it."
-)
-Data = typer.Option(
-    None, help="Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's.", show_default=False
-)
-Work = typer.Option(Path("work"), help="Folder for datasets, checkpoints and models.")
-Engine = typer.Option("local", help="Where jobs run: local or ray.")
-Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
-Workers = typer.Option(1, min=1, help="Jobs at a time.")
-Gpus = typer.Option(0.0, min=0.0, help="Share of a GPU that a job takes of a Ray cluster.")
+PROTOCOL = "A protocol in the folder `protocols`, as wifi-sim, or a .yaml file."
+RECORDS = "Folder of records; each protocol has its own in it."
+RESULTS = Path("results/records")
+Name = typer.Argument(metavar="PROTOCOL", help=PROTOCOL, show_default=False)
+ResultsFolder = typer.Option(RESULTS, "--results", help=RECORDS)
+
+
+class Request(NamedTuple):
+    """A protocol, and where and how its runs are computed."""
+
+    protocol: Any  # benchmark.protocols.Protocol
+    options: Any  # benchmark.run.Options
+
+
+def _request(
+    protocol: Annotated[str, PROTOCOL],
+    data: Annotated[Path | None, "Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's."] = None,
+    results: Annotated[Path, RECORDS] = RESULTS,
+    work: Annotated[Path, "Folder for datasets, checkpoints and models."] = Path("work"),
+    engine: Annotated[str, "Where jobs run: local or ray."] = "local",
+    device: Annotated[str, "auto, cpu or cuda; auto is the GPU where there is one."] = "auto",
+    workers: Annotated[int, "Jobs at a time."] = 1,
+    gpus: Annotated[float, "Share of a GPU that a job takes of a Ray cluster."] = 0.0,
+) -> Request:
+    from pisa_capc.benchmark.protocols import read_protocol
+    from pisa_capc.benchmark.run import Options
+
+    return Request(read_protocol(protocol), Options(data, results, work, engine, device, workers, gpus))
 
 
 @bench.command()
+@options_of(_request, arguments={"protocol": "PROTOCOL"})
 def run(
-    protocol: str = Name,
-    data: Path | None = Data,
-    results: Path = ResultsFolder,
-    work: Path = Work,
-    engine: str = Engine,
-    device: str = Device,
-    workers: int = Workers,
-    gpus: float = Gpus,
+    request: Request,
     only: list[str] = typer.Option(
         [],
         help="Only runs with this target, method, variant, encoder, split_seed or seed, as encoder=cnn,tcn.",
@@ -66,10 +76,8 @@ def run(
     fails is reported, and the others go on. On a GPU all seeds of a model are trained together.
     """
     from pisa_capc.benchmark import run as runner
-    from pisa_capc.benchmark.protocols import read_protocol
 
-    chosen = read_protocol(protocol)
-    options = runner.Options(data, results, work, engine, device, workers, gpus, tuple(only), trained_on)
+    chosen, options = request.protocol, replace(request.options, only=tuple(only), trained_on=trained_on)
     if dry_run:
         survey = runner.dry_run(chosen, options)
         if survey.missing:
@@ -80,7 +88,8 @@ def run(
         return
     found = runner.run_protocol(chosen, options)
     if found.skipped == found.planned:
-        print(f"{chosen.name}: all {found.planned} runs are recorded in {results / chosen.name}; nothing to do.")
+        folder = options.results / chosen.name
+        print(f"{chosen.name}: all {found.planned} runs are recorded in {folder}; nothing to do.")
         return
     failures = f", {len(found.failed)} jobs failed" if found.failed else ""
     took = runner.duration(found.seconds)
@@ -92,16 +101,8 @@ def run(
 
 
 @bench.command()
-def select(
-    protocol: str = Name,
-    data: Path | None = Data,
-    results: Path = ResultsFolder,
-    work: Path = Work,
-    engine: str = Engine,
-    device: str = Device,
-    workers: int = Workers,
-    gpus: float = Gpus,
-) -> None:
+@options_of(_request, arguments={"protocol": "PROTOCOL"})
+def select(request: Request) -> None:
     """Choose the hyperparameters in a protocol's section `search` without its target environment.
 
     Every point of the grid is trained without one of the source environments and scored on it; the best mean is chosen.
@@ -109,12 +110,10 @@ def select(
     into it.
     """
     from pisa_capc.benchmark.data import search_record
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.run import Options
     from pisa_capc.benchmark.search import search_protocol
 
-    chosen = read_protocol(protocol)
-    found = search_protocol(chosen, Options(data, results, work, engine, device, workers, gpus))
+    chosen, options = request
+    found = search_protocol(chosen, options)
     sources = chosen.directions[0].source
     rows = []
     for method, points in found.points.items():
@@ -134,7 +133,7 @@ def select(
             rivals = " and ".join(_settings(point.settings) for point in tied)
             verdict += f"; tied with {rivals}, the first in the grid is chosen"
         print(f"{method}: {_settings(best.settings)} ({verdict})")
-    notes.print(f"record: {search_record(results, chosen.name)}", highlight=False, soft_wrap=True)
+    notes.print(f"record: {search_record(options.results, chosen.name)}", highlight=False, soft_wrap=True)
 
 
 def _settings(values: Mapping[str, Any]) -> str:

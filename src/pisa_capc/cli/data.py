@@ -60,7 +60,7 @@ def inspect(
 
 @app.command("import")
 def import_(
-    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
     out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
     pattern: str | None = typer.Option(
@@ -86,7 +86,7 @@ def import_(
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
-    from pisa_capc.formats.transfer import ImportOptions, import_dataset
+    from pisa_capc.formats import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
     if spacing is not None and array is None:
@@ -110,7 +110,7 @@ def import_(
 
 @app.command("export")
 def export_(
-    format: str = typer.Argument(help="mat, sigmf, npz or hdf5 (LoRa_RFFI).", show_default=False),
+    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
     folder: Path = Folder,
     out: Path = typer.Option(help="Folder to write, or file for npz.", show_default=False),
     pattern: str | None = typer.Option(None, help="Path of a capture's file, as for import.", show_default=False),
@@ -119,7 +119,7 @@ def export_(
     as_json: bool = AsJson,
 ) -> None:
     """Write a dataset in another format."""
-    from pisa_capc.formats.transfer import ExportOptions, export_dataset
+    from pisa_capc.formats import ExportOptions, export_dataset
     from pisa_capc.frames import load
 
     frames = load(folder)

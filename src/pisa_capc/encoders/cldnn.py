@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import GRU, ConvNorm, adaptive_tokens
 
 
 @register("cldnn")
 class CLDNN(Encoder):
     """Two convolutions of kernels 7 and 5, then a one-layer bidirectional GRU of 16 units per direction."""
+
+    title = "CLDNN"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import ConvNorm
 
 
 @register("cnn")
 class CNN(Encoder):
     """Three 1-D convolutions of kernel 3 with 32 channels, each with batch norm and ReLU."""
+
+    title = "CNN"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import BatchNorm, conv_norm
 from pisa_capc.stacked.layers import conv_parameters
 
@@ -33,6 +34,8 @@ class ComplexConv(nn.Module):
 @register("cvcnn")
 class CVCNN(Encoder):
     """Three complex convolutions of kernels 7, 5 and 3 with 16 complex channels."""
+
+    title = "CVCNN"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import BatchNorm, conv_norm
 from pisa_capc.stacked.layers import conv_parameters
 
@@ -28,6 +29,8 @@ class MultiScale(nn.Module):
 @register("mscnn")
 class MSCNN(Encoder):
     """Three multi-scale blocks of 10 + 10 + 12 channels."""
+
+    title = "MSCNN"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import ConvNorm
 
 
@@ -24,6 +25,8 @@ class Residual(nn.Module):
 @register("resnet")
 class ResNet(Encoder):
     """One convolution of kernel 7, then two residual blocks of two kernel-3 convolutions."""
+
+    title = "ResNet"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.encoders.resnet import Residual
 from pisa_capc.stacked import ConvNorm
 
@@ -12,6 +13,8 @@ from pisa_capc.stacked import ConvNorm
 @register("tcn")
 class TCN(Encoder):
     """One convolution of kernel 3, then three non-causal residual blocks with dilations 1, 2 and 4."""
+
+    title = "TCN"
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.encoders.registry import WIDTH, Encoder, register
+from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import Dropout, LayerNorm, Linear, adaptive_tokens, attention, feed_forward
 
 PATCH = 8
@@ -42,6 +43,8 @@ class Transformer(Encoder):
 
     A frame of more than 128 patches uses linearly interpolated positions.
     """
+
+    title = "Transformer"
 
     fusable = ("embed", "finish")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
-from pisa_capc.benchmark.tables import FULL, NAMES, stages_of
+from pisa_capc.benchmark.tables import FULL, stages_of
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import PAGE_INCHES, STAGE_COLOURS, Picture, canvas
 
 
@@ -37,7 +38,7 @@ def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str
             for x, height, spread in zip(bars, heights, spreads, strict=True):
                 axes.text(x, height + spread + 0.01, f"{height:.3f}", ha="center", va="bottom", fontsize=6, rotation=90)
                 top = max(top, height + spread)
-        axes.set_xticks(range(len(encoders)), [NAMES.get(e, e) for e in encoders])
+        axes.set_xticks(range(len(encoders)), [encoder_title(e) for e in encoders])
         axes.set_xlim(-0.6, len(encoders) - 0.4)
         axes.set_ylim(0, 1.25 * top or 1)
         axes.set_ylabel("Macro-F1")

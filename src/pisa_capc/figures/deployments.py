@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from pisa_capc.benchmark.deployed import Deployed
-from pisa_capc.benchmark.tables import NAMES, stage_name
+from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import PAGE_INCHES, Picture, canvas
 from pisa_capc.protocol import DIRECT, PAPER, SAFE
 
@@ -34,7 +35,7 @@ def deployment_changes(found: Deployed, path: Path) -> Picture:
                 ink = "white" if abs(value) > 2 / 3 * LARGEST else "black"
                 axes.text(j, i, f"{value:+.2f}".replace("0.", "."), ha="center", va="center", fontsize=5, color=ink)
             axes.set_xticks(range(len(columns)), [d.name for d in columns], rotation=60, ha="right", fontsize=6)
-            axes.set_yticks(range(len(encoders)), [NAMES.get(e, e) for e in encoders], fontsize=6)
+            axes.set_yticks(range(len(encoders)), [encoder_title(e) for e in encoders], fontsize=6)
             axes.set_title(TITLES.get(stage, stage))
         figure.suptitle(f"{found.place[0]}: change of Macro-F1 against direct inference")
     what = f"{stage_name(found.method, DIRECT, found.variant)}, {', '.join(found.place)}"

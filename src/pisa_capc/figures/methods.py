@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
-from pisa_capc.benchmark.tables import FULL, NAMES, shared_stages, stage_name
+from pisa_capc.benchmark.tables import FULL, shared_stages, stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import COLUMN_INCHES, GREY, MARKERS, STAGE_COLOURS, Picture, canvas
 from pisa_capc.protocol import DIRECT
 
@@ -41,7 +42,7 @@ def method_scores(protocol: Protocol, results: Results, place: tuple[str, str], 
         axes.set(xlim=(0, 1), xlabel="target Macro-F1")
         axes.grid(axis="x", linewidth=0.3)
         figure.legend(loc="outside upper center", ncols=1 + len(shared))
-    where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
+    where = f"{encoder_title(encoder)}, {place[0]}, {place[1]}"
     line = "; the dashed line is a guess among the devices" if chance else ""
     return Picture(path, f"{where}. Target Macro-F1 by method and stage, mean and standard deviation over runs{line}.")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from pisa_capc.benchmark.deployed import deployed
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import FULL, NAMES, is_comparison, stage_name
+from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.captures import capture_scores
 from pisa_capc.figures.confusion import confusion_figure
@@ -56,7 +57,7 @@ def _at(
         stages = stage_scores(results, place, encoder)
         if not stages:
             continue
-        where = f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}"
+        where = f"{encoder_title(encoder)}, {place[0]}, {place[1]}"
         for name, figure in (("confusion", confusion_figure), ("captures", capture_scores)):
             picture = figure(stages, folder / f"{name}-{number}-{encoder}.{format}")
             yield picture._replace(caption=f"{where}. {picture.caption}")

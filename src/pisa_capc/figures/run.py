@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pisa_capc.benchmark.tables import NAMES, stage_name
+from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.errors import ConfigError, ModelError, unknown_name
 from pisa_capc.evaluation import Inference
 from pisa_capc.figures.calibration import plot_capture, plot_overview
@@ -118,7 +119,7 @@ def _name(one: Inference, stage: str) -> str:
 
 def _encoder(one: Inference) -> str:
     encoder: str = one.trained.about["encoder"]
-    return NAMES.get(encoder, encoder)
+    return encoder_title(encoder)
 
 
 def _scores(kind: str, subjects: Sequence[Subject], path: Path) -> list[Picture]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import NAMES, stage_name
+from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, GREY, MARKERS, Picture, canvas
 
 
@@ -37,7 +38,7 @@ def source_against_target(results: Results, place: tuple[str, str], path: Path) 
         for i, name in enumerate(series)
     ]
     if len(encoders) > 1:
-        labels += [Line2D([], [], color=colour(0, e), label=NAMES.get(e, e), **_mark(0)) for e in encoders]
+        labels += [Line2D([], [], color=colour(0, e), label=encoder_title(e), **_mark(0)) for e in encoders]
     line: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": "--"}
     labels.append(Line2D([], [], label="target = source", **line))  # beside the line it would cover points
     columns = 4 if max(len(str(label.get_label())) for label in labels) < 16 else 2

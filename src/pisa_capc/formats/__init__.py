@@ -1,5 +1,29 @@
-"""Foreign formats: one module each that reads and writes recordings of other programs."""
+"""Foreign formats: one module each that reads and writes recordings of other programs.
 
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, export_dataset, import_dataset
+A format of your own is a class under `@register("name")` in a plugin, see `Format`.
+"""
 
-__all__ = ["ExportOptions", "ImportOptions", "export_dataset", "import_dataset"]
+from pisa_capc.formats.base import (
+    FORMATS,
+    ExportOptions,
+    Format,
+    ImportOptions,
+    Plan,
+    Samples,
+    described,
+    register,
+)
+from pisa_capc.formats.transfer import export_dataset, import_dataset
+
+__all__ = [
+    "FORMATS",
+    "ExportOptions",
+    "Format",
+    "ImportOptions",
+    "Plan",
+    "Samples",
+    "described",
+    "export_dataset",
+    "import_dataset",
+    "register",
+]

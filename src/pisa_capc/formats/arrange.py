@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.formats.transfer import ImportOptions, Samples
+from pisa_capc.formats.base import ImportOptions, Samples
 from pisa_capc.frames import MODEL_SAMPLES
 
 DEFAULT_ANTENNAS = 4

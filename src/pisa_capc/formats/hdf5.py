@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.frames import Frames
 from pisa_capc.sources import groups
 from pisa_capc.store.dataset import CaptureSpec

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, MissingExtraError
 from pisa_capc.formats.arrange import arrange
+from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.formats.mat5 import check
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.frames import Frames
 from pisa_capc.samples import check_samples
 from pisa_capc.store.dataset import CaptureSpec

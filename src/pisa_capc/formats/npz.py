@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups

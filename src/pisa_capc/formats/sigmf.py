@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pisa_capc.errors import DataError, MissingExtraError
-from pisa_capc.formats.transfer import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.store.dataset import CaptureSpec

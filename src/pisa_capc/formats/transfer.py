@@ -1,80 +1,20 @@
-"""Foreign formats: one module each with `plan` (reading) and `export` (writing), and one line in `FORMATS`.
-
-Reading has two steps. `plan` looks at everything and says what the dataset will be, so a bad file is refused before
-anything is written; then captures are read and stored one at a time, so memory follows the largest capture.
-"""
+"""From recordings in another format to a dataset, and back."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
+from pisa_capc import plugins
+from pisa_capc.errors import DataError, PisaError
+from pisa_capc.formats.base import FORMATS, ExportOptions, ImportOptions, Plan, Samples
 from pisa_capc.frames import Frames, groups_of
-from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.progress import console, progress
 from pisa_capc.samples import check_samples
 from pisa_capc.store.dataset import CaptureSpec, Dataset
 from pisa_capc.store.native import write_capture
-
-FORMATS = {
-    "mat": "pisa_capc.formats.mat",
-    "sigmf": "pisa_capc.formats.sigmf",
-    "npz": "pisa_capc.formats.npz",
-    "hdf5": "pisa_capc.formats.hdf5",
-}
-
-Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """What a foreign file does not say. None means: as the format has it.
-
-    pattern: path of a capture's file under the source folder, with {environment}, {device} and {capture}.
-    iq_key, cfo_key: names of the arrays, where they cannot be recognised.
-    antennas, samples: shape of a frame. axes: order of an array's axes, n frames, T samples, A antennas, as "nTA".
-    environment, capture: names for frames whose file and path name none.
-    """
-
-    pattern: str | None = None
-    iq_key: str | None = None
-    cfo_key: str | None = None
-    antennas: int | None = None
-    samples: int | None = None
-    axes: str | None = None
-    environment: str = "E1"
-    capture: str = "L1"
-    sample_rate_hz: float | None = None
-    carrier_hz: float | None = None
-    geometry: ArrayGeometry | None = None
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How to write. pattern: as for import. version: of MAT files, 5 or 7.3. antenna: the one that HDF5 rows hold."""
-
-    pattern: str | None = None
-    version: str = "5"
-    antenna: int | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an import will write, and how to read each capture of it."""
-
-    dataset: Dataset
-    read: Callable[[CaptureSpec], Samples]
-    place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
-    assumed: tuple[str, ...] = ()  # what the source does not say, with its value
 
 
 def import_dataset(
@@ -89,11 +29,11 @@ def import_dataset(
     source, out = Path(source), Path(out)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder.")
-    plan: Plan = _module(name).plan(source, options)
+    plan = FORMATS[name].plan(source, options)
     chosen = {k: v for k, v in asdict(options).items() if v is not None}
-    dataset = replace(
-        plan.dataset, provenance={"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
-    )
+    provenance = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
+    used = plugins.described(FORMATS.origin(name))
+    dataset = replace(plan.dataset, provenance={**provenance, "plugins": used} if used else provenance)
     began, made = not (out / "dataset.json").exists(), not out.exists()
     dataset.create(out)
     if show and plan.assumed:
@@ -137,33 +77,4 @@ def export_dataset(
 ) -> None:
     """Write frames in a foreign format; `out` must not exist or be an empty folder."""
     with progress(f"export {name}", total=len(groups_of(frames)), show=show) as bar:
-        _module(name).export(frames, Path(out), options or ExportOptions(), bar.advance)
-
-
-def described(
-    captures: dict[CaptureSpec, tuple[int, int]], options: ImportOptions, sample_rate_hz: float, carrier_hz: float
-) -> Dataset:
-    """The dataset of captures found with their (antennas, samples), which must agree; options go before defaults."""
-    first, shape = next(iter(captures.items()))
-    for spec, found in captures.items():
-        if found != shape:
-            raise DataError(
-                f"{spec.name}: frames of {found[0]} antennas and {found[1]} samples, {first.name} has "
-                f"{shape[0]} and {shape[1]}; expected one shape in a dataset. Import them as two."
-            )
-    geometry = options.geometry or default_geometry(shape[0])
-    if geometry.antennas != shape[0]:
-        raise ConfigError(f"geometry: describes {geometry.antennas} antennas, the frames have {shape[0]}.")
-    return Dataset(
-        geometry,
-        sample_rate_hz if options.sample_rate_hz is None else options.sample_rate_hz,
-        carrier_hz if options.carrier_hz is None else options.carrier_hz,
-        shape[1],
-        tuple(sorted(captures, key=lambda c: (c.environment, c.device, c.capture))),
-    )
-
-
-def _module(name: str) -> Any:
-    if name not in FORMATS:
-        raise ConfigError(unknown_name("format", name, FORMATS))
-    return importlib.import_module(FORMATS[name])
+        FORMATS[name].export(frames, Path(out), options or ExportOptions(), bar.advance)

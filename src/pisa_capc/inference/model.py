@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pisa_capc import revisions
+from pisa_capc import plugins, revisions
+from pisa_capc.encoders import ENCODERS
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.inference.statistics import SourceStatistics
 from pisa_capc.inference.tensors import digest, read_tensors, save_tensors
-from pisa_capc.methods.registry import Method, Setup, build_method
+from pisa_capc.methods.registry import METHODS, Method, Setup, build_method, plugins_used
 from pisa_capc.protocol import PUBLISHED_RULE, SplitRecipe
 from pisa_capc.scores import as_probability
 from pisa_capc.store.files import write_text_atomic
@@ -148,6 +150,24 @@ def method_of(about: Mapping[str, Any]) -> Method:
     return build_method(about["method"], setup, "full", about["settings"])
 
 
+def _check_parts(about: Mapping[str, Any], path: Path) -> None:
+    """Refuse a model whose encoder or method is not here; warn where a plugin is another than it was trained with."""
+    used = about.get("plugins", [])
+    for kind, name, known in (("encoder", about["encoder"], ENCODERS), ("method", about["method"], METHODS)):
+        if name not in known:
+            of = f" It was trained with {plugins.listed(used)}." if used else ""
+            raise ModelError(
+                f"{path}: its {kind} {name!r} is not known here.{of} Give the plugin with --plugin FILE, or install it."
+            )
+    here = plugins_used(about["method"], about["encoder"])
+    if here != used:
+        warnings.warn(
+            f"{path}: trained with {plugins.listed(used) or 'no plugin'}, used with {plugins.listed(here) or 'none'}: "
+            "it may give other results than it was trained to.",
+            stacklevel=3,
+        )
+
+
 def runs_inside(folder: Path) -> list[Path]:
     """The folders in `folder` that hold a model: where several runs are trained together, each has its own."""
     return sorted(path.parent for path in folder.glob("*/model.json"))
@@ -179,6 +199,7 @@ def load_model(folder: str | Path) -> TrainedModel:
             about[key]
         about.setdefault("code", dict(revisions.FIRST))
         about.setdefault("split", dict(PUBLISHED_RULE))
+        _check_parts(about, path)
         model = method_of(about).build(1)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ModelError(

@@ -1,10 +1,11 @@
 """Training methods: PISA, Single, and whatever is compared with them. One file each, one registry.
 
 A method builds a model and gives the loss of a batch; the trainer does the rest. To add one: a file here with a class
-under `@register("name")`, and its import below.
+under `@register("name")`, and its import below; or the same class in a plugin.
 """
 
 from pisa_capc.methods.registry import (  # isort: skip
+    METHODS,
     Batch,
     Method,
     Setup,
@@ -12,6 +13,8 @@ from pisa_capc.methods.registry import (  # isort: skip
     check_names,
     method_list,
     method_names,
+    method_title,
+    plugins_used,
     register,
 )
 from pisa_capc.methods import (  # noqa: F401  (each registers itself)
@@ -33,4 +36,16 @@ from pisa_capc.methods import (  # noqa: F401  (each registers itself)
     single,
 )
 
-__all__ = ["Batch", "Method", "Setup", "build_method", "check_names", "method_list", "method_names", "register"]
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Method",
+    "Setup",
+    "build_method",
+    "check_names",
+    "method_list",
+    "method_names",
+    "method_title",
+    "plugins_used",
+    "register",
+]

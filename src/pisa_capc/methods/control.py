@@ -30,6 +30,7 @@ class ControlMethod(PisaMethod):
     """
 
     Settings = ControlSettings  # type: ignore[assignment]
+    title = "PISA's objective alone"
     citation = "control of this software; objective of its paper, Section III-F"
     variants = {"full": {}}  # noqa: RUF012
     settings: ControlSettings  # type: ignore[assignment]

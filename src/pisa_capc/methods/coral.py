@@ -23,6 +23,7 @@ class CoralMethod(AcrossEnvironments):
     """
 
     Settings = WeightSettings
+    title = "CORAL"
     citation = "Sun and Saenko, Deep CORAL, ECCV Workshops 2016"
     terms = ("cls", "coral")
     settings: WeightSettings

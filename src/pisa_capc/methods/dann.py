@@ -24,6 +24,7 @@ class DannMethod(AgainstCritic):
     as in DomainBed (Gulrajani and Lopez-Paz, ICLR 2021), and one hidden layer of the embedding's width.
     """
 
+    title = "DANN"
     citation = "Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016"
     terms = ("cls", "critic")
 

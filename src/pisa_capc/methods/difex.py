@@ -64,6 +64,7 @@ class DifexMethod(AcrossEnvironments):
     """
 
     Settings = DifexSettings
+    title = "DIFEX"
     citation = "Lu et al., Domain-invariant Feature Exploration for Domain Generalization, TMLR 2022"
     terms = ("cls", "teacher", "distillation", "exploration", "alignment")
     settings: DifexSettings

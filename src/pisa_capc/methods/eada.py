@@ -41,6 +41,7 @@ class EadaMethod(BehindEqualiser, DannMethod):
     """
 
     Settings = EadaSettings
+    title = "EADA"
     citation = "named EADA in this software's paper; equalisation combined with domain adaptation"
     settings: EadaSettings
 

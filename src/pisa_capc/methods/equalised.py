@@ -41,6 +41,7 @@ class EqualisedMethod(BehindEqualiser, SingleMethod):
     """
 
     Settings = EqualisedSettings
+    title = "Equalised Single"
     citation = CITATION
     settings: EqualisedSettings
 
@@ -76,6 +77,7 @@ class EqualisedPisaMethod(BehindEqualiser, PisaMethod):
     """
 
     Settings = EqualisedPisaSettings
+    title = "Equalised PISA"
     citation = CITATION
     variants = {"full": {}}  # noqa: RUF012
     settings: EqualisedPisaSettings

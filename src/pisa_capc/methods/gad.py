@@ -44,6 +44,7 @@ class GadMethod(AgainstCritic):
     encoder. λ is one; one hidden layer of the embedding's width.
     """
 
+    title = "GAD"
     citation = "arXiv:2404.08566 (gradient ascent-descent, receiver-impact mitigation), 2024"
     terms = ("cls", "divergence", "estimator")
 

@@ -45,6 +45,7 @@ class GroupDroMethod(AcrossEnvironments):
     """
 
     Settings = GroupDroSettings
+    title = "GroupDRO"
     citation = "Sagawa et al., Distributionally Robust Neural Networks for Group Shifts, ICLR 2020"
     settings: GroupDroSettings
 

@@ -62,6 +62,7 @@ class IrmMethod(AcrossEnvironments):
     """
 
     Settings = IrmSettings
+    title = "IRM"
     citation = "Arjovsky et al., Invariant Risk Minimization, arXiv:1907.02893, 2019"
     terms = ("cls", "invariance")
     settings: IrmSettings

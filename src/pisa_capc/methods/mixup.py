@@ -37,6 +37,7 @@ class MixupMethod(SingleMethod):
     """
 
     Settings = MixupSettings
+    title = "Mixup"
     citation = "Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018"
     settings: MixupSettings
 

@@ -55,6 +55,7 @@ class MmdMethod(AcrossEnvironments):
     """
 
     Settings = MmdSettings
+    title = "MMD"
     citation = "Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018"
     terms = ("cls", "mmd")
     settings: MmdSettings

@@ -57,6 +57,7 @@ class PisaMethod(Method):
     """
 
     Settings = PisaSettings
+    title = "PISA"
     citation = "this software's paper, Sections III-B to III-F"
     variants: ClassVar = {
         "full": {},

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from inspect import getdoc
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
+from pisa_capc import plugins
 from pisa_capc.config import from_mapping, merged
-from pisa_capc.encoders import encoder_names
+from pisa_capc.encoders import ENCODERS
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES, Frames
 from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Method:
     """
 
     Settings: ClassVar[type]
-    citation: ClassVar[str]
+    title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
+    citation: ClassVar[str] = ""
     least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
     needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
@@ -84,7 +87,7 @@ class Method:
         return asdict(self.settings)
 
 
-_registry: dict[str, type[Method]] = {}
+METHODS: Registry[type[Method]] = Registry("method")
 M = TypeVar("M", bound=type[Method])
 
 
@@ -92,14 +95,29 @@ def register(name: str) -> Callable[[M], M]:
     """Make a method class known under `name`."""
 
     def add(cls: M) -> M:
-        _registry[name] = cls
+        if not (isinstance(cls, type) and issubclass(cls, Method) and is_dataclass(getattr(cls, "Settings", None))):
+            raise ConfigError(
+                f"method {name!r}: expected a subclass of pisa_capc.methods.Method, or of one of the methods, whose "
+                f"Settings is a dataclass; found {cls!r}."
+            )
+        METHODS.add(name, cls)
         return cls
 
     return add
 
 
 def method_names() -> list[str]:
-    return list(_registry)
+    return list(METHODS)
+
+
+def method_title(name: str) -> str:
+    """What tables and figures call a method; its name where the class has no title of its own, or is not here."""
+    return str(vars(METHODS[name]).get("title", name)) if name in METHODS else name
+
+
+def plugins_used(method: str, encoder: str) -> list[dict[str, str]]:
+    """The plugins that a method and an encoder are from, as `model.json` and records keep them."""
+    return plugins.described(METHODS.origin(method), ENCODERS.origin(encoder))
 
 
 def method_list() -> list[dict[str, Any]]:
@@ -113,24 +131,22 @@ def method_list() -> list[dict[str, Any]]:
             "needs": list(cls.needs),
             "settings": asdict(cls.Settings()),
         }
-        for name, cls in _registry.items()
+        for name, cls in METHODS.parts().items()
     ]
 
 
 def check_names(method: str, encoder: str, variant: str = "full") -> None:
     """Refuse what is not there by its name, before anything is read for it."""
-    if method not in _registry:
-        raise ConfigError(unknown_name("method", method, _registry))
-    if encoder not in encoder_names():
-        raise ConfigError(unknown_name("encoder", encoder, encoder_names()))
-    if variant not in _registry[method].variants:
-        raise ConfigError(unknown_name(f"variant of {method}", variant, _registry[method].variants))
+    variants = METHODS[method].variants
+    ENCODERS[encoder]
+    if variant not in variants:
+        raise ConfigError(unknown_name(f"variant of {method}", variant, variants))
 
 
 def build_method(name: str, setup: Setup, variant: str = "full", settings: Mapping[str, Any] | None = None) -> Method:
     """The method `name` with the settings of a variant, over which `settings` goes."""
     check_names(name, setup.encoder, variant)
-    cls = _registry[name]
+    cls = METHODS[name]
     if (given := len(setup.source_environments)) < cls.least_environments:
         raise ConfigError(
             f"{name}: works across source environments and needs {cls.least_environments} or more, found {given}. "

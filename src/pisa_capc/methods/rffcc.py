@@ -40,6 +40,7 @@ class RffccMethod(AcrossEnvironments):
     """
 
     Settings = RffccSettings
+    title = "RFFCC"
     citation = "named RFFCC in this software's paper: disentangled feature cross-combination"
     terms = ("cls", "environment", "combined")
     settings: RffccSettings

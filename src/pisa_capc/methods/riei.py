@@ -46,6 +46,7 @@ class RieiMethod(AcrossEnvironments):
     """
 
     Settings = RieiSettings
+    title = "RIEI"
     citation = "arXiv:2411.03636 (receiver-independent emitter identification), 2024"
     terms = ("cls", "environment", "independence", "entropy")
     settings: RieiSettings

@@ -37,6 +37,7 @@ class SigMixMethod(MixupMethod):
     """
 
     Settings = SigMixSettings
+    title = "SigMix"
     citation = "named SigMix in this software's paper: mixes signals across time and receivers"
     settings: SigMixSettings
 

@@ -40,6 +40,7 @@ class SingleMethod(Method):
     """
 
     Settings = SingleSettings
+    title = "Single"
     citation = "Vapnik, Statistical Learning Theory, 1998"
     settings: SingleSettings
 

@@ -12,8 +12,9 @@ from typing import Any
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.render import cell_text
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import FULL, NAMES, make_tables, stage_name
+from pisa_capc.benchmark.tables import FULL, make_tables, stage_name
 from pisa_capc.calibration.guard import LEVELS
+from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.protocol import make_figures, stage_scores
 from pisa_capc.protocol import DIRECT
 from pisa_capc.reports.page import Page
@@ -34,7 +35,7 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
     for place in results.places():
         for encoder in protocol.encoders:
             if found := stage_scores(results, place, encoder):
-                score_tables(page, f"{NAMES.get(encoder, encoder)}, {place[0]}, {place[1]}", found)
+                score_tables(page, f"{encoder_title(encoder)}, {place[0]}, {place[1]}", found)
     _guard_tables(page, results)
     page.section("Figures")
     with TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def _guard_tables(page: Page, results: Results) -> None:
     tables: dict[str, dict[str, dict[str, Counter[str]]]] = {}
     for key, runs in results.runs.items():
         variant = "" if key.variant == FULL else f", {key.variant}"
-        model = f"{NAMES.get(key.encoder, key.encoder)}: {stage_name(key.method, DIRECT)}{variant}"
+        model = f"{encoder_title(key.encoder)}: {stage_name(key.method, DIRECT)}{variant}"
         for record in runs.values():
             for stage, scores in record.stages.items():
                 for capture, decision in scores.get("guard", {}).items():

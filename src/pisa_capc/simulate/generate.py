@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from pisa_capc import plugins
 from pisa_capc.engines import check_engine, run_jobs
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.frames import Frames, index_of, load
@@ -53,6 +54,7 @@ class Generated:
 def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from: Path | None) -> Dataset:
     """The dataset a recipe makes; its provenance holds all that determines the samples."""
     check_scale(scale)
+    used = plugins.described(WAVEFORMS.origin(scene.waveform.kind))
     return Dataset(
         scene.receiver.geometry,
         scene.waveform.sample_rate_hz,
@@ -65,13 +67,15 @@ def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from:
             "seed": seed,
             "scene": asdict(scene),
             "cfo_from": None if cfo_from is None else fingerprint(cfo_from),
+            **({"plugins": used} if used else {}),
         },
     )
 
 
 def lengths() -> str:
     """What lengths frames can be stored with."""
-    longest = (f"{waveform.longest_samples} for {name}" for name, waveform in WAVEFORMS.parts().items())
+    known = WAVEFORMS.parts(search=False)
+    longest = (f"{waveform.longest_samples} for {name}" for name, waveform in known.items())
     return f"{SHORTEST_SAMPLES} to {', '.join(longest)}"
 
 

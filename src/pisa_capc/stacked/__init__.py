@@ -5,7 +5,7 @@ the parameters of R independent models along a leading run axis and computes all
 ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
-from pisa_capc.stacked.copying import copy_run, stack, unstack
+from pisa_capc.stacked.copying import check_run_axis, copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -14,14 +14,13 @@ from pisa_capc.stacked.layers import (
     Fusable,
     LayerNorm,
     Linear,
-    PerRun,
     adaptive_tokens,
     attention,
-    bind_noise,
     compiled,
     conv_norm,
     feed_forward,
 )
+from pisa_capc.stacked.ordinary import PerRun, bind_noise
 from pisa_capc.stacked.precision import at_least_float32, full_precision
 
 __all__ = [
@@ -37,6 +36,7 @@ __all__ = [
     "at_least_float32",
     "attention",
     "bind_noise",
+    "check_run_axis",
     "compiled",
     "conv_norm",
     "copy_run",

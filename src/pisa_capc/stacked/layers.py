@@ -247,12 +247,6 @@ class Dropout(nn.Module):
         return x * keep_factor(self.key, self.site, x.shape, self.probability, x.dtype)
 
 
-def bind_noise(model: nn.Module, key: Tensor) -> None:
-    """Make every Dropout of `model` draw from `key` (R,), each at a place of its own."""
-    for site, layer in enumerate(m for m in model.modules() if isinstance(m, Dropout)):
-        layer.key, layer.site = key, site
-
-
 def _draws(*dropouts: Dropout) -> bool:
     """Whether the fused kernels can draw the masks: they need a key."""
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
@@ -306,17 +300,3 @@ class Fusable(nn.Module):
         parts: dict[str, Any] = getattr(self, "_fused_parts", {})
         method: Callable[..., Any] = parts[name] if self.training and name in parts else getattr(self, name)
         return method
-
-
-class PerRun(nn.Module):
-    """Any ordinary module on (N, …) tensors as a stacked layer: one copy a run, computed one after the other.
-
-    The way in for an encoder that uses layers which have no stacked form; it trains, but it does not get faster.
-    """
-
-    def __init__(self, build: Callable[[], nn.Module], runs: int = 1) -> None:
-        super().__init__()
-        self.copies = nn.ModuleList(build() for _ in range(runs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([copy(part) for copy, part in zip(self.copies, x, strict=True)])

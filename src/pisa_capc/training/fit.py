@@ -16,6 +16,7 @@ from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import Split
+from pisa_capc.stacked import check_run_axis
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.keep import Keep, describe_run
 from pisa_capc.training.runs import Run, TrainingConfig, training_config
@@ -73,6 +74,7 @@ def fit(
     if place.type == "cpu":
         keep_freed_memory()
     built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
+    check_run_axis(built.build, f"method {method!r}")
     _check_batch(how.batch, runs)
     keep = Keep(out, runs, [describe_run(run, built, method, variant, how, precision, dataset) for run in runs])
     bank = None

@@ -14,7 +14,7 @@ from pisa_capc import revisions
 from pisa_capc.config import differences
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference.model import SCHEMA, TrainedModel, load_model, runs_inside
-from pisa_capc.methods.registry import Method
+from pisa_capc.methods.registry import Method, plugins_used
 from pisa_capc.training.checkpoint import has_checkpoint, remove_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
 
@@ -46,6 +46,8 @@ def describe_run(
         "version": revisions.PACKAGE,
         "code": revisions.of_run(method, built.setup.encoder, calibrated=False),
     }
+    if used := plugins_used(method, built.setup.encoder):
+        about["plugins"] = used
     result: dict[str, Any] = json.loads(json.dumps(about))
     return result
 
@@ -117,7 +119,7 @@ def _finished(folder: Path | None, about: Mapping[str, Any]) -> TrainedModel | N
     if folder is None or not (folder / "model.json").is_file():
         return None
     found = load_model(folder)
-    if different := differences({key: found.about.get(key) for key in about}, about):
+    if different := differences({key: found.about.get(key) for key in (*about, "plugins")}, about):
         listed = "; ".join(f"{name}: {there!r} there, {here!r} here" for name, there, here in different[:3])
         listed += f"; and {len(different) - 3} more" if len(different) > 3 else ""
         raise ModelError(f"{folder}: already holds another model ({listed}). Choose another --out, or remove it.")

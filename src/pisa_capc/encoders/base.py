@@ -1,0 +1,24 @@
+"""What an encoder is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from pisa_capc.stacked import Fusable
+
+WIDTH = 32  # temporal feature width d of all encoders (Table "encoder_families")
+
+
+class Encoder(Fusable):
+    """Base of the encoders: (R, N, T, 2·streams) → (R, N, tokens, WIDTH), or (R, N, T', WIDTH) without `tokens`."""
+
+    title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
+
+    def __init__(self, streams: int = 1, runs: int = 1) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        """Features of each stream; with `tokens`, their adaptive average over that many spans of time."""
+        raise NotImplementedError
