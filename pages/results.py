@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import Any
 
-from benchmarks.report import RECORDS, begin, read
-from studies.calibration_study import EVERY, OWN, PEERS, aims
+from benchmarks.report import RECORDS, begin
 
-from pages import rechecks, speeds
+from pages import rechecks, speeds, study
 from pages.against_paper import LIMITS, section
-from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.figures.bars import three_stage_bars
+from pisa_capc.figures.deployments import deployment_changes
 from pisa_capc.figures.methods import method_scores
 
 PAGE = Path("docs/results.md")
@@ -44,16 +42,17 @@ def summary() -> str:
         best.append(
             f"{title} {methods[place, 'pisa-equalised']:.3f}, after U-CAPC {after[place, 'pisa-equalised']:.3f}"
         )
-    studies = [read(f"studies/calibration-study-{waveform}.json")["models"] for waveform in ("wifi", "lora")]
+    studies = study.studied()
+    aims = [study.aims(models) for models in studies.values()]
     beyond = {
-        name: -min(aims(models)["worst - direct, not rehearsed"][name][0] for models in studies)
-        for name in ("safe", "paper")
+        name: -min(found["worst - direct, not rehearsed"][name][0] for found in aims) for name in ("safe", "paper")
     }
     peers = "; ".join(
-        f"{title}: " + ", ".join(f"{name} {mean_of(models, 'balanced', key):.3f}" for key, name in BALANCED.items())
-        for models, title in zip(studies, PLACES.values(), strict=True)
+        f"{title}: "
+        + ", ".join(f"{name} {models.mean(models.deployments[0], key):.3f}" for key, name in BALANCED.items())
+        for models, title in zip(studies.values(), PLACES.values(), strict=True)
     )
-    over = [aims(models)["mean over cells"] for models in studies]
+    over = [found["mean over cells"] for found in aims]
     first = [max(means, key=means.__getitem__) for means in over]
     leaders = ", ".join(
         f"{CALIBRATIONS.get(name, name)} on {title} ({means[name]:.3f})"
@@ -113,75 +112,8 @@ def pictures(folder: Path) -> None:
     results = load_results(protocol, RECORDS / protocol.name)
     for place in results.places():
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
-
-
-def study() -> str:
-    """Every calibration in every kind of deployment."""
-    parts = []
-    for waveform, title in (("wifi", "Wi-Fi"), ("lora", "LoRa")):
-        models = read(f"studies/calibration-study-{waveform}.json")["models"]
-        found = aims(models)
-        rows = []
-        for cell in EVERY:
-            means = [mean_of(models, cell, name) for name in (*OWN, *PEERS)]
-            best = max(value for value in means if value is not None)
-            cells = ["–" if v is None else f"**{v:.3f}**" if v == best else f"{v:.3f}" for v in means]
-            least = f"{worst(models, cell, 'paper'):+.3f} / {worst(models, cell, 'safe'):+.3f}"
-            rows.append([cell, *cells, least])
-        kept, names = found["gain kept without identifiers"], found["mean over cells"]
-        beyond = found["worst - direct, not rehearsed"]
-        lead = max(names, key=names.__getitem__)
-        headings = ["cell", *OWN, *PEERS, "worst encoder, paper / safe − direct"]
-        parts.append(f"""### {title} simulation, {len(models)} models
-
-{table(headings, rows)}
-
-- Worst mean of an encoder in a cell against direct inference: safe {worst_text(found["worst safe - direct"])},
-  U-CAPC as published {worst_text(found["worst paper - direct"])}. The aim was −0.005 or better for safe.
-- Of the published gain in the balanced cells safe keeps {100 * found["balanced gain kept by safe"]:.0f} %.
-  The aim was 90 %.
-- Mean over the cells, without `frozen`, which the peers lack, and the last two: {names["direct"]:.3f} direct,
-  {names["paper"]:.3f} as published, {names["safe"]:.3f} safe; the best is {lead} with {names[lead]:.3f}. The
-  aim was that safe leads.
-- Identifiers withheld, groups found: {100 * kept["safe"]:.0f} % of safe's gain is kept (aim 90 %). Fitted on one half
-  of each capture and applied to the other: {100 * found["gain kept frozen"]["safe"]:.0f} % (aim 95 %).
-- Captures of one or two devices, which no guard has rehearsed: worst mean of an encoder
-  {worst_text(beyond["safe"])} for safe, {worst_text(beyond["paper"])} as published.
-""")
-    return f"""## Where calibration helps and where it harms
-
-Macro-F1 over the classes that are there, PISA models of the tables above, all target frames. `paper` is U-CAPC as
-published, `safe` U-CAPC under the guard ([what it is](safe.md)); all others are peers on the same arrays, grouped by
-capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced); 512 frames with
-class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames from unknown
-radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied to the other.
-The last two, captures of two radios and of one, were added afterwards.
-
-{chr(10).join(parts)}
-Tables of three runs of each encoder, and of nine runs with fewer frames, were looked at before this one; nothing was
-changed between them.
-
-Command: `python -m studies.calibration_study wifi-sim --out results/studies/calibration-study-wifi.json`, the same for
-LoRa, on the models that `pisa bench run` leaves in its work folder.
-"""
-
-
-def mean_of(models: Any, cell: str, name: str) -> float | None:
-    values = [scores[cell][name] for scores in models.values() if name in scores[cell]]
-    return statistics.mean(values) if values else None
-
-
-def worst(models: Any, cell: str, name: str) -> float:
-    """The least mean gain of an encoder over direct inference."""
-    gains = []
-    for encoder in {key.split("/")[0] + "/" for key in models}:
-        scores = [models[key][cell] for key in models if key.startswith(encoder)]
-        gains.append(statistics.mean(score[name] - score["direct"] for score in scores))
-    return min(gains)
-
-
-def worst_text(found: list[Any]) -> str:
-    return f"{found[0]:+.4f} ({found[1]}, {found[2]})"
+    for name, models in study.studied().items():
+        deployment_changes(models, folder / f"{name}-deployments.png")
 
 
 def main() -> None:
@@ -194,7 +126,7 @@ def main() -> None:
         LIMITS,
         *tables,
         rechecks.unlearnt(),
-        study(),
+        study.section(),
         speeds.grids(),
         speeds.train(),
         rechecks.precision(),

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from pages import results as results_page
+from pages import study
 from pages.against_paper import section
 from pages.sides import Row, published
 from pages.verdicts import NEAR_CHANCE
-from studies.calibration_study import CELLS
 
 from pisa_capc import revisions
+from pisa_capc.benchmark.deployed import deployed
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import Key, load_results, paired_difference
@@ -99,12 +100,46 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
         assert all(f1 < 0.15 for name, f1 in own.items() if name not in ("pisa", *results_page.EQUALISED))
     for row in record("studies/replicate-unlearnt-2core.json")["rows"]:
         assert max(row["recorded validation F1"], row["validation F1"]) < NEAR_CHANCE
-    for waveform in ("wifi", "lora"):
-        models = record(f"studies/calibration-study-{waveform}.json")["models"]
-        assert all(results_page.worst(models, cell, "safe") > -0.001 for cell in CELLS)
-        ucapc, *peers = (results_page.mean_of(models, "balanced", name) for name in results_page.BALANCED)
+    for models in study.studied().values():
+        cells = {deployment.name: deployment for deployment in models.deployments}
+        assert all(models.worst(cell, "safe")[0] > -0.001 for cell in study.rehearsed(models))
+        ucapc, *peers = (models.mean(cells["balanced"], name) for name in results_page.BALANCED)
         assert all(peer > ucapc for peer in peers)
-        assert all(results_page.worst(models, "dirichlet-0.3", name) < -0.1 for name in ("paper", "pt-map"))
+        assert all(models.worst(cells["dirichlet-0.3"], name)[0] < -0.1 for name in ("paper", "pt-map"))
+
+
+def test_the_page_lists_the_calibrations_that_are_recorded(monkeypatch) -> None:
+    """And not those of the registry: one that is added there changes nothing of the page."""
+    monkeypatch.chdir(ROOT)
+    for models in study.studied().values():
+        recorded = {stage for record in models.records["cnn"] for stage in record.stages if "@" not in stage}
+        assert set(models.stages) == recorded
+        assert models.stages[:3] == ("direct", "paper", "safe")
+
+
+def test_aims_are_differences_of_means(tmp_path: Path) -> None:
+    protocol = read_protocol("calibration-study")
+    for i, run in enumerate(all_runs(protocol)):
+        if run.encoder in ("cnn", "tcn") and run.split_seed == 2026:
+            scores = {stage: {"paper": 0.6, "safe": 0.58}.get(stage.split("@")[0], 0.5) for stage in run.stages}
+            scores |= {"paper@frozen": 0.59, "safe@frozen": 0.57}
+            if run.encoder == "cnn":
+                scores |= {"paper@missing": 0.1, "safe@missing": 0.5 + (-0.02, 0.01, -0.005)[i % 3]}
+            made_up(run, scores).write(tmp_path)
+    results = load_results(protocol, tmp_path)
+    [models] = deployed(protocol, results, results.places()[0])
+    found = study.aims(models)
+    assert models.runs == 6
+    assert found["worst safe - direct"] == [-0.005, "cnn", "missing"]
+    assert found["worst paper - direct"] == [-0.4, "cnn", "missing"]
+    assert found["balanced gain kept by safe"] == 0.8
+    assert found["worst - direct, not rehearsed"] == {
+        "safe": [0.08, "cnn", "one-device"],
+        "paper": [0.1, "cnn", "one-device"],
+    }
+    assert found["gain kept frozen"] == {"paper": 0.9, "safe": 0.875}
+    assert found["gain kept without identifiers"] == {"paper": 1.0, "safe": 1.0}
+    assert found["mean over cells"]["lame"] == 0.5
 
 
 def test_the_papers_tables_are_whole_and_as_printed() -> None:

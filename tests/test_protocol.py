@@ -147,7 +147,8 @@ class TestHiddenLabels:
             value = getattr(evaluator, name)
             assert not isinstance(value, np.ndarray | Frames | list), name
         public = [name for name in dir(evaluator) if not name.startswith("_")]
-        assert public == ["devices", "labels_for_drawing", "openset", "score", "select"]
+        scoring = ["macro_f1", "openset", "score"]
+        assert public == sorted(["devices", "draw_deployment", "first_half", "labels_for_drawing", "select", *scoring])
 
     def test_printing_shows_no_labels(self, parts) -> None:
         assert repr(parts.evaluator) == "Evaluator(120 frames of 10 devices; labels hidden)"
@@ -171,6 +172,8 @@ def test_only_pictures_use_the_labels() -> None:
     source = Path(pisa_capc.__file__).parent
     users = {p.relative_to(source).as_posix() for p in source.rglob("*.py") if "labels_for_drawing" in p.read_text()}
     assert users == {"protocol.py", "figures/projection.py"}
+    users = {p.relative_to(source).as_posix() for p in source.rglob("*.py") if "draw_deployment" in p.read_text()}
+    assert users == {"protocol.py", "evaluation/deploy.py"}
 
 
 def test_an_evaluator_of_some_frames_scores_those() -> None:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pisa_capc.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames, UnlabelledFrames, group_name, groups_of, index_of
 from pisa_capc.openset_scores import OpenSetScores, openset_score
@@ -43,7 +44,7 @@ class Evaluator:
     0.75
     """
 
-    __slots__ = ("_labels", "_openset", "_score", "_select", "_size", "devices")
+    __slots__ = ("_draw", "_first_half", "_labels", "_macro_f1", "_openset", "_score", "_select", "_size", "devices")
 
     devices: tuple[str, ...]
 
@@ -59,9 +60,24 @@ class Evaluator:
         def select(which: ArrayLike) -> Evaluator:
             return Evaluator(frames.select(which))
 
+        def draw(deployment: Deployment, rng: np.random.Generator, unknown: NDArray[np.str_] | None) -> Drawn:
+            return draw_frames(deployment, labels, captures, frames.frame, len(frames.devices), unknown, rng)
+
+        def first_half() -> NDArray[np.bool_]:
+            first = np.zeros(len(frames), dtype=bool)
+            for members in groups_of(frames):
+                first[members[: len(members) // 2]] = True
+            return first
+
+        def mark_rows(rows: ArrayLike, predictions: ArrayLike) -> float:
+            return macro_f1(labels[np.asarray(rows)], predictions, len(frames.devices), present=True)
+
         self._score: Callable[[ArrayLike], Scores] = mark
         self._openset: Callable[[ArrayLike, ArrayLike, ArrayLike], OpenSetScores] = mark_openset
         self._select: Callable[[ArrayLike], Evaluator] = select
+        self._draw: Callable[[Deployment, np.random.Generator, NDArray[np.str_] | None], Drawn] = draw
+        self._first_half: Callable[[], NDArray[np.bool_]] = first_half
+        self._macro_f1: Callable[[ArrayLike, ArrayLike], float] = mark_rows
         self._labels: Callable[[], NDArray[np.int64]] = lambda: labels.copy()
         self._size = len(frames)
         self.devices = frames.devices
@@ -91,6 +107,24 @@ class Evaluator:
     def select(self, which: ArrayLike) -> Evaluator:
         """The evaluator of some of the frames, chosen as by `UnlabelledFrames.select`."""
         return self._select(which)
+
+    def draw_deployment(
+        self, deployment: Deployment, rng: np.random.Generator, unknown: NDArray[np.str_] | None = None
+    ) -> Drawn:
+        """The frames of a deployment, drawn from the target; `unknown` (M,): captures of frames of unknown devices.
+
+        For what is scored and for nothing else: which frames are drawn depends on the labels, so nothing of it may
+        reach what trains or chooses.
+        """
+        return self._draw(deployment, rng, unknown)
+
+    def first_half(self) -> NDArray[np.bool_]:
+        """(N,) mask of the first half of each device's frames of a capture, in order."""
+        return self._first_half()
+
+    def macro_f1(self, rows: ArrayLike, predictions: ArrayLike) -> float:
+        """Macro-F1 of decisions (n,) about the frames in these rows (n,), over the devices that are among them."""
+        return self._macro_f1(rows, predictions)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ PACKAGE = "0.1.0"  # the version of this package, as people name it
 
 SPLIT = 1  # protocol.split and the scores
 TRAINING = 1  # trainer, encoders, layers and descriptors
-CALIBRATION = 1  # U-CAPC
+CALIBRATION = 1  # U-CAPC and its peers
 GUARD = 1  # rehearsals, guard and the safe calibration
+DEPLOYMENTS = 1  # what a deployment draws, and how it is scored
 METHODS = {"irm": 2}  # a method that is not listed has version 1
 # What a method with one encoder has on top of that. Transformer: on a GPU its dropout took half instead of a tenth in
 # these, because masks depended on how wide the compiler counts (see stacked/noise.py, and the erratum of the results).
@@ -23,10 +24,17 @@ WITH_ENCODER = {
 FIRST = {"split": 1, "training": 1, "method": 1}
 
 
-def of_run(method: str, encoder: str, calibrated: bool, guarded: bool = False) -> dict[str, int]:
+def of_run(
+    method: str, encoder: str, calibrated: bool, guarded: bool = False, deployed: bool = False
+) -> dict[str, int]:
     """The versions that a run of `method` depends on, and its scores after calibration where it has any."""
     own = METHODS.get(method, 1) + WITH_ENCODER.get((method, encoder), 0)
     versions = {"split": SPLIT, "training": TRAINING, "method": own}
-    if calibrated:
-        versions["calibration"] = CALIBRATION
-    return {**versions, "guard": GUARD} if guarded else versions
+    for part, version, used in (
+        ("calibration", CALIBRATION, calibrated),
+        ("guard", GUARD, guarded),
+        ("deployments", DEPLOYMENTS, deployed),
+    ):
+        if used:
+            versions[part] = version
+    return versions

@@ -89,12 +89,11 @@ def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str],
         )
     predictions = probability.argmax(axis=1)
     confusion = confusion_matrix(labels, predictions, len(devices))
-    f1 = f1_per_class(confusion)
     return Scores(
-        macro_f1=float(f1.mean()),
+        macro_f1=mean_f1(confusion),
         accuracy=_accuracy(confusion),
         macro_auroc=macro_auroc(labels, probability),
-        per_device={name: float(value) for name, value in zip(devices, f1, strict=True)},
+        per_device={name: float(value) for name, value in zip(devices, f1_per_class(confusion), strict=True)},
         per_capture={
             str(name): _capture_score(labels[captures == name], predictions[captures == name], len(devices))
             for name in np.unique(captures)
@@ -103,15 +102,18 @@ def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str],
     )
 
 
-def macro_f1(labels: ArrayLike, predictions: ArrayLike, classes: int) -> float:
-    """Unweighted mean of the F1 of classes 0 … classes − 1; a class without true positives has F1 = 0."""
-    return float(f1_per_class(confusion_matrix(np.asarray(labels), np.asarray(predictions), classes)).mean())
+def macro_f1(labels: ArrayLike, predictions: ArrayLike, classes: int, present: bool = False) -> float:
+    """Unweighted mean of the F1 of classes 0 … classes − 1; a class without true positives has F1 = 0.
+
+    present: over the classes that have frames, by which a capture without some of them can be judged.
+    """
+    return mean_f1(confusion_matrix(np.asarray(labels), np.asarray(predictions), classes), present)
 
 
-def macro_f1_of_present(labels: ArrayLike, predictions: ArrayLike, classes: int) -> float:
-    """Macro-F1 over the classes that have frames: what a capture without some of them can be judged by."""
-    confusion = confusion_matrix(np.asarray(labels), np.asarray(predictions), classes)
-    return float(f1_per_class(confusion)[confusion.any(axis=1)].mean())
+def mean_f1(confusion: NDArray[np.int64], present: bool = False) -> float:
+    """Macro-F1 of a confusion; see `macro_f1`."""
+    f1 = f1_per_class(confusion)
+    return float((f1[confusion.any(axis=1)] if present else f1).mean())
 
 
 def macro_auroc(labels: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
@@ -149,11 +151,13 @@ def confusion_matrix(labels: NDArray[Any], predictions: NDArray[Any], classes: i
     return counts.reshape(classes, classes).astype(np.int64)
 
 
-def f1_per_class(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
-    """F1_c = 2 TP / (2 TP + FP + FN), and 0 where a class neither occurs nor is predicted."""
-    hits = np.diag(confusion)
-    total = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return 2 * hits / np.maximum(total, 1)
+def f1_per_class(confusion: Any) -> Any:
+    """F1_c = 2 TP / (2 TP + FP + FN), and 0 where a class neither occurs nor is predicted: (…, C, C) → (…, C).
+
+    Of NumPy arrays and of torch tensors, which should be of floats, alike.
+    """
+    hits = confusion.diagonal(0, -2, -1)
+    return 2 * hits / (confusion.sum(-2) + confusion.sum(-1)).clip(1)
 
 
 def as_probability(outputs: ArrayLike) -> NDArray[np.float64]:
@@ -172,8 +176,7 @@ def as_probability(outputs: ArrayLike) -> NDArray[np.float64]:
 
 def _capture_score(labels: NDArray[np.int64], predictions: NDArray[np.intp], classes: int) -> CaptureScore:
     confusion = confusion_matrix(labels, predictions, classes)
-    recorded = confusion.sum(axis=1) > 0
-    return CaptureScore(float(f1_per_class(confusion)[recorded].mean()), _accuracy(confusion), len(labels))
+    return CaptureScore(mean_f1(confusion, present=True), _accuracy(confusion), len(labels))
 
 
 def _accuracy(confusion: NDArray[np.int64]) -> float:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pisa_capc.benchmark.plan import plain, plan
-from pisa_capc.benchmark.protocols import check_protocol, read_protocol
-from pisa_capc.calibration import PRESETS, Safe
+from pisa_capc.benchmark.protocols import check_protocol, is_guarded, read_protocol
+from pisa_capc.calibration import PRESETS, calibrator, calibrators
 from pisa_capc.encoders import encoder_names
 from pisa_capc.errors import ConfigError
 from pisa_capc.geometry import square
@@ -43,10 +43,31 @@ def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
         assert all(value in grid[row.method][key] for key, value in chosen.items())
         assert all(row.variants[variant] == built.variants[variant] for variant in row.variants)
     for stage, settings in protocol.calibration.items():
-        if stage == "safe":
-            assert settings == {"guard": True, "group": Safe().group}
-            continue
-        assert settings == {k: v for k, v in asdict(PRESETS[stage]).items() if k != "workspace_mib"}
+        default = PRESETS[stage] if settings["method"] == "ucapc" else calibrator(settings["method"])(group="capture")
+        expected = {"method": settings["method"], **asdict(default)}
+        assert settings == {k: v for k, v in expected.items() if k != "workspace_mib"}
+
+
+def test_one_word_each_for_direct_and_safe(tmp_path: Path) -> None:
+    for name in NAMES:
+        for stage, settings in read_protocol(name).calibration.items():
+            assert (stage == "safe") == is_guarded(settings) == (settings["method"] == "safe")
+    unnamed, direct = {"guard": True, "group": "capture"}, {"method": "direct", "group": "none"}
+    refused(tmp_path, "calibration.old.method: missing. Name a calibration", calibration={"old": unnamed})
+    refused(tmp_path, "direct is the stage without calibration", calibration={"direct": direct})
+
+
+def test_any_calibrator_can_be_a_stage(tmp_path: Path) -> None:
+    for name, kind in calibrators().items():
+        settings = {"method": name, **asdict(kind())}
+        settings.pop("workspace_mib", None)
+        check_protocol(quick(tmp_path, changes={**QUICK, "calibration": {"mine": settings}}))
+    refused(
+        tmp_path,
+        "calibration.mine.method: unknown calibration 'lames'. Did you mean 'lame'?",
+        calibration={"mine": {"method": "lames"}},
+    )
+    refused(tmp_path, "calibration.mine.neighbours: missing", calibration={"mine": {"method": "lame", "group": "none"}})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from pisa_capc import revisions
 from pisa_capc.benchmark.lock import only_runner
-from pisa_capc.benchmark.plan import Conditions, jobs_of, plan, select
+from pisa_capc.benchmark.plan import Conditions, as_first_named, jobs_of, plan, select
+from pisa_capc.benchmark.protocols import protocol_files, read_protocol
 from pisa_capc.benchmark.records import read_records, record_name, sort_out
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.benchmark.tables import make_tables
@@ -185,6 +187,28 @@ def test_the_committed_records_are_whole() -> None:
     folders = [folder for folder in (ROOT / "results/records").iterdir() if folder.is_dir()]
     assert folders
     assert all(read_records(folder) for folder in folders)
+
+
+def test_every_committed_record_is_of_its_protocol() -> None:
+    """Whatever changes in how protocols are written, the names of the records stay."""
+    counts = {}
+    for name in protocol_files():
+        records, others = sort_out(read_records(ROOT / "results/records" / name), plan(read_protocol(name)))
+        assert not others
+        counts |= Counter((name, record.dataset) for record in records)
+    both = {"calibration-ablation": 9, "calibration-study": 63, "component-ablation": 63, "external-baselines": 153}
+    expected = {(name, dataset): n for name, n in both.items() for dataset in ("wifi-sim", "lora-sim")}
+    expected |= {("wifi-sim", "wifi-sim"): 126, ("lora-sim", "lora-sim"): 126, ("wifi-sim-float32", "wifi-sim"): 9}
+    assert expected.items() <= counts.items()
+
+
+def test_calibrations_are_named_as_they_first_were() -> None:
+    assert as_first_named({"method": "ucapc", "top": 3}) == {"top": 3}
+    assert as_first_named({"method": "safe", "group": "capture"}) == {"guard": True, "group": "capture"}
+    lame = {"method": "lame", "group": "none"}
+    assert as_first_named(lame) == lame
+    for recorded in ({"top": 3}, {"guard": True, "group": "capture"}):
+        assert as_first_named(recorded) == recorded
 
 
 def test_records_of_other_code_and_settings_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

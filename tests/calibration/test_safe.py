@@ -26,9 +26,10 @@ from pisa_capc.calibration.guard import LEVELS, PENALTY, TOLERATED_LOSS, Guard, 
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
 from pisa_capc.cli import app
 from pisa_capc.cli import frozen as _registers  # noqa: F401
+from pisa_capc.deployments import draw_capture, draw_shares
 from pisa_capc.errors import DataError, ModelError
-from pisa_capc.rehearsal.rehearse import KINDS, REPEATS, SIZES, draw_capture, draw_shares, rehearse
-from pisa_capc.scores import macro_f1_of_present
+from pisa_capc.rehearsal.rehearse import KINDS, REPEATS, SIZES, rehearse
+from pisa_capc.scores import macro_f1
 from tests.calibration.examples import shifted_captures
 
 EXAMPLE = shifted_captures(sizes=(400, 300, 300))
@@ -247,7 +248,7 @@ class TestRehearsals:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_shares_are_shares(self, kind: str) -> None:
-        shares = draw_shares(kind, 10, np.random.default_rng(0))
+        shares = draw_shares(10, np.random.default_rng(0), **KINDS[kind])
         assert shares.sum() == pytest.approx(1)
         assert (shares == 0).sum() == (3 if kind == "missing" else 0)
 
@@ -261,7 +262,7 @@ class TestRehearsals:
 
     def test_macro_f1_counts_the_classes_that_are_there(self) -> None:
         label, prediction = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 1])
-        assert macro_f1_of_present(label, prediction, 4) == pytest.approx((2 / 3 + 1) / 2)
+        assert macro_f1(label, prediction, 4, present=True) == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_a_price_beyond_all_rehearsals_is_never_trusted() -> None:

@@ -8,9 +8,8 @@ job        train and score the runs of one job
 lock       one runner at a time in a folder
 run        jobs one after the other, skipping what is recorded
 search     hyperparameters chosen without the target, through the same runner
-results    records by what they are of; paired differences
+results    records by what they are of; paired differences; deployed: scores by deployment
 tables     the paper's tables; render: as Markdown, LaTeX and CSV
-figures    the three-stage bars
 
 Planning, records and their state work without torch, so that looking at finished work is quick.
 """

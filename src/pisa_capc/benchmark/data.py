@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import yaml
+
 from pisa_capc.benchmark.plan import PlannedRun, digest
-from pisa_capc.benchmark.protocols import DataSource, Protocol, Simulated
+from pisa_capc.benchmark.protocols import DataSource, Protocol, Simulated, Strangers
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
+from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.native import fingerprint
 
 
@@ -69,6 +72,22 @@ def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
     return folder
 
 
+def prepare_strangers(strangers: Strangers, data: Path, work: Path) -> Path:
+    """The folder of a set made like the simulated one in `data`, with radios beside its own; made first where needed.
+
+    Scene and seed are those that `data` says it was made with, so a set that was given has its strangers too.
+    """
+    from pisa_capc.simulate.generate import generate
+
+    made = Dataset.read(data).provenance
+    scene = {**made["scene"], "devices": made["scene"]["devices"] + strangers.devices}
+    folder = work / "data" / f"{data.resolve().name}-strangers-{digest([made, asdict(strangers)])[:8]}"
+    path = folder.parent / f"{folder.name}.yaml"
+    write_text_atomic(path, yaml.safe_dump(scene))
+    generate(str(path), folder, seed=made["seed"], scale=strangers.scale)
+    return folder
+
+
 def is_whole(folder: Path) -> bool:
     return (folder / "dataset.json").is_file() and not Dataset.read(folder).missing(folder)
 
@@ -88,6 +107,15 @@ def check_dataset(dataset: Dataset, where: str, runs: list[PlannedRun]) -> None:
     for name in sorted({name for run in runs for name in (*run.source, *run.target)}):
         if name not in known:
             raise ConfigError(f"{where}: " + unknown_name("environment", name, known))
+
+
+def check_strangers(dataset: Dataset, where: str) -> None:
+    """Refuse a dataset that was not simulated, or only a part of it, where unknown devices are to be made for it."""
+    if not {"scene", "seed"} <= dataset.provenance.keys():
+        raise ConfigError(
+            f"{where}: was not simulated as it is, so there are no radios beside those in it. Leave the deployments "
+            "with unknown devices out, or use a set that `pisa simulate` made."
+        )
 
 
 def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:

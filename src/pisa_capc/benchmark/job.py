@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
-from pisa_capc.benchmark.protocols import calibration_of
+from pisa_capc.benchmark.protocols import calibration_of, is_guarded
 from pisa_capc.benchmark.records import Record
-from pisa_capc.calibration import Safe
+from pisa_capc.calibration import Calibrator
 from pisa_capc.config import from_mapping
+from pisa_capc.deployments import Deployment
 from pisa_capc.errors import ModelError, PisaError
-from pisa_capc.evaluation import Inference, infer
-from pisa_capc.frames import load
-from pisa_capc.inference import TrainedModel, load_model
+from pisa_capc.evaluation import Inference, deploy, infer
+from pisa_capc.frames import Frames, load
+from pisa_capc.inference import Embedding, TrainedModel, embed_many, load_model
 from pisa_capc.protocol import split
 from pisa_capc.rehearsal import fit_with_guard, learn_guard
 from pisa_capc.rehearsal.guard import FOLDER
 from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, fit
 from pisa_capc.training.keep import run_folders
 
@@ -35,7 +39,8 @@ class Job:
     """Runs of one cell on one dataset.
 
     dataset: its folder, and its name for people. device: as torch names it. work: where trainings are kept.
-    train: or only score what was trained elsewhere, under the conditions.
+    train: or only score what was trained elsewhere, under the conditions. strangers: folder of a set that holds devices
+    beside those of the dataset, where a deployment needs some.
     """
 
     runs: tuple[PlannedRun, ...]
@@ -46,6 +51,7 @@ class Job:
     work: Path
     threads: int | None = None
     train: bool = True
+    strangers: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -91,12 +97,17 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
     parts = [splits[run.split_seed] for run in job.runs]
     runs = [Run(part, run.seed) for part, run in zip(parts, job.runs, strict=True)]
     calibrations = {name: calibration_of(values, name) for name, values in first.calibration.items()}
-    guard = any(isinstance(calibration, Safe) for calibration in calibrations.values())
+    guard = any(is_guarded(values) for values in first.calibration.values())
     models = _train(job, runs, guard) if job.train else _trained(job, runs, guard)
     started = time.perf_counter()
-    stages = {i: _scored(one) for i, one in infer(models, parts, calibrations, job.device, BATCH)}
+    unknown = _unknown(job, frames, models)
+    stages = {
+        i: _scored(one) | _deployed(job.runs[i], one, calibrations, unknown[i])
+        for i, one in infer(models, parts, calibrations, job.device, BATCH)
+    }
     seconds = (time.perf_counter() - started) / len(runs)
-    return tuple(_record(job, i, model, stages[i], seconds) for i, model in enumerate(models))
+    strangers = "" if job.strangers is None else fingerprint(job.strangers)
+    return tuple(_record(job, i, model, stages[i], seconds, strangers) for i, model in enumerate(models))
 
 
 def _scored(one: Inference) -> dict[str, dict[str, Any]]:
@@ -108,6 +119,26 @@ def _scored(one: Inference) -> dict[str, dict[str, Any]]:
                 str(d.capture): {"level": d.level, "price": round(d.price, 4)} for d in calibration.guard
             }
     return found
+
+
+def _deployed(
+    run: PlannedRun, one: Inference, calibrations: Mapping[str, Calibrator], unknown: Embedding | None
+) -> dict[str, dict[str, Any]]:
+    """Scores by stage in the run's deployments; what they draw is given by the run's seeds."""
+    deployments = [from_mapping(Deployment, values) for values in run.deployments]
+    rng = np.random.default_rng([run.split_seed, run.seed])
+    found = deploy(one.outputs, one.evaluator, calibrations, deployments, rng, unknown)
+    return {stage: {"macro_f1": f1} for stage, f1 in found.items()}
+
+
+def _unknown(job: Job, frames: Frames, models: Sequence[TrainedModel]) -> Sequence[Embedding | None]:
+    """Frames of devices that no model knows, in the target environments, under each model."""
+    if job.strangers is None:
+        return [None] * len(models)
+    others = load(job.strangers).where(environment=job.runs[0].target)
+    new = [i for i, name in enumerate(others.devices) if name not in frames.devices]
+    chosen = others.select(np.isin(others.device, new))
+    return embed_many(models, chosen.unlabelled(), job.device, BATCH)
 
 
 def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
@@ -144,7 +175,7 @@ def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
     return models
 
 
-def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float) -> Record:
+def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float, strangers: str) -> Record:
     about = model.about
     return Record(
         run=job.runs[i].to_json(),
@@ -155,4 +186,5 @@ def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], secon
         best_epoch=about["metrics"]["best_epoch"],
         seconds={"training": about["seconds"], "scoring": round(seconds, 3)},
         machine=about["machine"],
+        strangers=strangers,
     )

@@ -11,17 +11,21 @@ from typing import Any
 
 from pisa_capc import plugins, revisions
 from pisa_capc.benchmark.protocols import Direction, Protocol, is_guarded
-from pisa_capc.config import merged
+from pisa_capc.config import from_mapping, merged
+from pisa_capc.deployments import Deployment
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.protocol import DIRECT
 
 KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """All that determines a run, apart from the data and the machine. calibration: U-CAPC's settings by stage.
+    """All that determines a run, apart from the data and the machine.
 
-    plugins: those whose parts it uses, with the digest of their code.
+    calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some. plugins: those that
+    its method and encoder are from, with the digest of their code; calibration_plugins: those of its calibrations.
     """
 
     source: tuple[str, ...]
@@ -36,7 +40,19 @@ class PlannedRun:
     split_seed: int
     seed: int
     code: dict[str, int]
+    deployments: tuple[dict[str, Any], ...] = ()
+    strangers: dict[str, Any] | None = None
     plugins: Sequence[dict[str, str]] = ()
+    calibration_plugins: Sequence[dict[str, str]] = ()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What a record of this run holds scores of: every stage, where the captures are as they are and elsewhere."""
+        found = [DIRECT, *self.calibration]
+        for deployment in self.deployments[1:]:
+            own = (DIRECT, *(deployment.get("calibration") or self.calibration))
+            found += [from_mapping(Deployment, deployment).stage(stage) for stage in own]
+        return tuple(found)
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
@@ -53,16 +69,33 @@ class PlannedRun:
         return f"{self.method}{variant} {self.encoder}, {self.direction}"
 
     def to_json(self) -> dict[str, Any]:
-        described: dict[str, Any] = plain(asdict(self))
-        return described if described["plugins"] else {k: v for k, v in described.items() if k != "plugins"}
+        """For a record, which it names; what came later is left out where a run does not have it."""
+        described = asdict(self)
+        described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
+        for later in ("deployments", "strangers", "plugins", "calibration_plugins"):
+            if not described[later]:
+                del described[later]
+        return plain(described)
 
     def training_json(self) -> dict[str, Any]:
-        """What the training depends on: everything but the calibration."""
+        """What the training depends on: everything but calibration and deployments."""
         described = self.to_json()
-        del described["calibration"]
-        for part in ("calibration", "guard"):
+        for part in ("calibration", "deployments", "strangers", "calibration_plugins"):
+            described.pop(part, None)
+        for part in ("calibration", "guard", "deployments"):
             described["code"].pop(part, None)
         return described
+
+
+def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A calibration's settings as records have them.
+
+    The first ones know U-CAPC alone, which had no name, and the safe one by the words `guard: true`. These two are
+    written so to this day, so that all records keep their names.
+    """
+    rest = {key: value for key, value in settings.items() if key != "method"}
+    forms = {"ucapc": rest, "safe": {"guard": True, **rest}}
+    return forms.get(settings.get("method", ""), dict(settings))
 
 
 @dataclass(frozen=True)
@@ -76,7 +109,7 @@ class Conditions:
 
 def plan(protocol: Protocol) -> list[PlannedRun]:
     """Every run, in the order of the protocol."""
-    used = _plugins(protocol)
+    used, calibrating = _plugins(protocol), _calibration_plugins(protocol)
     return [
         PlannedRun(
             source=direction.source,
@@ -95,8 +128,12 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
                 encoder,
                 bool(row.calibration),
                 any(is_guarded(protocol.calibration[c]) for c in row.calibration),
+                bool(protocol.deployments),
             ),
+            deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
+            strangers=None if protocol.strangers is None else asdict(protocol.strangers),
             plugins=used.get((row.method, encoder), ()),
+            calibration_plugins=calibrating.get(row.calibration, ()),
         )
         for direction in protocol.directions
         for row in protocol.methods
@@ -115,6 +152,17 @@ def _plugins(protocol: Protocol) -> dict[tuple[str, str], list[dict[str, str]]]:
 
     pairs = itertools.product((row.method for row in protocol.methods), protocol.encoders)
     return {pair: plugins_used(*pair) for pair in pairs}
+
+
+def _calibration_plugins(protocol: Protocol) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The plugins that the calibrations of a row are from."""
+    if not plugins.is_any():
+        return {}
+    from pisa_capc.calibration.base import CALIBRATIONS
+
+    named = {stage: str(own.get("method")) for stage, own in protocol.calibration.items()}
+    stages = {row.calibration for row in protocol.methods}
+    return {own: plugins.described(*(CALIBRATIONS.origin(named[stage]) for stage in own)) for own in stages}
 
 
 def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:

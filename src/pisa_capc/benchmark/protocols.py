@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pisa_capc.config import from_mapping, merged, read_yaml
+from pisa_capc.deployments import Deployment
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.protocol import DIRECT, check_rule, check_unseen
 from pisa_capc.simulate.scene import check_scale, scene_file
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import UCAPC, Safe
+    from pisa_capc.calibration import Calibrator
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Here, beside the source, or inside the package where it is installed.
@@ -40,11 +41,25 @@ class Simulated:
 
 
 @dataclass(frozen=True)
+class Strangers:
+    """Radios that a simulated set does not have: how many more, and the part of a capture's frames, as of the set."""
+
+    devices: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ConfigError(f"dataset.strangers.devices: expected at least 1, found {self.devices}.")
+        check_scale(self.scale)
+
+
+@dataclass(frozen=True)
 class DataSource:
-    """The dataset. Without `simulate` its folder must be given."""
+    """The dataset. Without `simulate` its folder must be given. strangers: for deployments with unknown devices."""
 
     name: str
     simulate: Simulated | None
+    strangers: Strangers | None = None
 
 
 @dataclass(frozen=True)
@@ -117,8 +132,9 @@ class Search:
 class Protocol:
     """One experiment.
 
-    calibration: settings of U-CAPC by the name of the stage. search: see `benchmark.search`. given: the file or name
-    that it was asked for by, which messages repeat.
+    calibration: by the name of the stage its `method`, a calibrator's name, and that one's settings. deployments: what
+    the runs are scored in, the captures as they are first, see `Deployment`; an empty list is these alone. search: see
+    `benchmark.search`. given: the file or name that it was asked for by, which messages repeat.
     """
 
     title: str
@@ -132,6 +148,7 @@ class Protocol:
     training: dict[str, Any]
     methods: tuple[MethodPlan, ...]
     calibration: dict[str, dict[str, Any]]
+    deployments: tuple[Deployment, ...] = ()
     search: Search | None = None
     name: str = ""
     given: str = field(default="", compare=False)
@@ -160,11 +177,37 @@ class Protocol:
                     raise ConfigError(f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration))
         if DIRECT in self.calibration:
             raise ConfigError(f"calibration: {DIRECT} is the stage without calibration; give it another name.")
+        if named := [stage for stage in self.calibration if "@" in stage]:
+            raise ConfigError(f"calibration: expected names without @, found {named[0]!r}.")
+        self._check_deployments()
         try:
             self._check_grid()
         except ConfigError:
             _check_parts(self)  # where a method is misspelt, the grid that has it right is not to blame
             raise
+
+    @property
+    def strangers(self) -> Strangers | None:
+        """The unknown devices, where a deployment has frames of some."""
+        return self.dataset.strangers if any(deployment.unknown for deployment in self.deployments) else None
+
+    def _check_deployments(self) -> None:
+        """Refuse a list that does not begin with the captures as they are, or that asks for what there is not."""
+        names = [deployment.name for deployment in self.deployments]
+        for i, deployment in enumerate(self.deployments):
+            where = f"deployments.{deployment.name}: "
+            if deployment.name in names[:i]:
+                raise ConfigError(f"{where}more than once; expected each name once.")
+            if deployment.is_plain != (i == 0):
+                raise ConfigError(
+                    f"{where}expected the captures as they are first, as {{name: balanced}}, and only there."
+                )
+            if deployment.unknown and self.dataset.strangers is None:
+                raise ConfigError(f"{where}unknown devices need dataset.strangers, as {{devices: 3, scale: 0.25}}.")
+            for stage in deployment.calibration:
+                for row in self.methods:
+                    if stage not in row.calibration:
+                        raise ConfigError(where + unknown_name("calibration", stage, row.calibration))
 
     def _check_grid(self) -> None:
         """Refuse a search of what no method of the protocol has."""
@@ -211,6 +254,7 @@ def check_protocol(protocol: Protocol) -> None:
 
 def _check_parts(protocol: Protocol) -> None:
     from pisa_capc.encoders import ENCODERS
+    from pisa_capc.evaluation.deploy import check_deployment
     from pisa_capc.geometry import square
     from pisa_capc.methods import Setup, build_method
     from pisa_capc.training import TrainingConfig
@@ -229,24 +273,34 @@ def _check_parts(protocol: Protocol) -> None:
             except ConfigError as error:
                 raise ConfigError(f"{row.method}: {error}") from error
             _check_complete(row.settings, built.describe(), row.method)
+    calibrations = {}
     for stage, settings in protocol.calibration.items():
         where = f"calibration.{stage}"
-        known = asdict(calibration_of(settings, where))
+        calibrations[stage] = calibration_of(settings, where)
+        known = asdict(calibrations[stage])
         known.pop("workspace_mib", None)  # bounds memory and changes no result
         _check_complete(settings, known, where)
+    for deployment in protocol.deployments:
+        for row in protocol.methods:
+            check_deployment(deployment, {stage: calibrations[stage] for stage in row.calibration})
 
 
 def is_guarded(settings: Mapping[str, Any]) -> bool:
-    """Whether a stage is U-CAPC under the guard, `guard: true`, which each model learns on its source."""
-    return settings.get("guard") is True
+    """Whether a stage is U-CAPC under the guard, which each model learns on its source."""
+    return settings.get("method") == "safe"
 
 
-def calibration_of(settings: Mapping[str, Any], where: str) -> UCAPC | Safe:
-    """The calibration of a stage: U-CAPC with these settings, or with `guard: true` the safe one."""
-    from pisa_capc.calibration import UCAPC, Safe
+def calibration_of(settings: Mapping[str, Any], where: str) -> Calibrator:
+    """The calibration of a stage: the one that `method` names, with the other settings."""
+    from pisa_capc.calibration import calibrator
 
-    rest = {key: value for key, value in settings.items() if key != "guard"}
-    return from_mapping(Safe, rest, where) if is_guarded(settings) else from_mapping(UCAPC, settings, where)
+    if "method" not in settings:
+        raise ConfigError(f"{where}.method: missing. Name a calibration, as ucapc, safe or lame.")
+    try:
+        kind = calibrator(settings["method"])
+    except ConfigError as error:
+        raise ConfigError(f"{where}.method: {error}") from error
+    return from_mapping(kind, {key: value for key, value in settings.items() if key != "method"}, where)
 
 
 def _called(value: Any) -> str:

@@ -26,6 +26,8 @@ class Record:
 
     run: `PlannedRun.to_json`. dataset: its name, for people. stages: scores by stage, `Scores.to_json`.
     seconds: of training and scoring, this run's share. machine: versions of packages, processor and GPU.
+    strangers: fingerprint of the set of unknown devices, where there was one and it was noted. It follows from the
+    dataset and the run but for what a processor rounds, and is not in the name.
     """
 
     run: dict[str, Any]
@@ -36,6 +38,7 @@ class Record:
     best_epoch: int
     seconds: dict[str, float]
     machine: dict[str, Any]
+    strangers: str = ""
 
     @property
     def name(self) -> str:
@@ -56,6 +59,8 @@ class Record:
 
     def write(self, folder: Path) -> None:
         values = {"schema": SCHEMA, **asdict(self)}
+        if not self.strangers:
+            del values["strangers"]
         text = json.dumps({**values, "digest": digest(values)}, sort_keys=True)
         write_text_atomic(self.path(folder), text + "\n")
 

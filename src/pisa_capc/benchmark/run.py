@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from pisa_capc.benchmark.data import (
     check_dataset,
+    check_strangers,
     dataset_folder,
     dataset_name,
     is_whole,
     note_on_few_shot,
     note_on_search,
     prepare,
+    prepare_strangers,
     to_be_made,
 )
 from pisa_capc.benchmark.lock import only_runner
@@ -125,6 +127,8 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
             check_dataset(to_be_made(protocol.dataset.simulate), protocol.dataset.name, chosen)
         return Survey(chosen, chosen, None, _recorded(chosen, records, {r.conditions for r in records}))
     check_dataset(Dataset.read(data), str(data), chosen)
+    if protocol.strangers is not None:
+        check_strangers(Dataset.read(data), str(data))
     dataset = fingerprint(data)
     if finished(chosen, records, dataset, protocol.precision, options.trained_on or options.device):
         return Survey(chosen, [])
@@ -186,7 +190,10 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
     data, work = data.resolve(), (options.work / "trained").resolve()
     train = options.trained_on is None
-    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads, train),) for group in groups]
+    strangers = None
+    if protocol.strangers is not None:
+        strangers = prepare_strangers(protocol.strangers, data, options.work).resolve()
+    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads, train, strangers),) for group in groups]
     folder = options.results / protocol.name
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
     total = sum(len(group) for group in groups)
@@ -229,9 +236,11 @@ def _job_name(runs: Sequence[PlannedRun]) -> str:
 
 
 def _scores(records: Sequence[Record]) -> str:
-    """Mean Macro-F1 of the stages, in a line."""
+    """Mean Macro-F1 of the stages, in a line; where the captures are as they are."""
     means = {
-        stage: sum(record.stages[stage]["macro_f1"] for record in records) / len(records) for stage in records[0].stages
+        stage: sum(record.stages[stage]["macro_f1"] for record in records) / len(records)
+        for stage in records[0].stages
+        if "@" not in stage
     }
     return "Macro-F1 " + ", ".join(f"{stage} {mean:.4f}" for stage, mean in means.items())
 

@@ -165,6 +165,7 @@ def point_protocols(protocol: Protocol, data: Path) -> list[Protocol]:
                 for row in rows
             ),
             calibration={},
+            deployments=(),
             search=None,
         )
         for i in range(len(search.points(rows[0].method)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from pisa_capc.benchmark.deployed import Deployed, deployed
 from pisa_capc.benchmark.protocols import MethodPlan, Protocol, is_guarded
 from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
 from pisa_capc.encoders import encoder_title
@@ -84,6 +85,8 @@ def _joined(*sentences: str) -> str:
 
 def _comparisons(protocol: Protocol, results: Results, dataset: str, direction: str) -> list[Table]:
     place, tables = (dataset, direction), []
+    if protocol.deployments:
+        return [_deployments(found) for found in deployed(protocol, results, place)]
     if is_comparison(protocol):
         for encoder in protocol.encoders:
             tables += _groups(protocol, encoder, results, *place)
@@ -243,6 +246,18 @@ def _calibrations(row: MethodPlan, encoder: str, results: Results, dataset: str,
         rows.append([stage, len(f1), mean(f1), mean(results.auroc(key, stage)), delta])
     title = f"{dataset}, {direction}: calibration of {row.method} with {encoder_title(encoder)}"
     return Table(title, ("Stage", "runs", "Target F1", "Target AUROC", "ΔF1"), rows)
+
+
+def _deployments(found: Deployed) -> Table:
+    """Mean Macro-F1 of every stage in every deployment, over the runs of all encoders."""
+    rows: list[list[Cell]] = []
+    for deployment in found.deployments:
+        means = [found.mean(deployment, stage) for stage in found.stages]
+        rows.append([deployment.name, *(None if value is None else Mean(value, None) for value in means)])
+    title = f"{', '.join(found.place)}: {stage_name(found.method, DIRECT, found.variant)} in every deployment"
+    encoders = ", ".join(encoder_title(encoder) for encoder in found.records)
+    note = f"Macro-F1 over the devices that are there, mean of {found.runs} runs with {encoders}."
+    return Table(title, ("Deployment", *found.stages), rows, note)
 
 
 def _scores(protocol: Protocol, results: Results) -> Table:

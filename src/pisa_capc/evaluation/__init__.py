@@ -1,5 +1,6 @@
 """Trained runs on frames: which frames a run may be scored on, and the one way from a run to its scores."""
 
+from pisa_capc.evaluation.deploy import deploy
 from pisa_capc.evaluation.infer import (
     METRICS,
     Inference,
@@ -17,6 +18,7 @@ __all__ = [
     "Inference",
     "RunScores",
     "check_dataset",
+    "deploy",
     "evaluate",
     "infer",
     "infer_runs",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from pisa_capc.benchmark.deployed import deployed
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Results
-from pisa_capc.benchmark.tables import is_comparison, stage_name
+from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.captures import capture_scores
 from pisa_capc.figures.confusion import confusion_figure
+from pisa_capc.figures.deployments import deployment_changes
 from pisa_capc.figures.methods import method_scores
 from pisa_capc.figures.scatter import source_against_target
 from pisa_capc.figures.style import Picture, check_format
@@ -21,7 +23,7 @@ from pisa_capc.scores import Scores
 
 def make_figures(protocol: Protocol, results: Results, folder: Path, format: str) -> list[Picture]:
     """Of every dataset and direction: three-stage bars, source against target, and by encoder confusions and captures.
-    Of a comparison of many methods: their scores by encoder.
+    Of a comparison of many methods: their scores by encoder. Of deployments: what calibrations change in each.
 
     The bars need the methods single and pisa. Files are numbered by dataset and direction, in the order of the records.
     """
@@ -38,6 +40,12 @@ def make_figures(protocol: Protocol, results: Results, folder: Path, format: str
 def _at(
     protocol: Protocol, results: Results, place: tuple[str, str], folder: Path, number: str, format: str
 ) -> Iterator[Picture]:
+    if protocol.deployments:
+        for found in deployed(protocol, results, place):
+            name = f"deployments-{number}-{found.method}-{found.variant}".removesuffix(f"-{FULL}")
+            if len(found.stages) > 1:
+                yield deployment_changes(found, folder / f"{name}.{format}")
+        return
     if is_comparison(protocol):
         for encoder in protocol.encoders:
             yield method_scores(protocol, results, place, encoder, folder / f"methods-{number}-{encoder}.{format}")

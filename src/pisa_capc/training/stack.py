@@ -18,6 +18,7 @@ from torch import Tensor
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
+from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, bind_noise, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
@@ -218,9 +219,7 @@ class Stack:
         label = self.bank.label[self._validation_order]
         pair = (torch.arange(runs, device=self.device)[:, None] * classes + label) * classes + predicted
         confusion = torch.bincount(pair.flatten(), minlength=runs * classes**2).view(runs, classes, classes).double()
-        hit = confusion.diagonal(dim1=1, dim2=2)
-        f1 = 2 * hit / (confusion.sum(1) + confusion.sum(2)).clamp_min(1)
-        values: NDArray[np.float64] = f1.mean(1).cpu().numpy()
+        values: NDArray[np.float64] = f1_per_class(confusion).mean(1).cpu().numpy()
         return values
 
     def spoilt_run(self) -> int | None:

@@ -1,17 +1,19 @@
 """What people would use instead of U-CAPC, and direct inference; one file each."""
 
-# isort: off  (tables list calibrations in the order in which they are registered)
+# Tables list calibrations in the order in which they are registered, which is that of these lines.
+# isort: off
 from pisa_capc.calibration.peers.base import Peer, Transduced
-from pisa_capc.calibration.peers.bbse import BBSE
-from pisa_capc.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.calibration.peers.direct import Direct
-from pisa_capc.calibration.peers.label_propagation import LabelPropagation
-from pisa_capc.calibration.peers.lame import LAME
-from pisa_capc.calibration.peers.mlls import MLLS
-from pisa_capc.calibration.peers.pt_map import PTMAP
-from pisa_capc.calibration.peers.stata import StatA
 from pisa_capc.calibration.peers.t3a import T3A
+from pisa_capc.calibration.peers.lame import LAME
+from pisa_capc.calibration.peers.label_propagation import LabelPropagation
+from pisa_capc.calibration.peers.pt_map import PTMAP
+from pisa_capc.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.calibration.peers.transclip import TransCLIP
+from pisa_capc.calibration.peers.stata import StatA
+from pisa_capc.calibration.peers.mlls import MLLS
+from pisa_capc.calibration.peers.bbse import BBSE
+# isort: on
 
 __all__ = [
     "BBSE",
