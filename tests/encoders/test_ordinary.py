@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,23 @@ def test_on_a_gpu_the_captured_step_computes_what_a_cpu_does(mine: str, stacked:
         assert f1 == pytest.approx(a.about["metrics"]["validation_f1"], abs=0.05)
     mixed = fit(these, **how | {"device": "cuda", "precision": "bfloat16"})
     assert all(np.isfinite(model.about["metrics"]["validation_f1"]) for model in mixed)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_what_depends_on_values_is_refused() -> None:
+    """In a process of its own: a capture that failed may leave the GPU unusable."""
+    script = (
+        "from torch import nn\nfrom pisa_capc.encoders import register\nfrom pisa_capc.training import fit\n"
+        "from tests.problems import runs, small_frames\n"
+        "class Mine(nn.Conv1d):\n"
+        "    def __init__(self, channels): super().__init__(channels, 32, 5, padding=2)\n"
+        "    def forward(self, x): return super().forward(x) * x.mean().item()\n"
+        "register('mine', ordinary=True)(Mine)\n"
+        "fit(runs(small_frames()), encoder='mine', epochs=1, batch=16, device='cuda', show=False)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "ConfigError: a step of this method and encoder cannot be captured for replay" in found.stderr
 
 
 def mine_draws_elsewhere() -> bool:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
@@ -139,13 +140,25 @@ class Stack:
                     self._one_step()
                     self._position.zero_()
             torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._one_step()
-            self._graph = graph
+            self._graph = self._captured()
         else:
             self._one_step()
         self.reset(initial)
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._one_step()
+        except RuntimeError as error:
+            if "captur" not in str(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise ConfigError(
+                f"a step of this method and encoder cannot be captured for replay ({reason}). On a GPU nothing in it "
+                "may depend on values, as .item() or a mask as index does. Change that, or train on a CPU."
+            ) from error
+        return graph
 
     def reset(self, model_state: Mapping[str, Tensor]) -> None:
         """Back to step 0 with these parameters; buffers keep their places, because a captured step points at them."""
