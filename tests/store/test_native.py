@@ -189,7 +189,7 @@ class TestBadFiles:
                 r"/iq is complex64 \(6, 2, 16\).*complex64 \(6, 4, 16\)",
             ),
             ("iq", np.zeros((6, 4, 16), np.float32), "/iq is float32"),
-            ("cfo_hz", np.zeros((5, 4)), r"/cfo_hz has shape \(5, 4\); expected \(6, 4\)"),
+            ("cfo_hz", np.zeros((5, 4)), r"/cfo_hz is float64 \(5, 4\); expected float64 \(6, 4\)"),
         ],
     )
     def test_arrays_of_another_shape_are_named(self, name: str, value, message: str, folder: Path) -> None:
