@@ -19,6 +19,7 @@ from pisa_capc.protocol import few_shot_note
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.native import fingerprint
+from pisa_capc.store.outside import files_under
 
 
 def dataset_name(source: DataSource, data: Path | None) -> str:
@@ -148,7 +149,7 @@ def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) ->
 
 def _state(folder: Path) -> str:
     """Names the MAT files of a folder as they are now, so that changed ones are imported anew."""
-    files = sorted(folder.rglob("*.mat")) if folder.is_dir() else []
+    files = files_under(folder, ".mat")
     if not files:
         raise DataError(
             f"{folder}: holds neither dataset.json nor MAT files. Expected a dataset made by `pisa simulate` or "

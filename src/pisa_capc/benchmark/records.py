@@ -14,6 +14,7 @@ from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.config import differences
 from pisa_capc.errors import DataError, PisaError
 from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.outside import files_under
 
 SCHEMA = 1
 RESULTS = Path("results/records")  # where records are unless told; each protocol has a folder of its own in it
@@ -66,7 +67,7 @@ def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
 def read_records(folder: Path) -> list[Record]:
     """Every record in the folder; files that are not whole records are one error that names them all."""
     records, broken = [], []
-    for path in sorted(folder.glob("*.json")):
+    for path in files_under(folder, ".json", deep=False):
         try:
             records.append(_read(path))
         except DataError as error:

@@ -23,6 +23,7 @@ from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, new_folder, reading, write_text_atomic
+from pisa_capc.store.outside import files_under
 
 EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
 EXTENSIONS = [{"name": name, "version": "1.0.0", "optional": True} for name in ("signal", "pisa")]
@@ -44,7 +45,7 @@ class _Frame:
 
 def plan(source: Path, options: ImportOptions) -> Plan:
     """All recordings in a folder, or one `.sigmf-meta` file."""
-    metas = sorted(source.rglob("*.sigmf-meta")) if source.is_dir() else [source]
+    metas = files_under(source, ".sigmf-meta") if source.is_dir() else [source]
     if not metas:
         raise DataError(f"{source}: holds no .sigmf-meta file.")
     frames: dict[tuple[str, str, str], list[_Frame]] = defaultdict(list)

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
+from pisa_capc.store.outside import files_under
 
 FIELDS = ("environment", "device", "capture")
 
@@ -98,7 +99,7 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
         raise DataError(f"{source}: is not a folder. Expected the folder that holds the captures' files.")
     expression = re.compile(_expression(pattern))
     found = []
-    files = sorted(p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file())
+    files = sorted(path.relative_to(source).as_posix() for path in files_under(source))
     for name in files:
         if match := expression.fullmatch(name):
             found.append((source / name, {**defaults, **match.groupdict()}))
