@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import DataError
 from pisa_capc.store.digests import CaptureDigests
 from pisa_capc.store.files import reading
+from pisa_capc.store.hdf5 import elsewhere
 from pisa_capc.store.rows import Piece, StoredRows, pieces
 
 _EXPECTED = "a capture of this dataset; make or import it again"
@@ -141,6 +142,9 @@ class CaptureFile:
     def _open(self) -> Iterator[tuple[Any, Any, Any]]:
         """The file, its I/Q and its CFO, which may be None."""
         with reading(self.path, _EXPECTED), h5py.File(self.path, "r") as file:
+            for name in {"iq", "cfo_hz"} & {*file}:
+                if problem := elsewhere(file, name):
+                    raise DataError(f"{self.path}: {problem}. Make or import it again.")
             iq, cfo_hz = file["iq"], file.get("cfo_hz")
             if iq.shape != self.shape or iq.dtype != np.complex64:
                 raise DataError(
