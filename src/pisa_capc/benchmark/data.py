@@ -18,6 +18,7 @@ from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
+from pisa_capc.store.files import cannot_be_read
 from pisa_capc.store.native import fingerprint
 from pisa_capc.store.outside import files_under
 
@@ -132,7 +133,9 @@ def searched_dataset(path: Path) -> str | None:
         return None
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not the record of a search ({error}). Remove it, or choose other --results."
         ) from error

@@ -13,7 +13,7 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.config import differences
 from pisa_capc.errors import DataError, PisaError
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import cannot_be_read, write_text_atomic
 from pisa_capc.store.outside import files_under
 
 SCHEMA = 1
@@ -70,6 +70,8 @@ def read_records(folder: Path) -> list[Record]:
     for path in files_under(folder, ".json", deep=False):
         try:
             records.append(_read(path))
+        except OSError as error:
+            raise cannot_be_read(path, error) from error
         except DataError as error:
             broken.append(str(error))
     if len(broken) == 1:
@@ -99,7 +101,7 @@ def _read(path: Path) -> Record:
         check_record(record)
     except PisaError as error:
         raise DataError(f"{path}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: not a whole record ({type(error).__name__}: {error}).") from error
     return record
 

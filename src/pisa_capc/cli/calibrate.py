@@ -21,7 +21,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli.output import warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
-from pisa_capc.store.files import atomic, reading
+from pisa_capc.store.files import atomic, reading, refuse_existing
 from pisa_capc.store.outside import array_members, read_arrays
 
 if TYPE_CHECKING:
@@ -168,11 +168,6 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
             "order.",
             stacklevel=2,
         )
-
-
-def refuse_existing(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise DataError(f"{out} exists already; give another name or --force to replace it.")
 
 
 def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:

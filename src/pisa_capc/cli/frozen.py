@@ -13,11 +13,11 @@ from pisa_capc.cli.calibrate import (
     commands,
     plain_decision,
     read_scores,
-    refuse_existing,
     show_result,
     write_result,
 )
 from pisa_capc.cli.output import warnings_as_notes
+from pisa_capc.store.files import refuse_existing
 
 Force = typer.Option("--force", help="Replace what exists.")
 

@@ -25,7 +25,7 @@ from pisa_capc.inference.tensors import digest, read_tensors, save_tensors
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import PUBLISHED_RULE, SplitRecipe
 from pisa_capc.scores import as_probability
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import cannot_be_read, write_text_atomic
 
 SCHEMA = 1
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
@@ -180,7 +180,9 @@ def load_model(folder: str | Path) -> TrainedModel:
         about.setdefault("code", dict(revisions.FIRST))
         about.setdefault("split", dict(PUBLISHED_RULE))
         model = method_of(about).build(1)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise cannot_be_read(path, error, ModelError) from error
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ModelError(
             f"{path}: not a model description ({type(error).__name__}: {error}). "
             "Restore it, or remove it and train again."

@@ -9,9 +9,10 @@ from typing import Any
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.store.files import remove_stale, write_text_atomic
+from pisa_capc.store.files import cannot_be_read, remove_stale, write_text_atomic
 
 SCHEMA = 1
+LONGEST_NAME = 240  # bytes; file systems have 255, of which endings take some
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class CaptureSpec:
             # Names become folders and files, and may come from somebody else's metadata.
             if not name or name.startswith(".") or any(c in '/\\:*?"<>|' or not c.isprintable() for c in name):
                 raise DataError(f"{kind} {name!r}: expected a name that can be a file name.")
+            if len(name.encode()) > LONGEST_NAME:
+                raise DataError(
+                    f"{kind} {name[:20]}…: {len(name.encode())} bytes long; expected at most {LONGEST_NAME}, "
+                    "because it becomes the name of a file. Shorten it."
+                )
         if self.frames < 1:
             raise DataError(f"{self.name}: announces {self.frames} frames; expected at least one.")
 
@@ -116,7 +122,9 @@ class Dataset:
             )
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise cannot_be_read(path, error) from error
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: cannot be read ({error}). Make the dataset again.") from error
         return cls.from_json(value, str(path))
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 
 from pisa_capc import revisions
 from pisa_capc.errors import ModelError
-from pisa_capc.store.files import atomic, write_text_atomic
+from pisa_capc.store.files import atomic, cannot_be_read, write_text_atomic
 
 
 def write_pair(
@@ -45,14 +45,18 @@ def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[
                 f"Make it anew with {made_by}."
             )
         expected = about["sha256"]
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise cannot_be_read(description, error, ModelError) from error
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ModelError(f"{description}: damaged ({type(error).__name__}: {error}). Use {made_by} again.") from error
     try:
         content = tensors.read_bytes()
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelError(f"{tensors}: damaged, or not of this {description.name}. Use {made_by} again.")
         return load(content), about
-    except (SafetensorError, OSError, ValueError) as error:
+    except OSError as error:
+        raise cannot_be_read(tensors, error, ModelError) from error
+    except (SafetensorError, ValueError) as error:
         raise ModelError(f"{tensors}: damaged ({error}). Use {made_by} again.") from error
 
 
