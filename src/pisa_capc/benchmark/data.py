@@ -5,7 +5,6 @@ Also its source part, on which hyperparameters are searched, and what is to be s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
-from pisa_capc.store.files import cannot_be_read
+from pisa_capc.store.files import cannot_be_read, read_json
 from pisa_capc.store.native import fingerprint
 from pisa_capc.store.outside import files_under
 
@@ -132,7 +131,7 @@ def searched_dataset(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"])
+        return str(read_json(path)["conditions"]["dataset"])
     except OSError as error:
         raise cannot_be_read(path, error) from error
     except (ValueError, KeyError, TypeError) as error:

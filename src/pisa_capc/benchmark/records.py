@@ -13,7 +13,7 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.config import differences
 from pisa_capc.errors import DataError, PisaError
-from pisa_capc.store.files import cannot_be_read, write_text_atomic
+from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.store.outside import files_under
 
 SCHEMA = 1
@@ -87,7 +87,7 @@ def read_records(folder: Path) -> list[Record]:
 
 def _read(path: Path) -> Record:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         mark = values.pop("digest", None)  # records of earlier versions have none
         content = digest(values)
         schema = values.pop("schema")

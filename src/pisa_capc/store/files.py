@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from pisa_capc.config import LONGEST, parse_json
 from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
 from pisa_capc.store.outside import files_under
 
@@ -56,6 +58,13 @@ def refuse_existing(path: Path, force: bool) -> None:
     check_replaceable(path)
     if path.exists() and not force:
         raise DataError(f"{path} exists already; give another name or --force to replace it.")
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; ValueError where it is none, or goes beyond what a description may be."""
+    if path.stat().st_size > LONGEST["JSON"]:
+        raise ValueError(f"{path.stat().st_size:,} bytes; expected at most {LONGEST['JSON']:,}")
+    return parse_json(path.read_text(encoding="utf-8"))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
