@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from pisa_capc.errors import PisaError
 from pisa_capc.progress import console
@@ -91,4 +91,4 @@ def _run() -> int | str | None:
 
 
 def _say(text: str) -> None:
-    console.print("[bold red]error:[/]", escape(text), soft_wrap=True, highlight=False)
+    console.print(Text("error:", style="bold red"), text, soft_wrap=True)

@@ -51,8 +51,9 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(summary.to_json()))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from pisa_capc.progress import PlainConsole
 
     table = Table("", "this run", "dataset", title=f"{waveform} → {out}")
     table.add_row("captures", f"{summary.captures_written}", f"{summary.captures}")
@@ -61,6 +62,6 @@ def simulate(
     table.add_row("megabytes", f"{summary.bytes_written / 1e6:,.1f}", "")
     table.add_row("seconds", f"{summary.seconds:.1f}", "")
     table.add_row("frames/s", f"{summary.frames_per_s:,.0f}", "")
-    Console().print(table)
+    PlainConsole().print(table)
     if not summary.captures_written:
         typer.echo("The dataset was already complete; nothing was written.")
