@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pisa_capc.cli.calibrate import commands, read_scores, refuse_existing, write_result
+from pisa_capc.cli.calibrate import commands, read_scores, write_result
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 from pisa_capc.progress import progress
+from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Decisions, Online, OnlineCalibrator
