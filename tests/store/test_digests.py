@@ -38,10 +38,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def as_earlier_versions(folder: Path) -> None:
-    """Only the SHA-256 of all of a capture."""
+    """Only the SHA-256 of all of a capture, as text of variable length."""
     for path in folder.rglob("*.h5"):
         with h5py.File(path, "r+") as file:
             del file.attrs["digests"]
+            file.attrs["sha256"] = file.attrs["sha256"].decode()
 
 
 def flip(path: Path, name: str, row: int) -> None:
@@ -101,7 +102,7 @@ def test_a_changed_cfo_is_found(folder: Path, earlier: bool) -> None:
 def test_marks_that_were_changed_are_found_before_a_fingerprint_is_made_of_them(folder: Path, name: str) -> None:
     with h5py.File(folder / FIRST, "r+") as file:
         value = file.attrs[name]
-        file.attrs[name] = "0" * 64 if name == "sha256" else value ^ 1
+        file.attrs[name] = np.bytes_("0" * 64) if name == "sha256" else value ^ 1
     with pytest.raises(DataError, match=rf"{FIRST}: its digests are not"):
         fingerprint(folder)
 
@@ -179,3 +180,13 @@ def test_sectors_that_changed_places_and_zeroed_pages_do_not_escape() -> None:
         page[:] = 0
         assert block_digest(values) != written
         page[:] = kept
+
+
+def test_a_heap_in_which_the_library_would_go_on_for_ever_is_refused(folder: Path) -> None:
+    as_earlier_versions(folder)
+    path = folder / FIRST
+    content = path.read_bytes()
+    start = content.index(b"GCOL") + 16
+    path.write_bytes(content[:start] + bytes(16) + content[start + 16 :])
+    with pytest.raises(DataError, match=rf"{FIRST}: cannot be read \(ValueError: a heap that is damaged\)"):
+        _ = load(folder).iq

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import DataError
 from pisa_capc.store.digests import CaptureDigests
 from pisa_capc.store.files import reading
-from pisa_capc.store.hdf5 import elsewhere
+from pisa_capc.store.hdf5 import check_heaps, elsewhere, has_heap
 from pisa_capc.store.rows import Piece, StoredRows, pieces
 
 _EXPECTED = "a capture of this dataset; make or import it again"
@@ -64,6 +64,9 @@ class CaptureFile:
         with reading(path, _EXPECTED):
             self.identity = identity(path)
         with self._open() as (file, iq, cfo_hz):
+            if has_heap(file, "sha256"):  # as earlier versions wrote it
+                start = iq.id.get_offset() or 0
+                check_heaps(path, range(start, start + (iq.id.get_storage_size() if start else 0)))
             self.digests = CaptureDigests(file, path, shape, cfo_hz is not None)
             offset = iq.id.get_offset()
         # Somebody may have repacked the samples into chunks: they then have no place of their own in the file.

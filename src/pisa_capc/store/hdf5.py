@@ -41,6 +41,38 @@ def stored_elsewhere(found: Any, name: str) -> str:
     return ""
 
 
+def has_heap(file: Any, attribute: str) -> bool:
+    """Whether an attribute is text of variable length, which lies in a heap of the file."""
+    name = attribute.encode()
+    if not h5py.h5a.exists(file.id, name):
+        return False
+    kind = h5py.h5a.open(file.id, name).get_type()
+    return isinstance(kind, h5py.h5t.TypeStringID) and kind.is_variable_str()
+
+
+def check_heaps(path: str, samples: range) -> None:
+    """Refuse a file in whose heaps the library would go on for ever: at an object without a number and without a size.
+
+    samples: the bytes of the file that are samples, in which nothing is looked for.
+    """
+    with open(path, "rb") as file:
+        content = file.read(samples.start)
+        file.seek(samples.stop)
+        content += bytes(8) + file.read()
+    start = content.find(b"GCOL")
+    while start >= 0:
+        at, end = start + 16, start + int.from_bytes(content[start + 8 : start + 16], "little")
+        while at + 16 <= min(end, len(content)):
+            number = int.from_bytes(content[at : at + 2], "little")
+            size = int.from_bytes(content[at + 8 : at + 16], "little")
+            if not number:  # the rest is free, and counts this header
+                if size < 16:
+                    raise ValueError("a heap that is damaged")
+                break
+            at += 16 + -(-size // 8) * 8
+        start = content.find(b"GCOL", start + 1)
+
+
 def look(path: str) -> None:
     """Read everything in a file once; ValueError where something should not be read by anybody."""
     left = max(ROOM, RATIO * os.path.getsize(path))
