@@ -2,7 +2,9 @@
 
 `make bench-load` writes a random set of the paper's size (119 captures, 76,288 frames, 781 MB) to a temporary folder.
 The pages are in the operating system's cache after writing, so this measures the store; the rows 'from the disk' come
-after the pages were given up, and read as a set is read that is larger than the memory.
+after the pages were given up, and read as a set is read that is larger than the memory. What a process reads for the
+first time is compared with its digests; the row 'checked' is such a reading, with the opening of all files, and the
+others come after it.
 
 Streamed batches are those of a training in two environments whose frames do not fit on the device: 128 random frames
 for each run of a stack, at unit power, through `Bank.stream`. Nothing else happens meanwhile, so the rate is that of
@@ -47,6 +49,7 @@ def main() -> None:
         chosen = np.sort(np.random.default_rng(0).permutation(len(frames))[: len(frames) // 10])
         reads: dict[str, Callable[[], int]] = {
             "np.fromfile": lambda: np.fromfile(flat, dtype=np.complex64).nbytes,
+            "whole set, checked": lambda: load(folder).iq.nbytes,
             "whole set": lambda: frames.iq.nbytes,
             "one environment": lambda: frames.where(environment=["E1"]).iq.nbytes,
             "random tenth": lambda: frames.select(chosen).iq.nbytes,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin
 
-from pages import rechecks, speeds, study
+from pages import rechecks, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -108,6 +108,7 @@ def pictures(folder: Path) -> None:
         protocol = read_protocol(name)
         results = load_results(protocol, RECORDS / name)
         three_stage_bars(protocol, results, results.places()[0], folder / f"{name}-stages.png")
+    shared_channel.picture(folder)
     protocol = read_protocol("external-baselines")
     results = load_results(protocol, RECORDS / protocol.name)
     for place in results.places():
@@ -125,6 +126,7 @@ def main() -> None:
         rechecks.erratum(),
         LIMITS,
         *tables,
+        shared_channel.section(),
         rechecks.unlearnt(),
         study.section(),
         speeds.grids(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pisa_capc.config import check_numbers, differences, from_assignments, from_mapping, read_yaml
+from pisa_capc.config import check_numbers, differences, from_assignments, from_mapping, parse_json, read_yaml
 from pisa_capc.errors import ConfigError
 
 
@@ -122,3 +122,41 @@ def test_numbers_are_finite_and_not_negative() -> None:
             check_numbers(Inner(rate_hz=value), "inner.")
     with pytest.raises(ConfigError, match=r"^pair: .* found -2\.0"):
         check_numbers(Inner(pair=(1.0, -2.0)))
+
+
+class TestBounds:
+    LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (LAUGHS, "more than 100,000 values, aliases written out"),
+            ("a: &a [*a]", "more than 100,000 values"),
+            ("a: " + "[" * 5000 + "]" * 5000, "more than 64 deep"),
+            ("a: " + "{b: " * 5000, "more than 64 deep"),
+            ("a: " + "9" * 400, "a whole number of 1329 bits; expected at most 64"),
+            ("#" * (2 << 20), "bytes; expected at most 1,048,576"),
+        ],
+    )
+    def test_yaml_that_would_cost_minutes_or_gigabytes_is_refused(
+        self, text: str, message: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a.yaml"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=message) as caught:
+            read_yaml(path)
+        assert len(str(caught.value)) < 500
+
+    def test_aliases_that_save_writing_are_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.yaml"
+        path.write_text("one: &shared {x: 1}\ntwo: *shared\nthree: {<<: *shared, y: 2}\n")
+        assert read_yaml(path) == {"one": {"x": 1}, "two": {"x": 1}, "three": {"x": 1, "y": 2}}
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 70 + "]" * 70, "[" + "9" * 400 + "]", '{"a": 9e'])
+    def test_json_that_goes_beyond_is_no_json(self, text: str) -> None:
+        with pytest.raises(ValueError, match=r"deep|64|Expecting"):
+            parse_json(text)
+
+    def test_a_setting_has_the_same_bounds(self) -> None:
+        with pytest.raises(ConfigError, match="64 deep"):
+            from_assignments(["model.beta=" + "[" * 5000])

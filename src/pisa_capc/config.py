@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 import typing
@@ -16,6 +17,12 @@ import yaml
 from pisa_capc.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
+
+# No description of ours comes near these; what does would cost minutes or gigabytes to look at.
+LONGEST = {"JSON": 64 << 20, "YAML": 1 << 20}  # bytes of text
+DEEPEST = 64  # lists and mappings in one another
+MOST_NODES = 100_000  # of YAML, each alias counted as all that it stands for
+WHOLE_NUMBERS = range(-(1 << 63), 1 << 64)
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -60,10 +67,71 @@ def from_assignments(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+def parse_json(text: str) -> Any:
+    """The value of JSON text; ValueError where it is none, or goes beyond the bounds."""
+    _check_length(text, "JSON")
+    try:
+        return _bounded(json.loads(text))
+    except RecursionError:
+        raise ValueError(f"lists and mappings more than {DEEPEST} deep") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of YAML text; ValueError where it is none, or goes beyond the bounds."""
+    _check_length(text, "YAML")
+    try:
+        _check_nodes(text)
+        return _bounded(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_length(text: str, kind: str) -> None:
+    if len(text) > LONGEST[kind]:
+        raise ValueError(f"{len(text):,} characters; expected at most {LONGEST[kind]:,}")
+
+
+def _bounded(value: Any, depth: int = 0) -> Any:
+    """The value itself, if it is not too deep and holds no whole number that 64 bits do not."""
+    if depth > DEEPEST:
+        raise ValueError(f"lists and mappings more than {DEEPEST} deep")
+    if isinstance(value, dict):
+        for inner in (*value, *value.values()):
+            _bounded(inner, depth + 1)
+    elif isinstance(value, list | tuple | set):
+        for inner in value:
+            _bounded(inner, depth + 1)
+    elif isinstance(value, int) and value not in WHOLE_NUMBERS:
+        raise ValueError(f"a whole number of {value.bit_length()} bits; expected at most 64")
+    return value
+
+
+def _check_nodes(text: str) -> None:
+    """Refuse YAML that is too deep, or in which aliases stand for too much."""
+    sizes: dict[str, int] = {}  # what each anchor stands for
+    counts, anchors = [0], [""]  # of the collections that are open
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            counts.append(1)
+            anchors.append(event.anchor or "")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size, anchor = counts.pop(), anchors.pop()
+            sizes[anchor] = size
+            counts[-1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            counts[-1] += sizes.get(event.anchor or "", MOST_NODES)  # an alias within its own anchor has no end
+        elif isinstance(event, yaml.ScalarEvent):
+            counts[-1] += 1
+        if len(counts) > DEEPEST:
+            raise ValueError(f"lists and mappings more than {DEEPEST} deep")
+        if counts[-1] > MOST_NODES:
+            raise ValueError(f"more than {MOST_NODES:,} values, aliases written out")
+
+
 def _value(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"setting value {text!r}: not valid YAML ({error}).") from error
     if isinstance(value, str):
         with suppress(ValueError):
@@ -139,10 +207,12 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any], path: str
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, with errors that name the file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > LONGEST["YAML"]:
+            raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; expected at most {LONGEST['YAML']:,}.")
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid YAML ({error}).") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping at the top, found {type(values).__name__}.")

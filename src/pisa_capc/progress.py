@@ -1,9 +1,10 @@
-"""The one progress bar."""
+"""What is said on the way: one console for it, one progress bar, and one way to print what people named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -14,9 +15,30 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+
+def visible(text: str) -> str:
+    """The text with its control characters written out: names come from files of others.
+
+    >>> print(visible("room\x1b[2J, D1"))
+    room\\x1b[2J, D1
+    """
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+class PlainConsole(Console):
+    """A console that shows text as it is, in cells of tables too: brackets in a name are no markup."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **{**options, "markup": False, "emoji": False})
+
 
 # Results go to standard output, everything about the way there to standard error.
-console = Console(stderr=True)
+console = PlainConsole(stderr=True)
 
 
 @contextmanager
@@ -26,12 +48,12 @@ def progress(description: str, total: int | None, show: bool = True) -> Iterator
     Where standard error is not a terminal (logs, CI) nothing is animated; only the end is printed.
     """
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as display:
         task = display.add_task(description, total=total, note="")
@@ -46,5 +68,5 @@ class Bar:
         self._task = task
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
-        fields = {} if note is None else {"note": note}
+        fields = {} if note is None else {"note": visible(note)}
         self._display.update(self._task, advance=steps, **fields)  # type: ignore[arg-type]

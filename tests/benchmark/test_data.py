@@ -14,6 +14,7 @@ from pisa_capc.benchmark.data import dataset_name, note_on_search, source_datase
 from pisa_capc.benchmark.protocols import DataSource, Simulated
 from pisa_capc.errors import DataError
 from pisa_capc.store.native import fingerprint
+from pisa_capc.store.seal import sealed
 from tests.benchmark.tools import QUICK, quick, write_protocol
 from tests.problems import write_small
 
@@ -30,7 +31,7 @@ def told(data: Path, **provenance: Any) -> Path:
     """The dataset, saying this of its making."""
     path = data / "dataset.json"
     described = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**described, "provenance": provenance}), encoding="utf-8")
+    path.write_text(json.dumps(sealed({**described, "provenance": provenance})), encoding="utf-8")
     return data
 
 

@@ -162,9 +162,9 @@ def test_wrong_options_are_explained(options: list[str], message: str, scores: P
 def test_files_that_are_no_scores_are_explained(tmp_path: Path):
     cases = {
         "is a single array": lambda path: np.save(path.open("wb"), np.ones(3)),
-        "has no logits; found embedding (3, 2)": lambda path: np.savez(path, embedding=np.ones((3, 2))),
-        "is not an NPZ file": lambda path: path.write_text("scores"),
-        "plain arrays": lambda path: np.savez(path, embedding=np.array([{}]), logits=np.ones(1)),
+        "has no logits; found embedding.": lambda path: np.savez(path, embedding=np.ones((3, 2))),
+        "Expected an NPZ file": lambda path: path.write_text("scores"),
+        "holds Python objects": lambda path: np.savez(path, embedding=np.array([{}]), logits=np.ones(1)),
         "does not have one value per frame": lambda path: np.savez(
             path, embedding=np.ones((3, 2)), logits=np.ones((3, 2)), frame=np.arange(2)
         ),

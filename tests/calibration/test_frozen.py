@@ -16,6 +16,7 @@ from pisa_capc.calibration import FrozenCalibration
 from pisa_capc.cli import app
 from pisa_capc.cli import frozen as _registers  # noqa: F401
 from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.store.seal import sealed
 from tests.calibration.examples import shifted_captures
 
 NAMES = np.array(["E1/L1", "E1/L2", "E1/M1"])
@@ -112,7 +113,7 @@ def saved(tmp_path: Path) -> Path:
 
 def edit(folder: Path, **changes: Any) -> None:
     path = folder / "calibration.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | changes)))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from pisa_capc import UCAPC
 from pisa_capc.calibration import Finder, FrozenCalibration, Online, OnlineCalibrator
 from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.store.seal import sealed
 from tests.calibration.streams import CLASSES, FEATURES, Stream, stream
 
 SMALL = Online(sample=64, memory=128, warmup=16, refresh=64)
@@ -178,7 +179,7 @@ def test_a_saved_stream_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
 
 def edit(folder: Path, **changes: Any) -> None:
     path = folder / "stream.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | changes)))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from pisa_capc.deployments import draw_capture, draw_shares
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.rehearsal.rehearse import KINDS, REPEATS, SIZES, rehearse
 from pisa_capc.scores import macro_f1
+from pisa_capc.store.seal import sealed
 from tests.calibration.examples import shifted_captures
 
 EXAMPLE = shifted_captures(sizes=(400, 300, 300))
@@ -141,7 +142,7 @@ class TestFrozen:
         frozen.save(tmp_path)
         path = tmp_path / "calibration.json"
         about = json.loads(path.read_text())
-        path.write_text(json.dumps({k: v for k, v in about.items() if k not in ("guard", "pooled_guard")}))
+        path.write_text(json.dumps({k: v for k, v in about.items() if k not in ("guard", "pooled_guard", "digest")}))
         again = FrozenCalibration.load(tmp_path).apply(*FRAMES)
         assert again.guard is None
         np.testing.assert_array_equal(again.probability, frozen.apply(*FRAMES).probability)
@@ -161,7 +162,7 @@ class TestFrozen:
         path = tmp_path / "calibration.json"
         about = json.loads(path.read_text())
         change(about)
-        path.write_text(json.dumps(about))
+        path.write_text(json.dumps(sealed(about)))
         with pytest.raises(ModelError, match=message):
             FrozenCalibration.load(tmp_path)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
@@ -12,3 +16,15 @@ def test_the_version_is_the_one_of_the_package(pisa: Command) -> None:  # noqa: 
     about = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     found = pisa("--version")
     assert (found.code, found.out) == (0, f"pisa-capc {about['project']['version']}\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("command", [["--help"], ["methods"], ["encoders"], ["split", "--help"]])
+def test_a_full_disk_under_standard_output_is_one_line(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pisa_capc", *command], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "standard output: No space left on device" in done.stderr

@@ -16,6 +16,7 @@ import pytest
 from pisa_capc.cli import main
 from pisa_capc.frames import load
 from pisa_capc.protocol import split
+from pisa_capc.store.seal import sealed
 from tests.problems import write_small
 
 QUICK = ("--encoder", "cnn", "--epochs", "1", "--batch", "16", "--device", "cpu")
@@ -349,7 +350,7 @@ def test_runs_of_different_experiments_are_not_averaged(
     path = several / "split2026-seed4" / "model.json"
     about = json.loads(path.read_text())
     about["training"]["epochs"] = 7
-    path.write_text(json.dumps(about))
+    path.write_text(json.dumps(sealed(about)))
     refused(pisa("evaluate", several, data, "--target", "E1"), "runs of different experiments", "training.epochs: 1 in")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pisa_capc.cli.output import print_table
+from pisa_capc.progress import PlainConsole, visible
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
 
@@ -19,8 +21,24 @@ def test_methods_can_be_read_where_they_are_piped(pisa: Command) -> None:  # noq
 def test_a_table_of_numbers_is_not_squeezed_where_nobody_says_how_wide_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pisa_capc.cli.output import print_table
-
     monkeypatch.setenv("COLUMNS", "80")  # of the terminal that a pipe was started from
     print_table("Numbers", ["what", *"abcdefgh"], [["x", *["0.1234 ± 0.5678"] * 8]])
     assert capsys.readouterr().out.count("0.1234 ± 0.5678") == 8
+
+
+NAMES = ["room[/b]", "[red]D1", "a\x1b[2Jb", "bell\x07", ":smile:", "[link=http://x]y[/link]"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_printed_as_they_are_with_control_codes_written_out(name: str, capsys) -> None:
+    print_table(name, ["capture", "frames"], [[name, "3"]])
+    PlainConsole(stderr=True).print(f"note: {name}", soft_wrap=True)
+    out, err = capsys.readouterr()
+    assert out.count(visible(name)) == 2, out
+    assert err == f"note: {visible(name)}\n"
+    assert "\x1b" not in out + err
+
+
+def test_text_of_people_is_left_as_it_is() -> None:
+    assert visible("Büro 3, 会议室\n[x]") == "Büro 3, 会议室\n[x]"
+    assert visible("\x9b2J\u202e\r") == r"\x9b2J\u202e\r"

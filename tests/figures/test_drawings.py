@@ -80,3 +80,13 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be written"):
         topology_figure(square(), tmp_path / "file" / "a.svg")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["x$_$y", "$\\frac", "a$b"])
+def test_a_name_on_a_figure_is_no_formula(name: str, tmp_path: Path) -> None:
+    with canvas(tmp_path / "a.svg", 2, 2) as figure:
+        axes = figure.subplots()
+        axes.set_title(name)
+        axes.plot([0, 1], label=name)
+        axes.legend()
+    assert texts(tmp_path / "a.svg").count(name) == 2

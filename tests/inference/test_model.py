@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import pisa_capc
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference import TrainedModel, embed, load_model
+from pisa_capc.store.seal import sealed
 from pisa_capc.training import TrainingConfig, fit
 from tests.problems import runs, small_frames
 from tests.training.tools import assert_identical
@@ -44,7 +45,7 @@ def folder(finished: tuple[Path, TrainedModel], tmp_path: Path) -> Path:
 def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     about = json.loads((folder / "model.json").read_text())
     edit(about)
-    (folder / "model.json").write_text(json.dumps(about))
+    (folder / "model.json").write_text(json.dumps(sealed(about)))
 
 
 def test_a_model_read_back_gives_identical_outputs(finished: tuple[Path, TrainedModel]) -> None:
@@ -150,6 +151,23 @@ def test_a_guard_half_written_leaves_a_model_that_is_read(folder: Path) -> None:
     load_model(folder).with_guard((0.1, 0.2, 0.3)).save(folder)
     (folder / "model.json").write_text(description)
     assert not load_model(folder).has_guard
+
+
+def test_an_edited_description_is_refused(folder: Path) -> None:
+    path = folder / "model.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({**about, "seed": about["seed"] + 1}))
+    with pytest.raises(ModelError, match=r"model\.json: not a model description .*it was changed"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"schema": ' + "9" * 400 + "}", '{"schema": 1, "seed": ' + "[" * 99 + "]" * 99 + "}"]
+)
+def test_a_description_without_bounds_is_refused(folder: Path, text: str) -> None:
+    (folder / "model.json").write_text(text)
+    with pytest.raises(ModelError, match=r"model\.json: not a model description .*(deep|64)"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "devices": 3}', "\x00"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -78,3 +79,23 @@ def test_frame_lengths_the_waveform_does_not_have_are_refused(kind: str, samples
 def test_an_unknown_scene_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wifi'"):
         load_scene("wify")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("devices", 1_000_000_000),
+        ("environments.E1.rays_per_cluster", 1_000_000_000),
+        ("environments.E1.clusters", 1_000_000_000),
+        ("captures.M.frames", 10**12),
+        ("waveform.channel_half_width_samples", 10**9),
+    ],
+)
+def test_numbers_that_would_fill_the_memory_are_refused(path: str, value: int, tmp_path: Path) -> None:
+    *outer, name = path.split(".")
+    nested: dict[str, object] = {name: value}
+    for key in reversed(outer):
+        nested = {key: nested}
+    (tmp_path / "scene.yaml").write_text(json.dumps(nested))
+    with pytest.raises(ConfigError, match=rf"{name}: expected a positive number up to [\d,]+, found {value}"):
+        load_scene("wifi", tmp_path / "scene.yaml")

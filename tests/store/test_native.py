@@ -16,6 +16,7 @@ from pisa_capc import load
 from pisa_capc.errors import DataError
 from pisa_capc.store import CaptureSpec, Dataset, write_dataset
 from pisa_capc.store.native import fingerprint, write_capture
+from pisa_capc.store.seal import sealed
 from tests.datasets import random_capture, random_dataset, write_random
 
 
@@ -189,7 +190,7 @@ class TestBadFiles:
                 r"/iq is complex64 \(6, 2, 16\).*complex64 \(6, 4, 16\)",
             ),
             ("iq", np.zeros((6, 4, 16), np.float32), "/iq is float32"),
-            ("cfo_hz", np.zeros((5, 4)), r"/cfo_hz has shape \(5, 4\); expected \(6, 4\)"),
+            ("cfo_hz", np.zeros((5, 4)), r"/cfo_hz is float64 \(5, 4\); expected float64 \(6, 4\)"),
         ],
     )
     def test_arrays_of_another_shape_are_named(self, name: str, value, message: str, folder: Path) -> None:
@@ -222,7 +223,7 @@ class TestBadFiles:
     def test_a_description_cannot_lead_out_of_its_folder(self, folder: Path) -> None:
         described = json.loads((folder / "dataset.json").read_text())
         described["captures"][0]["environment"] = "../.."
-        (folder / "dataset.json").write_text(json.dumps(described))
+        (folder / "dataset.json").write_text(json.dumps(sealed(described)))
         with pytest.raises(DataError, match="expected a name that can be a file name"):
             load(folder)
 
@@ -242,7 +243,7 @@ def test_the_fingerprint_follows_samples_and_not_origin(tmp_path: Path) -> None:
     first, same, other = (write_random(tmp_path / name) for name in "abc")
     described = json.loads((same / "dataset.json").read_text())
     described["provenance"] = {"command": "elsewhere"}
-    (same / "dataset.json").write_text(json.dumps(described))
+    (same / "dataset.json").write_text(json.dumps(sealed(described)))
     spec = CaptureSpec("E1", "D01", "L1", 6)
     iq, cfo_hz = random_capture(spec)
     iq[0, 0, 0] += 1e-3

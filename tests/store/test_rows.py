@@ -14,7 +14,8 @@ import pytest
 
 from pisa_capc import load
 from pisa_capc.errors import DataError
-from pisa_capc.store import native
+from pisa_capc.store import CaptureSpec, native
+from pisa_capc.store.native import write_capture
 from pisa_capc.store.rows import StoredRows, pieces
 from tests.datasets import write_random
 
@@ -91,6 +92,7 @@ def test_what_is_not_in_the_page_cache_is_asked_for_and_read(
     monkeypatch.setattr(native, "MAPPED", 0)
     frames, stored = load(folder), by_hdf5(folder)
     rows = np.random.default_rng(0).integers(0, len(frames), 30)
+    assert frames.iq.shape == stored.shape  # every block has been looked at once
     asked = uncached(monkeypatch, cached_bytes)
     np.testing.assert_array_equal(frames.segment(samples).select(rows).iq, stored[rows, :, :samples])
     assert sum(asked) == 30 * frames.antennas * samples * 8
@@ -98,17 +100,13 @@ def test_what_is_not_in_the_page_cache_is_asked_for_and_read(
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_capture_that_is_written_anew_is_read_anew(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool
 ) -> None:
     monkeypatch.setattr(native, "MAPPED", 512 if mapped else 0)
     frames, stored = load(folder), by_hdf5(folder)
     rows = np.array([2, 0, 5])
     np.testing.assert_array_equal(frames.select(rows).iq, stored[rows])
-    other = tmp_path / "other.h5"
-    with h5py.File(other, "w") as file:
-        file["something_before_it"] = np.arange(1000)
-        file["iq"] = 2 * stored[:6]
-    os.replace(other, folder / "E1/D01/L1.h5")
+    write_capture(folder, CaptureSpec("E1", "D01", "L1", 6), 2 * stored[:6])
     np.testing.assert_array_equal(frames.select(rows).iq, 2 * stored[rows])
 
 

@@ -13,6 +13,7 @@ from pisa_capc.evaluation import unseen_frames
 from pisa_capc.frames import Frames
 from pisa_capc.inference import load_model
 from pisa_capc.protocol import SplitRecipe, split
+from pisa_capc.store.seal import sealed
 from pisa_capc.training import Run, TrainingConfig, fit
 from tests.problems import small_frames
 from tests.training.tools import FAST
@@ -62,7 +63,7 @@ def test_a_model_that_does_not_say_had_the_published_rule(frames: Frames, tmp_pa
     fit(run, **FAST, out=tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     del about["split"]
-    (tmp_path / "model.json").write_text(json.dumps(about))
+    (tmp_path / "model.json").write_text(json.dumps(sealed(about)))
     assert load_model(tmp_path).recipe == run.split.recipe
     fit(run, **FAST, out=tmp_path)  # it is this run
 

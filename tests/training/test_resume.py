@@ -16,6 +16,7 @@ from pisa_capc import revisions
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, load_model
+from pisa_capc.store.seal import sealed
 from pisa_capc.training import fit
 from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
 from pisa_capc.training.stack import Stack
@@ -146,7 +147,7 @@ def forget_revisions(folder: Path) -> None:
     """The model as it was written before descriptions named versions of the code."""
     about = json.loads((folder / "model.json").read_text())
     del about["code"]
-    (folder / "model.json").write_text(json.dumps(about))
+    (folder / "model.json").write_text(json.dumps(sealed(about)))
 
 
 def test_a_model_of_an_earlier_version_of_its_method_is_not_this_run(

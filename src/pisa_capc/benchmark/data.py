@@ -5,7 +5,6 @@ Also its source part, on which hyperparameters are searched, and what is to be s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -20,8 +19,9 @@ from pisa_capc.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.protocol import few_shot_note
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.dataset import Dataset
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.store.native import fingerprint
+from pisa_capc.store.outside import files_under
 
 
 def dataset_name(source: DataSource, data: Path | None) -> str:
@@ -158,8 +158,10 @@ def searched_dataset(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["conditions"]["dataset"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return str(read_json(path)["conditions"]["dataset"])
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not the record of a search ({error}). Remove it, or choose other --results."
         ) from error
@@ -176,7 +178,7 @@ def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) ->
 
 def _state(folder: Path) -> str:
     """Names the MAT files of a folder as they are now, so that changed ones are imported anew."""
-    files = sorted(folder.rglob("*.mat")) if folder.is_dir() else []
+    files = files_under(folder, ".mat")
     if not files:
         raise DataError(
             f"{folder}: holds neither dataset.json nor MAT files. Expected a dataset made by `pisa simulate` or "

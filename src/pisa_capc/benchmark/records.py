@@ -14,7 +14,8 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import Direction
 from pisa_capc.config import differences
 from pisa_capc.errors import DataError, PisaError
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
+from pisa_capc.store.outside import files_under
 
 SCHEMA = 1
 RESULTS = Path("results/records")  # where records are unless told; each protocol has a folder of its own in it
@@ -72,9 +73,11 @@ def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
 def read_records(folder: Path) -> list[Record]:
     """Every record in the folder; files that are not whole records are one error that names them all."""
     records, broken = [], []
-    for path in sorted(folder.glob("*.json")):
+    for path in files_under(folder, ".json", deep=False):
         try:
             records.append(_read(path))
+        except OSError as error:
+            raise cannot_be_read(path, error) from error
         except DataError as error:
             broken.append(str(error))
     if len(broken) == 1:
@@ -90,7 +93,7 @@ def read_records(folder: Path) -> list[Record]:
 
 def _read(path: Path) -> Record:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         mark = values.pop("digest", None)  # records of earlier versions have none
         content = digest(values)
         schema = values.pop("schema")
@@ -104,7 +107,7 @@ def _read(path: Path) -> Record:
         check_record(record)
     except PisaError as error:
         raise DataError(f"{path}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: not a whole record ({type(error).__name__}: {error}).") from error
     return record
 

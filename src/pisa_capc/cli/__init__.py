@@ -5,12 +5,15 @@ Heavy imports (torch, matplotlib) happen inside the commands, so that `pisa --he
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from pisa_capc import plugins
 from pisa_capc.cli.output import warnings_as_notes
@@ -100,9 +103,32 @@ def main() -> None:
     from pisa_capc.cli import bench  # noqa: F401
     from pisa_capc.cli import report  # noqa: F401
 
+    sys.exit(_run())
+
+
+def _run() -> int | str | None:
+    """The command of the command line; its exit code."""
     try:
-        with warnings_as_notes():
-            app(plugins_first(sys.argv[1:]), standalone_mode=True)
+        try:
+            with warnings_as_notes():
+                app(plugins_first(sys.argv[1:]), standalone_mode=True)
+            code: int | str | None = 0
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        return code
     except PisaError as error:
-        console.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True, highlight=False)
-        sys.exit(2)
+        _say(str(error))
+    except OSError as error:
+        # Standard output among them: what is left in its buffer would be tried again at the very end.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno == errno.EPIPE:  # who read it has read enough
+            return 1
+        place = error.filename or "standard output"
+        _say(f"{place}: {error.strerror or error}. See who may read and write there, and whether there is space.")
+    return 2
+
+
+def _say(text: str) -> None:
+    console.print(Text("error:", style="bold red"), text, soft_wrap=True)

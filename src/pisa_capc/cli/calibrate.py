@@ -6,7 +6,6 @@ import json
 import math
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.lib import format as npy
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
-from pisa_capc.store.files import atomic
+from pisa_capc.store.files import atomic, reading, refuse_existing
+from pisa_capc.store.outside import array_members, read_arrays
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Calibration, Calibrator, Decisions
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _CARRIED = ("capture", "environment", "frame", "group")
 _RESULT = ("probability", "score", "prediction", "known", "unknown_score")
+PREFIX = "source_"  # of statistics of the source
 _PLAIN = "once"
 
 
@@ -168,11 +170,6 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
         )
 
 
-def refuse_existing(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise DataError(f"{out} exists already; give another name or --force to replace it.")
-
-
 def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
     from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, calibrator
     from pisa_capc.config import from_assignments, from_mapping
@@ -191,21 +188,19 @@ def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], 
 
 
 def read_scores(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an NPZ file; nothing in it is ever unpickled."""
-    try:
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
+    """The arrays of an NPZ file that a calibration knows; nothing in it is ever unpickled."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist; write scores with pisa embed.")
+    with reading(path, "an NPZ file of plain arrays, as pisa embed writes scores"):
+        with path.open("rb") as file:
+            single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+        if single:
             raise DataError(f"{path} is a single array; expected an NPZ file with embedding and logits.")
-        with stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist; write scores with pisa embed.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        # NumPy's own message recommends unpickling, which is never done here.
-        raise DataError(f"{path} is not an NPZ file of plain arrays. Write scores with pisa embed.") from error
-    missing = [name for name in ("embedding", "logits") if name not in arrays]
+        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", *_CARRIED), PREFIX)
+        missing = [name for name in ("embedding", "logits") if name not in arrays]
+        with zipfile.ZipFile(path) as archive:
+            found = ", ".join(array_members(archive)) or "nothing"
     if missing:
-        found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "nothing"
         raise DataError(f"{path} has no {' and no '.join(missing)}; found {found}. Write scores with pisa embed.")
     for name in ("embedding", "logits"):
         if arrays[name].ndim != 2:

@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import listed
 from pisa_capc.errors import ConfigError
+from pisa_capc.progress import PlainConsole
 from pisa_capc.progress import console as notes
 
 Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
@@ -166,7 +166,7 @@ def split_(
     for rows in (per_device, per_capture):
         for i, (name, counts) in enumerate(rows.items(), 1):
             table.add_row(name, *(f"{n:,}" if n else "–" for n in counts.values()), end_section=i == len(rows))
-    Console().print(table)
+    PlainConsole().print(table)
     whole = frames.where(environment=listed(target))
     if note := few_shot_note(FEW_SHOT, [len(members) for members in groups_of(whole)]):
         notes.print(note, highlight=False, soft_wrap=True)
@@ -194,7 +194,7 @@ def _geometry(array: str, antennas: int, spacing: float) -> Any:
 
 
 def _print_summary(found: dict[str, Any]) -> None:
-    out = Console()
+    out = PlainConsole()
     shape = f"{found['antennas']} × {found['samples']} samples"
     rates = f"{found['sample_rate_hz'] / 1e6:g} MS/s at {found['carrier_hz'] / 1e9:g} GHz"
     out.print(

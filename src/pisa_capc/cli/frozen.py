@@ -13,11 +13,12 @@ from pisa_capc.cli.calibrate import (
     commands,
     plain_decision,
     read_scores,
-    refuse_existing,
     show_result,
     write_result,
 )
 from pisa_capc.cli.output import warnings_as_notes
+from pisa_capc.progress import visible
+from pisa_capc.store.files import refuse_existing
 
 Force = typer.Option("--force", help="Replace what exists.")
 
@@ -58,7 +59,7 @@ def fit(
     names = [str(capture) for capture in frozen.captures]
     if frozen.guard is not None:
         names = [f"{decision.capture} (guard: {decision.level})" for decision in frozen.guard]
-    typer.echo(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}")
+    typer.echo(visible(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}"))
 
 
 @commands.command()

@@ -13,7 +13,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import listed, listed_numbers, print_table, warnings_as_notes, with_spread
-from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
@@ -192,10 +192,10 @@ def embed(
     from pisa_capc.inference import load_model
     from pisa_capc.inference.devices import choose_device
     from pisa_capc.progress import progress
+    from pisa_capc.store.files import refuse_existing
     from pisa_capc.store.native import fingerprint
 
-    if out.exists() and not force:
-        raise DataError(f"{out}: exists already. Give another name, or --force to replace it.")
+    refuse_existing(out, force)
     place = choose_device(device)
     trained, frames, environments = load_model(run), load(dataset), listed(environment)
     if not other_dataset:

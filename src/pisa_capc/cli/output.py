@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.errors import ConfigError
+from pisa_capc.progress import PlainConsole
 from pisa_capc.progress import console as notes
 
 
@@ -76,7 +77,7 @@ def _stacked(headings: Sequence[str], row: Sequence[str]) -> list[str]:
 
 def wide_console(width: int = WIDE) -> Console:
     """Standard output, on which a table is not squeezed where no terminal says how wide it is."""
-    out = Console()
+    out = PlainConsole()
     if not out.is_terminal:
         out.width = width
     return out

@@ -26,8 +26,9 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(made.to_json()))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from pisa_capc.progress import PlainConsole
 
     table = Table("", "this run", "dataset", title=made.folder)
     table.add_row("captures", f"{made.captures_written}", f"{made.captures}")
@@ -36,6 +37,6 @@ def simulate(
     table.add_row("megabytes", f"{made.bytes_written / 1e6:,.1f}", "")
     table.add_row("seconds", f"{made.seconds:.1f}", "")
     table.add_row("frames/s", f"{made.frames_per_s:,.0f}", "")
-    Console().print(table)
+    PlainConsole().print(table)
     if not made.captures_written:
         typer.echo("The dataset was already complete; nothing was written.")

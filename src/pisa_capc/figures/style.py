@@ -50,15 +50,18 @@ class Picture(NamedTuple):
 
 
 @contextmanager
-def canvas(path: str | Path, width_inches: float, height_inches: float) -> Iterator[Figure]:
-    """A figure to draw on, written to `path` when the block ends; the suffix chooses the format."""
+def canvas(path: str | Path, width_inches: float, height_inches: float, formulas: bool = False) -> Iterator[Figure]:
+    """A figure to draw on, written to `path` when the block ends; the suffix chooses the format.
+
+    formulas: whether $…$ is one. Names of captures and devices are mostly on it, and are no formulas.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     path = Path(path)
     kind = check_picture(path)
     figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
-    with matplotlib.rc_context(_LOOK):
+    with matplotlib.rc_context({**_LOOK, "text.parse_math": formulas}):
         yield figure
         try:
             with atomic(path) as temporary:

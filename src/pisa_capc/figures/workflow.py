@@ -36,7 +36,7 @@ class Box:
 def workflow_figure(path: Path) -> Picture:
     """Frames → PISA → embeddings and logits → U-CAPC → decisions."""
     boxes = _boxes()
-    with canvas(path, PAGE_INCHES, HEIGHT_INCHES) as figure:
+    with canvas(path, PAGE_INCHES, HEIGHT_INCHES, formulas=True) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, PAGE_INCHES), ylim=(0, HEIGHT_INCHES), aspect="equal")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.look import look_at
 from pisa_capc.frames import Frames
 from pisa_capc.sources import groups
 from pisa_capc.store.dataset import CaptureSpec
@@ -34,6 +35,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     keys = (options.iq_key or "data", options.cfo_key or "cfo_hz")
     defaults = {"environment": options.environment, "device": "", "capture": options.capture}
     files = [(source, defaults)] if source.is_file() else find_captures(source, options.pattern or PATTERN, defaults)
+    look_at({path: str(path) for path, _ in files}, EXPECTED)
     found: Found = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
     for path, names in files:
@@ -65,9 +67,9 @@ def _labels(file: h5py.File, path: Path, data_key: str) -> tuple[NDArray[np.int6
         raise DataError(f"{path}: /{data_key} {shape} holds no frames. Leave the file out.")
     if len(shape) != 2 or not all(shape) or shape[1] % 2:
         raise DataError(f"{path}: /{data_key} has shape {shape}; expected (frames, 2 × samples), I before Q.")
+    if (size := file["label"].size) != shape[0]:
+        raise DataError(f"{path}: /label has {size} values; expected {shape[0]}, one per row of /{data_key}.")
     label = np.ravel(file["label"][()])
-    if label.shape != shape[:1]:
-        raise DataError(f"{path}: /label has {label.size} values; expected {shape[0]}, one per row of /{data_key}.")
     if not (label == np.round(label)).all() or label.min() < 1:
         raise DataError(f"{path}: /label holds {label.min()}; expected whole numbers from 1.")
     names = file["label"].attrs.get("devices", [])
@@ -83,9 +85,9 @@ def _read(path: Path, rows: NDArray[np.intp], data_key: str, cfo_key: str) -> Sa
         iq.real, iq.imag = in_phase, quadrature
         if cfo_key not in file:
             return iq[:, None], None
+        if (size := file[cfo_key].size) != file[data_key].shape[0]:
+            raise DataError(f"{path}: /{cfo_key} has {size} values; expected {file[data_key].shape[0]}.")
         cfo_hz = np.ravel(file[cfo_key][()]).astype(np.float64)
-        if cfo_hz.shape != file[data_key].shape[:1]:
-            raise DataError(f"{path}: /{cfo_key} has {cfo_hz.size} values; expected {file[data_key].shape[0]}.")
         return iq[:, None], cfo_hz[rows, None]
 
 

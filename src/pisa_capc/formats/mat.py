@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from pisa_capc.errors import ConfigError, MissingExtraError
 from pisa_capc.formats.arrange import arrange
 from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
-from pisa_capc.formats.mat5 import check
+from pisa_capc.formats.look import look_at
+from pisa_capc.formats.mat5 import check, is_hdf5
 from pisa_capc.frames import Frames
 from pisa_capc.samples import check_samples
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
 
 PATTERN = "{environment}/{device}/{capture}.mat"
+EXPECTED = "a MAT file of version 5 or 7.3"
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
@@ -32,7 +34,9 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     defaults = {"environment": options.environment, "device": "D01", "capture": options.capture}
     files: dict[CaptureSpec, Path] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
-    for path, names in find_captures(source, options.pattern or PATTERN, defaults):
+    found = find_captures(source, options.pattern or PATTERN, defaults)
+    look_at({path: path.relative_to(source).as_posix() for path, _ in found if is_hdf5(path)}, EXPECTED)
+    for path, names in found:
         iq, _ = read(path, options, path.relative_to(source).as_posix())
         spec = CaptureSpec(names["environment"], names["device"], names["capture"], len(iq))
         files[spec], shapes[spec] = path, (iq.shape[1], iq.shape[2])
@@ -46,7 +50,7 @@ def read(path: Path, options: ImportOptions, where: str) -> Samples:
         from pymatreader import read_mat
     except ImportError as error:
         raise MissingExtraError("pymatreader", "mat", "Reading MAT files") from error
-    with reading(where, "a MAT file of version 5 or 7.3"):
+    with reading(where, EXPECTED):
         check(path, where)
         iq, cfo_hz = arrange(_arrays(read_mat(path)), options, where)
     check_samples(iq, cfo_hz, where)

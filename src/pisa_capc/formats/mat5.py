@@ -12,8 +12,11 @@ import zlib
 from pathlib import Path
 
 from pisa_capc.errors import DataError
+from pisa_capc.store.files import reading
+from pisa_capc.store.outside import RATIO, ROOM
 
 HEADER = 128  # bytes
+VERSION_5, VERSION_7_3 = 0x0100, 0x0200
 MATRIX, COMPRESSED = 14, 15
 NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})  # int8 … uint64, single, double
 TEXT = frozenset({16, 17, 18})  # UTF-8, UTF-16, UTF-32
@@ -23,33 +26,56 @@ FLAGS, DIMENSIONS, NAME = 6, 5, 1  # types of a matrix's first three elements: u
 DEEPEST = 16  # structs in structs
 
 
+def is_hdf5(path: Path) -> bool:
+    """Whether a file announces itself as version 7.3."""
+    with reading(path, "a MAT file"), path.open("rb") as file:
+        return _version(file.read(HEADER))[0] == VERSION_7_3
+
+
+def _version(header: bytes) -> tuple[int | None, str]:
+    """The version that a file's first bytes name, and the order of bytes in its numbers."""
+    order = {b"IM": "<", b"MI": ">"}.get(header[126:])
+    return (struct.unpack(f"{order}H", header[124:126])[0], order) if order else (None, "")
+
+
 def check(path: Path, where: str) -> None:
     """Refuse what is neither a sound version 5 file nor announces itself as version 7.3."""
     with path.open("rb") as file:
-        header = file.read(HEADER)
-        order = {b"IM": "<", b"MI": ">"}.get(header[126:])
-        version = struct.unpack(f"{order}H", header[124:126])[0] if order else None
-        if version == 0x0200:
+        version, order = _version(file.read(HEADER))
+        if version == VERSION_7_3:
             return
-        if version != 0x0100:
+        if version != VERSION_5:
             raise DataError(f"{where}: not a MAT file of version 5 or 7.3: its header names neither.")
         content = file.read()
     try:
-        _check_file(memoryview(content), str(order))
+        _check_file(memoryview(content), order)
     except (ValueError, struct.error, zlib.error) as error:
         raise DataError(f"{where}: damaged MAT file ({error}). Save it again.") from error
 
 
 def _check_file(content: memoryview, order: str) -> None:
+    left = max(ROOM, RATIO * len(content))  # bytes that all variables together may unpack to
     while content:
         kind, body, content = _element(content, order, padded=False)
         if kind == COMPRESSED:
-            kind, body, rest = _element(memoryview(zlib.decompress(body)), order, padded=False)
+            unpacked = _unpacked(body, left)
+            left -= len(unpacked)
+            kind, body, rest = _element(memoryview(unpacked), order, padded=False)
             if rest:
                 raise ValueError("more than one variable in a compressed element")
         if kind != MATRIX:
             raise ValueError(f"a variable of type {kind}")
         _check_matrix(body, order, 0)
+
+
+def _unpacked(packed: memoryview, most: int) -> bytes:
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(packed, most + 1)
+    if len(content) > most:
+        raise ValueError(f"a compressed element of {len(packed):,} bytes that unpacks to more than {most:,}")
+    if not unpacker.eof:
+        raise ValueError("a compressed element that is cut off")
+    return content
 
 
 def _check_matrix(content: memoryview, order: str, depth: int) -> None:

@@ -25,6 +25,7 @@ from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, new_file, reading
+from pisa_capc.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 
 EXPECTED = "an .npz archive of plain arrays"
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
@@ -40,15 +41,18 @@ def plan(source: Path, options: ImportOptions) -> Plan:
 
 def _plan(source: Path, options: ImportOptions) -> Plan:
     iq_key, cfo_key = options.iq_key or "iq", options.cfo_key or "cfo_hz"
-    with np.load(source, allow_pickle=False) as archive:
-        known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
-        arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in known if name in archive.files}
+    with zipfile.ZipFile(source) as archive:
+        there = array_members(archive)
         for name in (iq_key, "device", *filter(None, [options.cfo_key])):
-            if name not in archive.files:
+            if name not in there:
                 raise DataError(
-                    f"{source}: holds no array {name!r}; found {', '.join(archive.files) or 'none'}. Expected the I/Q "
+                    f"{source}: holds no array {name!r}; found {', '.join(there) or 'none'}. Expected the I/Q "
                     "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,)."
                 )
+        check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
+        check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
+    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
+    arrays = read_arrays(source, known)
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
         raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
@@ -107,18 +111,16 @@ def _mapped(source: Path, key: str) -> NDArray[Any]:
     with zipfile.ZipFile(source) as archive, source.open("rb") as file:
         member = archive.getinfo(f"{key}.npy")
         if member.compress_type != zipfile.ZIP_STORED:
-            with np.load(source, allow_pickle=False) as arrays:
-                return np.asarray(arrays[key])
+            return read_arrays(source, [key])[key]
         # A zip member's bytes start after its own header: 30 bytes, its name, and its extra field.
         file.seek(member.header_offset)
         name_length, extra_length = struct.unpack("<HH", file.read(30)[26:])
         file.seek(name_length + extra_length, 1)
-        version = npy.read_magic(file)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read_header(file)
-        if dtype.hasobject:
-            raise DataError(f"{source}: {key} holds Python objects; expected numbers. Nothing is unpickled here.")
-        return np.memmap(source, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+        start = file.tell()
+        with archive.open(member) as content:
+            shape, fortran, dtype = read_header(content, member, f"{source}: {key}")
+            start += content.tell()
+        return np.memmap(source, dtype, "r", start, shape, "F" if fortran else "C")
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

@@ -23,6 +23,7 @@ from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.store.dataset import CaptureSpec
 from pisa_capc.store.files import atomic, new_folder, reading, write_text_atomic
+from pisa_capc.store.outside import files_under
 
 EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
 EXTENSIONS = [{"name": name, "version": "1.0.0", "optional": True} for name in ("signal", "pisa")]
@@ -44,7 +45,7 @@ class _Frame:
 
 def plan(source: Path, options: ImportOptions) -> Plan:
     """All recordings in a folder, or one `.sigmf-meta` file."""
-    metas = sorted(source.rglob("*.sigmf-meta")) if source.is_dir() else [source]
+    metas = files_under(source, ".sigmf-meta") if source.is_dir() else [source]
     if not metas:
         raise DataError(f"{source}: holds no .sigmf-meta file.")
     frames: dict[tuple[str, str, str], list[_Frame]] = defaultdict(list)
@@ -152,7 +153,7 @@ def _open(meta: Path, check: bool) -> Any:
     sigmf = _package()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
-        if check and meta.suffix == ".sigmf-meta":
+        if check and meta.suffix.lower() == ".sigmf-meta":
             _check_data(meta, sigmf.SigMFFile(metadata=meta.read_text(encoding="utf-8")))
         recording = sigmf.fromfile(meta, skip_checksum=not check)
         if check:
@@ -162,8 +163,11 @@ def _open(meta: Path, check: bool) -> Any:
 
 def _check_data(meta: Path, described: Any) -> None:
     """Refuse data that is missing or cut off within a sample, of which the package speaks in NumPy's words."""
-    if "core:dataset" in described.get_global_info():
-        return  # data of another name, perhaps with a header: the package finds and counts it
+    if (other := described.get_global_info().get("core:dataset")) is not None:
+        # Data of another name, perhaps with a header: the package finds and counts it.
+        if not isinstance(other, str) or (meta.parent / other).resolve().parent != meta.parent.resolve():
+            raise DataError(f"{meta}: core:dataset {other!r} is not a file beside it. Expected its name alone.")
+        return
     data = meta.with_suffix(".sigmf-data")
     if not data.is_file():
         raise DataError(f"{meta}: its data file {data.name} is missing; expected it in the same folder.")

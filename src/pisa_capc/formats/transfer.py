@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -75,6 +76,19 @@ def _take_back(out: Path, dataset: Dataset, made: bool) -> None:
 def export_dataset(
     name: str, frames: Frames, out: str | Path, options: ExportOptions | None = None, show: bool = False
 ) -> None:
-    """Write frames in a foreign format; `out` must not exist or be an empty folder."""
-    with progress(f"export {name}", total=len(groups_of(frames)), show=show) as bar:
-        FORMATS[name].export(frames, Path(out), options or ExportOptions(), bar.advance)
+    """Write frames in a foreign format; `out` must not exist or be an empty folder.
+
+    Half an export is of no use, and would be in the way of the next: what was written before an error is removed.
+    """
+    out = Path(out)
+    made, began = not out.exists(), not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    try:
+        with progress(f"export {name}", total=len(groups_of(frames)), show=show) as bar:
+            FORMATS[name].export(frames, out, options or ExportOptions(), bar.advance)
+    except BaseException:
+        if began and out.is_dir():
+            for inside in out.iterdir():
+                shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
+            if made:
+                out.rmdir()
+        raise

@@ -27,7 +27,8 @@ from pisa_capc.inference.tensors import digest, read_tensors, save_tensors
 from pisa_capc.methods.registry import METHODS, Method, Setup, build_method, plugins_used
 from pisa_capc.protocol import PUBLISHED_RULE, SplitRecipe
 from pisa_capc.scores import as_probability
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
+from pisa_capc.store.seal import sealed, unsealed
 
 SCHEMA = 1
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
@@ -97,7 +98,8 @@ class TrainedModel:
         weights = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         source = {f"source.{k}": torch.from_numpy(v) for k, v in self.statistics.known().items()}
         save_tensors(folder / "model.safetensors", weights | source)
-        write_text_atomic(folder / "model.json", json.dumps({**self.about, "sha256": digest(weights)}, indent=1))
+        about = sealed({**self.about, "sha256": digest(weights)})
+        write_text_atomic(folder / "model.json", json.dumps(about, indent=1))
 
     def with_guard(self, thresholds: Sequence[float]) -> TrainedModel:
         """The model with the thresholds of a guard among its source statistics."""
@@ -192,7 +194,7 @@ def load_model(folder: str | Path) -> TrainedModel:
             f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
         )
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = unsealed(read_json(path))
         if about["schema"] != SCHEMA:
             raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
         for key in REQUIRED:
@@ -201,7 +203,9 @@ def load_model(folder: str | Path) -> TrainedModel:
         about.setdefault("split", dict(PUBLISHED_RULE))
         _check_parts(about, path)
         model = method_of(about).build(1)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise cannot_be_read(path, error, ModelError) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"{path}: not a model description ({type(error).__name__}: {error}). "
             "Restore it, or remove it and train again."

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pisa_capc.errors import ModelError
-from pisa_capc.store.files import atomic
+from pisa_capc.store.files import atomic, cannot_be_read
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
@@ -34,7 +34,7 @@ def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, 
     try:
         path.open("rb").close()
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise cannot_be_read(path, error, ModelError) from error
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}

@@ -105,11 +105,12 @@ def generate(
     chosen = load_scene(name, None if scene is None else Path(scene), samples)
     dataset = describe_dataset(name, chosen, seed, scale, None if cfo_from is None else Path(cfo_from))
     traces = {} if cfo_from is None else recorded_traces_hz(Path(cfo_from), dataset)
-    dataset.create(folder)
     # Long captures first: the pool then ends evenly.
     missing = sorted(dataset.missing(folder), key=lambda spec: -spec.frames)
     frames = sum(spec.frames for spec in missing)
+    # Before anything is written: a smaller set is another one, and would find this in its place.
     _check_space(folder, frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8))
+    dataset.create(folder)
     started = time.perf_counter()
     written = 0
     jobs = [(folder, chosen, seed, spec, traces.get(spec.name)) for spec in missing]
@@ -189,7 +190,8 @@ def recorded_traces_hz(folder: Path, dataset: Dataset) -> dict[str, NDArray[np.f
 
 
 def _check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
     if needed > free:
         raise DataError(
             f"{folder}: the set needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "

@@ -12,6 +12,7 @@ write a whole scene:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,8 +51,9 @@ class Signal:
                 f"samples: a {self.kind} frame can be stored with {SHORTEST_SAMPLES} to {longest} samples, "
                 f"found {self.samples}."
             )
-        for name in ("carrier_hz", "sample_rate_hz", "frame_interval_s", "channel_half_width_samples"):
+        for name in ("carrier_hz", "sample_rate_hz", "frame_interval_s"):
             _require_positive(f"waveform.{name}", getattr(self, name))
+        _require_positive("waveform.channel_half_width_samples", self.channel_half_width_samples, most=1024)
 
     @property
     def occupied(self) -> float:
@@ -123,8 +125,8 @@ class Environment:
 
     def __post_init__(self) -> None:
         _require_positive("environment.delay_spread_s.low", self.delay_spread_s.low)
-        _require_positive("environment.clusters", self.clusters)
-        _require_positive("environment.rays_per_cluster", self.rays_per_cluster)
+        _require_positive("environment.clusters", self.clusters, most=1000)
+        _require_positive("environment.rays_per_cluster", self.rays_per_cluster, most=1000)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class CaptureSetting:
     scatterer_spectrum: str = "clarke"
 
     def __post_init__(self) -> None:
-        _require_positive("capture.frames", self.frames)
+        _require_positive("capture.frames", self.frames, most=10_000_000)
         if not 0 <= self.moving_fraction <= 1:
             raise ConfigError(f"capture.moving_fraction: expected 0 to 1, found {self.moving_fraction}.")
         if min(self.speed_m_s, self.scatterer_speed_m_s) < 0:
@@ -172,7 +174,9 @@ class Scene:
     propagation: Propagation = field(default_factory=Propagation)
 
     def __post_init__(self) -> None:
-        _require_positive("devices", self.devices)
+        _require_positive("devices", self.devices, most=10_000)
+        captures = len(self.environments) * self.devices * len(self.captures)
+        _require_positive("environments × devices × captures", captures, most=100_000)
         known = {spec.name for spec in self._grid(1.0)}
         for name in self.absent:
             if name not in known:
@@ -224,6 +228,8 @@ def _scaled(frames: int, scale: float) -> int:
     return min(frames, max(FEWEST_FRAMES, round(frames * scale)))
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{name}: expected a positive number, found {value}.")
+def _require_positive(name: str, value: float, most: float = math.inf) -> None:
+    """most: where memory or time follows the number, far beyond any scene."""
+    if not 0 < value <= most:
+        limit = "" if value <= 0 or most == math.inf else f" up to {most:,}"
+        raise ConfigError(f"{name}: expected a positive number{limit}, found {value}.")

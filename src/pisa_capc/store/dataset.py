@@ -9,9 +9,11 @@ from typing import Any
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.store.files import remove_stale, write_text_atomic
+from pisa_capc.store.files import cannot_be_read, read_json, remove_stale, write_text_atomic
+from pisa_capc.store.seal import sealed, unsealed
 
 SCHEMA = 1
+LONGEST_NAME = 240  # bytes; file systems have 255, of which endings take some
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class CaptureSpec:
             # Names become folders and files, and may come from somebody else's metadata.
             if not name or name.startswith(".") or any(c in '/\\:*?"<>|' or not c.isprintable() for c in name):
                 raise DataError(f"{kind} {name!r}: expected a name that can be a file name.")
+            if len(name.encode()) > LONGEST_NAME:
+                raise DataError(
+                    f"{kind} {name[:20]}…: {len(name.encode())} bytes long; expected at most {LONGEST_NAME}, "
+                    "because it becomes the name of a file. Shorten it."
+                )
         if self.frames < 1:
             raise DataError(f"{self.name}: announces {self.frames} frames; expected at least one.")
 
@@ -115,8 +122,10 @@ class Dataset:
                 f"{folder}: holds no dataset.json. Expected a dataset made by `pisa simulate` or `pisa import`."
             )
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            value = unsealed(read_json(path))
+        except OSError as error:
+            raise cannot_be_read(path, error) from error
+        except ValueError as error:
             raise DataError(f"{path}: cannot be read ({error}). Make the dataset again.") from error
         return cls.from_json(value, str(path))
 
@@ -136,7 +145,7 @@ class Dataset:
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise DataError(f"{folder}: exists and is not a dataset. Choose another --out, or remove it.")
         else:
-            write_text_atomic(folder / "dataset.json", json.dumps(self.to_json(), indent=1))
+            write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
 
 
 def describe(dataset: Dataset) -> str:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
+import secrets
+import socket
 import string
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from pisa_capc.config import LONGEST, parse_json
 from pisa_capc.errors import ConfigError, DataError, PisaError, unknown_name
+from pisa_capc.store.outside import files_under
 
 FIELDS = ("environment", "device", "capture")
+STALE_S = 7 * 24 * 3600.0
+UNREACHABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE)
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`: renamed to it when the block ends well, removed when it does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:40]}.{writer_mark()}.tmp")
     try:
+        check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
@@ -28,11 +39,32 @@ def atomic(path: Path) -> Iterator[Path]:
         cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ is not None else error
         reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else cause
         full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "Free space and run again: what is whole is kept." if full else "Choose another place to write to."
+        advice = "Free space and run again." if full else "Choose another place to write to."
         raise DataError(f"{path}: cannot be written ({reason}). {advice}") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a folder, a device or a pipe."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device, a pipe or the like"
+        raise DataError(f"{path}: is {kind}; only plain files are replaced. Give the name of a file.")
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    """Refuse an output file that exists, unless it is to be replaced and can be."""
+    check_replaceable(path)
+    if path.exists() and not force:
+        raise DataError(f"{path} exists already; give another name or --force to replace it.")
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; ValueError where it is none, or goes beyond what a description may be."""
+    if path.stat().st_size > LONGEST["JSON"]:
+        raise ValueError(f"{path.stat().st_size:,} bytes; expected at most {LONGEST['JSON']:,}")
+    return parse_json(path.read_text(encoding="utf-8"))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -41,12 +73,32 @@ def write_text_atomic(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def writer_mark() -> str:
+    """Names a writer among all that may share a folder: its machine, its process, and something of its own."""
+    return f"{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@cache
+def _here() -> str:
+    """Names the machine, or the container, in which process numbers count."""
+    known = [socket.gethostname()]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with suppress(OSError):
+            known.append(os.readlink(path) if os.path.islink(path) else Path(path).read_text())
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
+
+
 def remove_stale(folder: Path) -> None:
-    """Remove temporary files whose writer was killed; those of a living process are left to it."""
+    """Remove temporary files whose writer was killed; those of a living process are left to it.
+
+    Who lives on another machine cannot be known, so what was begun there is removed when it is a week old.
+    """
     for path in folder.rglob(".*.tmp"):
-        writer = path.name.split(".")[-2]
-        if writer.isdecimal() and not _alive(int(writer)):
-            with suppress(OSError):
+        *place, process = path.name.split(".")[-2].rsplit("-", 1)[0].split("-")  # files of earlier versions: a number
+        if not process.isdecimal():
+            continue
+        with suppress(OSError):
+            if not _alive(int(process)) if place in ([], [_here()]) else path.stat().st_mtime < time.time() - STALE_S:
                 path.unlink()
 
 
@@ -71,10 +123,23 @@ def reading(path: Path | str, expected: str) -> Iterator[None]:
     except PisaError:
         raise
     except Exception as error:
+        if unreachable(error):
+            raise cannot_be_read(path, error) from error
         reason = " ".join(str(error).split())
         if "pickle" in reason:  # NumPy's message recommends unpickling, which is never done here
             reason = "not plain arrays"
         raise DataError(f"{path}: cannot be read ({type(error).__name__}: {reason}). Expected {expected}.") from error
+
+
+def unreachable(error: BaseException) -> bool:
+    """Whether an error says nothing about a file but that it cannot be got at now."""
+    return isinstance(error, OSError) and error.errno in UNREACHABLE
+
+
+def cannot_be_read(path: Path | str, error: BaseException, kind: type[PisaError] = DataError) -> PisaError:
+    """A file that may be perfectly good: nobody should be told to remove it."""
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return kind(f"{path}: cannot be read ({reason}). It may be good: see who may read it and where it is.")
 
 
 def new_folder(path: Path) -> None:
@@ -98,7 +163,7 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
         raise DataError(f"{source}: is not a folder. Expected the folder that holds the captures' files.")
     expression = re.compile(_expression(pattern))
     found = []
-    files = sorted(p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file())
+    files = sorted(path.relative_to(source).as_posix() for path in files_under(source))
     for name in files:
         if match := expression.fullmatch(name):
             found.append((source / name, {**defaults, **match.groupdict()}))

@@ -1,7 +1,9 @@
 """Fitted state on disk: a folder with NAME.safetensors for the arrays and NAME.json for everything else.
 
-The description is written last and holds the digest of the arrays, so a folder whose writer was killed, or in which one
-of the two files was exchanged or damaged, is recognised.
+The description is written last, names the file of its arrays and holds their digest. A pair that is written over
+another has its arrays in NAME.2.safetensors, the next one in the first name again: until the description is replaced,
+which happens at once, the old pair is whole, and from then on the new one is. A file that was exchanged, changed or
+damaged is recognised.
 """
 
 from __future__ import annotations
@@ -19,42 +21,86 @@ from safetensors.numpy import load, save
 
 from pisa_capc import revisions
 from pisa_capc.errors import ConfigError, DataError, ModelError
-from pisa_capc.store.files import atomic, write_text_atomic
+from pisa_capc.store.files import atomic, cannot_be_read, read_json, remove_stale, write_text_atomic
+from pisa_capc.store.seal import sealed, unsealed
+
+RETRIES = 10  # of a reader whose arrays are replaced while it reads
 
 
 def write_pair(
     folder: Path, name: str, schema: int, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> None:
-    """Write arrays and what is to be known about them; each file is the old one or the whole new one."""
+    """Write arrays and what is to be known about them; killed at any moment, the old pair or the new one is there."""
+    remove_stale(folder)
     content = save({key: np.ascontiguousarray(values) for key, values in arrays.items()})
-    with atomic(folder / f"{name}.safetensors") as temporary:
+    new, old = f"{name}.safetensors", f"{name}.2.safetensors"
+    if _in_use(folder / f"{name}.json", new):
+        new, old = old, new
+    with atomic(folder / new) as temporary:
         temporary.write_bytes(content)
-    marks = {"schema": schema, "version": revisions.PACKAGE, "sha256": hashlib.sha256(content).hexdigest()}
-    write_text_atomic(folder / f"{name}.json", json.dumps({**marks, **about}, indent=1))
+    marks = {"schema": schema, "version": revisions.PACKAGE, "arrays": new, "sha256": _digest(content)}
+    write_text_atomic(folder / f"{name}.json", json.dumps(sealed({**marks, **about}), indent=1))
+    (folder / old).unlink(missing_ok=True)
 
 
 def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the description that `write_pair` wrote; `made_by` names the command that makes them anew."""
-    description, tensors = folder / f"{name}.json", folder / f"{name}.safetensors"
-    if not description.is_file() or not tensors.is_file():
-        raise ModelError(f"{folder}: holds no {name}.json and {name}.safetensors. Make them with {made_by}.")
+    for _ in range(RETRIES):
+        description = folder / f"{name}.json"
+        if not description.is_file():
+            raise ModelError(f"{folder}: holds no {name}.json and {name}.safetensors. Make them with {made_by}.")
+        about = _description(description, name, schema, made_by)
+        tensors = folder / about.pop("arrays")
+        try:
+            return _arrays(tensors, about.pop("sha256"), description, made_by), about
+        except FileNotFoundError:
+            continue  # somebody has just written the next pair
+    raise ModelError(f"{folder}: holds no {tensors.name}. Make it with {made_by}.")
+
+
+def _description(path: Path, name: str, schema: int, made_by: str) -> dict[str, Any]:
     try:
-        about = json.loads(description.read_text(encoding="utf-8"))
+        about = unsealed(read_json(path))
         if about["schema"] != schema:
             raise ModelError(
-                f"{description}: written with schema {about['schema']}; this version reads {schema}. "
+                f"{path}: written with schema {about['schema']}; this version reads {schema}. "
                 f"Make it anew with {made_by}."
             )
-        expected = about["sha256"]
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ModelError(f"{description}: damaged ({type(error).__name__}: {error}). Use {made_by} again.") from error
+        about.setdefault("arrays", f"{name}.safetensors")  # of earlier versions
+        if about["arrays"] not in (f"{name}.safetensors", f"{name}.2.safetensors"):
+            raise ValueError(f"its arrays are in {about['arrays']!r}")
+        about["sha256"]
+    except OSError as error:
+        raise cannot_be_read(path, error, ModelError) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path}: damaged ({type(error).__name__}: {error}). Use {made_by} again.") from error
+    return about
+
+
+def _arrays(path: Path, sha256: str, description: Path, made_by: str) -> dict[str, np.ndarray]:
     try:
-        content = tensors.read_bytes()
-        if hashlib.sha256(content).hexdigest() != expected:
-            raise ModelError(f"{tensors}: damaged, or not of this {description.name}. Use {made_by} again.")
-        return load(content), about
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"{tensors}: damaged ({error}). Use {made_by} again.") from error
+        content = path.read_bytes()
+        if _digest(content) != sha256:
+            raise ModelError(f"{path}: damaged, or not of this {description.name}. Use {made_by} again.")
+        return load(content)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise cannot_be_read(path, error, ModelError) from error
+    except (SafetensorError, ValueError) as error:
+        raise ModelError(f"{path}: damaged ({error}). Use {made_by} again.") from error
+
+
+def _in_use(description: Path, arrays: str) -> bool:
+    """Whether a description that can be read says that its arrays are in this file."""
+    try:
+        return bool(read_json(description).get("arrays", arrays) == arrays)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

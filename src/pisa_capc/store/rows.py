@@ -34,7 +34,7 @@ class StoredRows:
     """
 
     def __init__(self, path: str, offset: int, shape: tuple[int, int, int], mapped: bool) -> None:
-        self.path, self.offset, self.samples = path, offset, shape[2]
+        self.path, self.offset, self.shape = path, offset, shape
         self.mapped: NDArray[np.complex64] | None = None
         if mapped:
             with self._opened() as descriptor:
@@ -56,6 +56,22 @@ class StoredRows:
                     if hasattr(os, "posix_fadvise"):
                         os.posix_fadvise(descriptor, self.offset + start, len(into), os.POSIX_FADV_WILLNEED)
         return left
+
+    def ask_for(self, blocks: Iterable[range]) -> None:
+        """Have the disk read these rows."""
+        if hasattr(os, "posix_fadvise"):
+            size = self.shape[1] * self.shape[2] * 8
+            with self._opened() as descriptor:
+                for rows in blocks:
+                    start = self.offset + rows.start * size
+                    os.posix_fadvise(descriptor, start, len(rows) * size, os.POSIX_FADV_WILLNEED)
+
+    def read_block(self, rows: range) -> NDArray[np.complex64]:
+        """All samples of consecutive rows."""
+        out = np.empty((len(rows), *self.shape[1:]), dtype=np.complex64)
+        size = self.shape[1] * self.shape[2] * 8
+        self.read([Piece(out.reshape(-1).view(np.uint8).data, rows.start * size)])
+        return out
 
     def read(self, wanted: Iterable[Piece]) -> None:
         """Read the pieces, and wait for the disk where it is needed."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pisa_capc.config import parse_json
 from pisa_capc.errors import ModelError
 from pisa_capc.inference.model import CHECKPOINT
 from pisa_capc.inference.tensors import read_tensors, save_tensors
@@ -32,7 +33,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tenso
         return None
     tensors, metadata = read_tensors(path, advice)
     try:
-        progress = json.loads(metadata["progress"])
+        progress = parse_json(metadata["progress"])
     except (ValueError, KeyError) as error:
         raise ModelError(f"{path}: damaged ({error}). {advice}") from error
     return {name: value.to(device) for name, value in tensors.items()}, progress
