@@ -30,6 +30,8 @@ class Origin:
         return " ".join(filter(None, [self.name, self.version, f"(SHA-256 {self.digest[:12]}…)"]))
 
 
+PACKAGE = ("pisa_capc",)
+
 _loading: list[Origin] = []
 _every: WeakSet[Registry[Any]] = WeakSet()
 _search: list[Callable[[], None]] = []
@@ -61,7 +63,7 @@ def forget(origin: Origin) -> None:
 
 
 def adopt(origin: Origin, packages: Sequence[str]) -> None:
-    """Parts of these Python packages are of this plugin, also where somebody imported them before it was loaded."""
+    """Parts of these Python packages are of this plugin, also where somebody else was the first to import them."""
     for registry in _every:
         registry.adopt(origin, packages)
 
@@ -87,7 +89,7 @@ class Registry(Generic[T]):
             by = f" by the plugin {self._origins[name].name}" if name in self._origins else ""
             raise ConfigError(f"{self.kind} {name!r}: the name is taken{by}. Register it under another one.")
         self._parts[name] = part
-        if _loading:
+        if _loading and not _inside(part, PACKAGE):  # which a plugin may be the first to import
             self._origins[name] = _loading[-1]
 
     def register(self, name: str) -> Callable[[P], P]:
@@ -124,7 +126,7 @@ class Registry(Generic[T]):
     def origin(self, name: str) -> Origin | None:
         """The plugin that brought a part; None for those of this package, and for what a script registered itself."""
         part = self._parts.get(name)
-        if name not in self._origins and part is not None and not _inside(part, ["pisa_capc"]):
+        if name not in self._origins and part is not None and not _inside(part, PACKAGE):
             _look_further()
         return self._origins.get(name)
 
@@ -134,10 +136,8 @@ class Registry(Generic[T]):
             del self._parts[name], self._origins[name]
 
     def adopt(self, origin: Origin, packages: Sequence[str]) -> None:
-        """Parts of these Python packages that are nobody's yet are of this plugin."""
-        for name, part in self._parts.items():
-            if name not in self._origins and _inside(part, packages):
-                self._origins[name] = origin
+        """Parts of these Python packages are of this plugin, whoever has imported them."""
+        self._origins |= {name: origin for name, part in self._parts.items() if _inside(part, packages)}
 
 
 def _look_further() -> None:

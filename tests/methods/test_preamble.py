@@ -97,7 +97,7 @@ def test_noise_is_refused_before_it_is_trained_on(name: str) -> None:
 def test_one_environment_without_the_preamble_is_enough() -> None:
     iq = sent("wifi", 20.0)
     iq[20:] = noise(20, 4, SAMPLES)
-    with pytest.raises(DataError, match=r"frames of E2 .* Set waveform .* \(lora or wifi\), correct the sample rate"):
+    with pytest.raises(DataError, match=r"frames of E2 .* Set waveform .* \(lora or wifi.*\), correct the sample rate"):
         method().check_source(frames_of(iq, 20e6))
 
 
@@ -115,7 +115,7 @@ def test_a_waveform_that_was_named_is_only_doubted() -> None:
         method(waveform="lora").check_source(frames_of(noise(40, 4, SAMPLES), 20e6))
 
 
-@pytest.mark.parametrize("waveform", WAVEFORMS)
+@pytest.mark.parametrize("waveform", ["wifi", "lora"])  # of the scenes that are called the same
 def test_every_environment_of_the_simulated_sets_passes(waveform: str, tmp_path: Path) -> None:
     frames = simulate(waveform, tmp_path / waveform, scale=0.01, workers=1, show_progress=False).segment(SAMPLES)
     assert set(frames.environments) == {"E1", "E2", "E3"}

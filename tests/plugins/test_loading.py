@@ -119,6 +119,28 @@ def test_a_format_that_only_reads_says_so(tmp_path: Path) -> None:
         import_dataset("mine", tmp_path, tmp_path / "out")
 
 
+def test_parts_of_this_package_are_of_no_plugin_that_is_the_first_to_import_them(tmp_path: Path) -> None:
+    """In a new process, where nothing is imported yet: neither named after it nor forgotten with it."""
+    broken = write_encoder(tmp_path, "import pisa_capc.calibration, pisa_capc.methods\nraise ValueError\n")
+    script = f"""
+from pisa_capc import plugins, registry
+from pisa_capc.errors import PluginError
+try:
+    plugins.load_file({str(broken)!r})
+except PluginError:
+    origin = plugins.load_file({str(EXAMPLE / "pisa_capc_example.py")!r})
+from pisa_capc import encoders, formats, methods, waveforms, calibration
+assert {{"cnn", "transformer"}} <= set(encoders.ENCODERS)
+for known in registry._every:
+    print(known.kind, [name for name in known if known.origin(name) is not None])
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert sorted(found.stdout.splitlines()) == [
+        "calibration ['sharpened']", "encoder ['strided']", "format ['text']", "method ['smoothed']",
+        "waveform ['zadoff-chu']",
+    ], found.stderr  # fmt: skip
+
+
 def test_every_registry_knows_how_to_forget() -> None:
     """Whatever kinds of parts there are: adding one and taking it back leaves it as it was."""
     from pisa_capc import registry
