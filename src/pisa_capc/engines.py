@@ -9,6 +9,8 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +25,7 @@ from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_
 T = TypeVar("T")
 Arguments = tuple[Any, ...]  # of one job
 ENGINES = ("local", "ray")
+LOST = 2  # times in a row that work goes on with new processes after one was killed
 
 
 def available_cores() -> int:
@@ -72,25 +75,41 @@ def _after_loading(files: Sequence[tuple[str, str]], function: Callable[..., T],
 def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers: int) -> Iterator[T]:
     # Spawned, not forked: a child must not inherit the threads and locks of libraries the caller has loaded.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
-    try:
-        with _without_interrupt():
-            futures = [pool.submit(function, *job) for job in jobs]
-        for future in as_completed(futures):
-            yield future.result()
-    except BrokenProcessPool as error:
-        raise PisaError(
-            "a worker process ended before its work was done. In a script of your own, do the work under "
-            "`if __name__ == '__main__':`, because worker processes import it. Otherwise it was most likely killed for "
-            "lack of memory: what was finished is kept, run again with fewer workers."
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    left, lost = dict(enumerate(jobs)), 0
+    while left:
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        try:
+            with _without_interrupt():
+                futures = {pool.submit(function, *job): number for number, job in left.items()}
+            for future in as_completed(futures):
+                result = future.result()
+                del left[futures[future]]
+                lost = 0
+                yield result
+        except BrokenProcessPool as error:  # one worker that is killed takes the pool along: the others' jobs go on
+            lost += 1
+            if lost > LOST:
+                raise PisaError(
+                    f"{lost} times in a row a worker process ended before its work was done. In a script of your own, "
+                    "do the work under `if __name__ == '__main__':`, because worker processes import it. Otherwise it "
+                    "was most likely killed for lack of memory: what was finished is kept, run again with fewer "
+                    "workers."
+                ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C reaches every process of the terminal; only the parent acts on it, so that no job is cut in half."""
+def _begin(parent: int) -> None:
+    """A worker's start. Ctrl-C reaches every process of the terminal; only the parent acts on it, so that no job is cut
+    in half. A parent that is killed takes its workers along."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 @contextmanager

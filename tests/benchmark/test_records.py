@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from pisa_capc import revisions
-from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, as_first_named, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import protocol_files, read_protocol
 from pisa_capc.benchmark.records import read_records, record_name, sort_out
@@ -249,10 +248,3 @@ def test_records_of_earlier_code_stand_in_by_name_until_there_are_newer_ones(
     found = load_results(protocol, tmp_path / "records")
     assert (seeds_of("single"), seeds_of("pisa")) == ([1, 2], [2])
     assert found.remark() == ""
-
-
-def test_a_folder_has_one_runner(tmp_path: Path) -> None:
-    with only_runner(tmp_path), pytest.raises(DataError, match="another runner is at work here"), only_runner(tmp_path):
-        pass
-    with only_runner(tmp_path):
-        pass

@@ -371,7 +371,27 @@ def test_a_wrong_line_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "error: line 2: is no JSON" in printed.err
 
 
-def test_every_frame_is_decided_before_the_next_is_sent_and_ctrl_c_ends_it():
+def test_bad_lines_are_skipped_and_counted_where_that_is_asked_for():
+    bad = ["nonsense", '{"embedding": [1], "logits": []}', "[]"]
+    text = "\n".join([bad[0], GOOD, *bad[1:], GOOD]) + "\n"
+    ran = run("--skip-bad", text=text)
+    assert len(decided(ran)) == 2
+    assert "note: line 1 is skipped: it is no JSON" in ran.stderr
+    assert "2 frames, 3 bad lines skipped" in ran.stderr
+
+
+def test_a_stream_goes_on_from_its_state_as_if_it_had_not_stopped(tmp_path: Path):
+    whole = decided(run(text=lines(objects())))
+    half = len(whole) // 2
+    first = decided(run("--state", tmp_path / "state", text=lines(objects()[:half])))
+    second = decided(run("--state", tmp_path / "state", text=lines(objects()[half:])))
+    assert [{**line, "frame": 0} for line in first + second] == [{**line, "frame": 0} for line in whole]
+    other = run("--state", tmp_path / "state", "--set", "warmup=3", text=GOOD)
+    assert "is the state of a stream with" in str(other.exception)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_every_frame_is_decided_before_the_next_is_sent_and_a_signal_ends_it(number: signal.Signals):
     with subprocess.Popen(
         [sys.executable, "-m", "pisa_capc", "calibrate", "stream"],
         stdin=subprocess.PIPE,
@@ -387,7 +407,7 @@ def test_every_frame_is_decided_before_the_next_is_sent_and_ctrl_c_ends_it():
                 process.stdin.write(GOOD.encode() + b"\n")
                 process.stdin.flush()
                 assert json.loads(process.stdout.readline())["frame"] == n
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             assert process.wait(20) == 0
             assert process.stderr.read().startswith(b"3 frames, 1 group, 0 decisions changed, ")
         finally:

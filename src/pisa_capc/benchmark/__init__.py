@@ -5,7 +5,6 @@ plan       the runs of a protocol, and which of them make one job
 data       the dataset of a protocol: simulated, imported or given
 records    a finished run as a JSON file named by the hash of all that determines it
 job        train and score the runs of one job
-lock       one runner at a time in a folder
 run        jobs one after the other, skipping what is recorded
 search     hyperparameters chosen without the target, through the same runner
 results    records by what they are of; paired differences; deployed: scores by deployment

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest
 from pisa_capc.benchmark.protocols import calibration_of, is_guarded
 from pisa_capc.benchmark.records import Record
@@ -27,6 +26,7 @@ from pisa_capc.protocol import split
 from pisa_capc.rehearsal import fit_with_guard, learn_guard
 from pisa_capc.rehearsal.guard import FOLDER
 from pisa_capc.store.files import write_text_atomic
+from pisa_capc.store.lock import only_runner
 from pisa_capc.store.native import fingerprint
 from pisa_capc.training import Run, TrainingConfig, fit
 from pisa_capc.training.keep import run_folders
@@ -49,7 +49,7 @@ class Job:
     dataset_name: str
     device: str
     work: Path
-    threads: int | None = None
+    threads: int = 1
     train: bool = True
     strangers: Path | None = None
 
@@ -72,8 +72,8 @@ class Outcome:
 def run_job(job: Job) -> Outcome:
     """Train and score. A failure is an outcome like any other: the jobs after it go on."""
     started = time.perf_counter()
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
     records: tuple[Record, ...] = ()
     failure = ""
     try:
@@ -84,6 +84,8 @@ def run_job(job: Job) -> Outcome:
         path = job.folder / "failure.txt"
         write_text_atomic(path, traceback.format_exc())
         failure = f"{type(error).__name__}: {error} (see {path})"
+    finally:
+        torch.set_num_threads(before)
     return Outcome(job, records, failure, time.perf_counter() - started)
 
 

@@ -20,7 +20,6 @@ from pisa_capc.benchmark.data import (
     prepare_strangers,
     to_be_made,
 )
-from pisa_capc.benchmark.lock import only_runner
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
 from pisa_capc.benchmark.records import RESULTS, Record, read_records, record_name, sort_out
@@ -29,6 +28,7 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.files import remove_stale
+from pisa_capc.store.lock import only_runner
 from pisa_capc.store.native import fingerprint
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     # A job is taken whole where a part of it is missing: its trained models are kept, and a stack stays what it was.
     stacked = conditions.device == "cuda"
     groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
-    threads = max(1, available_cores() // options.workers) if options.workers > 1 else None
+    # Sums on a CPU depend on how many threads share them: always one, so that a record does not depend on the workers.
+    threads = 1 if conditions.device == "cpu" else max(1, available_cores() // options.workers)
     label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
     data, work = data.resolve(), (options.work / "trained").resolve()
     train = options.trained_on is None

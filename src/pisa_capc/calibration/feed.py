@@ -7,7 +7,8 @@ A line is one frame:
 Embedding and logits are needed, the rest is not; other fields are not read. The order of the lines is that in which
 the frames were received. A frame whose numbers are not finite (NaN, infinity or null) is left out, as
 `OnlineCalibrator.push` wants it: a receiver has such frames, and they change nothing. Anything else that is wrong comes
-from a producer that does not do what was meant, and is an error that names the line.
+from a producer that does not do what was meant, and is an error that names the line, or, where that was asked for, a
+line that is skipped and counted.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ class LineReader:
     """The frames of JSON lines in their order, read when they are asked for; to be iterated over once.
 
     `note` is told of each frame that is left out, and of the first frame whose number falls. With `recordings` that is
-    where a recording begins, and every frame needs a number.
+    where a recording begins, and every frame needs a number. With `skip_bad` a line that is no frame is left out too.
     """
 
-    def __init__(self, file: BinaryIO, note: Callable[[str], None], recordings: bool = False) -> None:
+    def __init__(
+        self, file: BinaryIO, note: Callable[[str], None], recordings: bool = False, skip_bad: bool = False
+    ) -> None:
         self.left_out = 0
+        self.skipped = 0  # lines that are no frames
+        self._skip_bad = skip_bad
         self._file, self._note, self._recordings = file, note, recordings
         self._sizes: dict[str, int] = {}  # of embedding and logits, as of the first frame
         self._with_cfo: bool | None = None
@@ -61,10 +66,16 @@ class LineReader:
         for line, text in enumerate(iter(lambda: self._file.readline(LONGEST), b""), 1):
             if not text.strip():
                 continue
+            known = dict(self._sizes), self._with_cfo  # a line that is skipped says nothing about the others
             try:
                 frame = self._frame(position, _fields(text))
             except DataError as error:
-                raise DataError(f"line {line}: {error}") from error
+                if not self._skip_bad:
+                    raise DataError(f"line {line}: {error}") from error
+                self._sizes, self._with_cfo = known
+                self.skipped += 1
+                self._note(f"line {line} is skipped: it {error}")
+                continue
             position += 1
             self._watch_order(line, frame.number)
             if unusable := _not_finite(frame):
@@ -127,7 +138,7 @@ class Playback:
     played one after the other, as a receiver would have heard them. Without `frame` the order is that of the rows.
     """
 
-    left_out = 0  # what cannot be used is refused before the first frame
+    left_out = skipped = 0  # what cannot be used is refused before the first frame
 
     def __init__(self, arrays: Mapping[str, np.ndarray], recordings: bool = False) -> None:
         inputs = check_inputs(arrays["embedding"], arrays["logits"], arrays.get("capture"))

@@ -45,7 +45,9 @@ def _request(
     work: Annotated[Path, "Folder for datasets, checkpoints and models."] = Path("work"),
     engine: Annotated[str, "Where jobs run: local or ray."] = "local",
     device: Annotated[str, "auto, cpu or cuda; auto is the GPU where there is one."] = "auto",
-    workers: Annotated[int, "Jobs at a time."] = 1,
+    workers: Annotated[
+        int, "Jobs at a time. On a CPU each computes with one thread, so that records do not depend on this."
+    ] = 1,
     gpus: Annotated[float, "Share of a GPU that a job takes of a Ray cluster."] = 0.0,
 ) -> Request:
     from pisa_capc.benchmark.protocols import read_protocol

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +47,13 @@ def stream(
         list[str] | None,
         typer.Option("--set", help="A setting, as warmup=32, calibration.prior=none, finder.window=96."),
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder of what was learnt: the stream goes on from there, and leaves it there at its end."),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip lines that are no frames, and count them, instead of ending.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
 ) -> None:
     """Decide frames as they are received, one JSON line in, one JSON line out, without names of captures.
@@ -55,7 +64,8 @@ def stream(
     class, its name with --run, and the group of frames whose prototypes decided.
 
     The order of the lines is the order of the frames. A frame with NaN, infinity or null is left out with a note, any
-    other fault ends the stream with the number of its line. Ctrl-C ends it too.
+    other fault ends the stream with the number of its line, unless --skip-bad skips it. Ctrl-C and SIGTERM end it too;
+    the summary is said and --state written then as well.
 
     An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
     """
@@ -68,9 +78,9 @@ def stream(
         if frames.suffix != ".npz":
             raise ConfigError("--out is for an .npz. Decisions about JSON lines are printed: add > decided.jsonl.")
         refuse_existing(out, force)
-    decider = _Decider(settings, _devices(run), recordings)
+    decider = _Decider(settings, _devices(run), recordings, state)
     printed = sys.stdout  # a progress bar would put itself in its place
-    with _opened(frames, recordings) as feed:
+    with _sigterm_as_ctrl_c(), _opened(frames, recordings, skip_bad) as feed:
         total = len(feed) if isinstance(feed, Playback) else None
         kept: list[Decisions] = []
         try:
@@ -94,24 +104,37 @@ def stream(
                 result = feed.by_row(kept)
                 write_result(out, result, {**feed.arrays, "group": result.group})
         finally:
-            decider.say(feed.left_out)
+            decider.end(feed.left_out, feed.skipped)
 
 
 @contextmanager
-def _opened(frames: Path, recordings: bool) -> Iterator[LineReader | Playback]:
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """A service is stopped by SIGTERM, and is to end as one that a person stops."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineReader | Playback]:
     from pisa_capc.calibration.feed import LineReader, Playback
 
     if frames.suffix == ".npz":
         yield Playback(read_scores(frames), recordings)
     elif frames == STANDARD_INPUT:
-        yield LineReader(sys.stdin.buffer, _Notes(), recordings)
+        yield LineReader(sys.stdin.buffer, _Notes(), recordings, skip_bad)
     else:
         try:
             file = frames.open("rb")
         except OSError as error:
             raise DataError(f"{frames}: cannot be read ({error.strerror}). Expected JSON lines, or an .npz.") from error
         with file:
-            yield LineReader(file, _Notes(), recordings)
+            yield LineReader(file, _Notes(), recordings, skip_bad)
 
 
 def _devices(run: Path | None) -> tuple[str, ...]:
@@ -137,8 +160,8 @@ class _Notes:
 class _Decider:
     """A stream under way, and what there is to say of it in the end."""
 
-    def __init__(self, settings: Online, devices: tuple[str, ...], recordings: bool) -> None:
-        self._settings, self._devices, self._recordings = settings, devices, recordings
+    def __init__(self, settings: Online, devices: tuple[str, ...], recordings: bool, state: Path | None) -> None:
+        self._settings, self._devices, self._recordings, self._state = settings, devices, recordings, state
         self._calibrator: OnlineCalibrator | None = None
         self._started = 0.0
         self.frames = self._changed = self._groups = 0
@@ -162,7 +185,18 @@ class _Decider:
                 "Give the run whose model made them."
             )
         self._started = time.perf_counter()
-        return OnlineCalibrator(len(frame.logits), len(frame.embedding), frame.cfo_hz is not None, self._settings)
+        shape = len(frame.logits), len(frame.embedding), frame.cfo_hz is not None
+        if self._state is None or not (self._state / "stream.json").is_file():
+            return OnlineCalibrator(*shape, self._settings)
+        stream = OnlineCalibrator.load(self._state)
+        kept = stream.classes, stream.features, stream.finder.with_cfo
+        if kept != shape or stream.settings != self._settings:
+            raise DataError(
+                f"{self._state}: is the state of a stream with {kept[0]} classes, {kept[1]} features, "
+                f"{'a' if kept[2] else 'no'} CFO and its own settings; these frames have {shape[0]} and {shape[1]}, "
+                f"{'a' if shape[2] else 'no'} CFO. Give frames of one model and the same --set, or another --state."
+            )
+        return stream
 
     def line(self, frame: StreamFrame, decisions: Decisions, all_classes: bool) -> dict[str, Any]:
         """What is printed of a frame."""
@@ -181,12 +215,15 @@ class _Decider:
             ),
         }
 
-    def say(self, left_out: int) -> None:
-        """The last line, on standard error."""
+    def end(self, left_out: int, bad: int) -> None:
+        """Keep what was learnt, where that was asked for, and say the last line, on standard error."""
         if not self.frames:
             return
+        if self._state is not None and self._calibrator is not None:
+            self._calibrator.save(self._state)
         rate = self.frames / max(time.perf_counter() - self._started, 1e-9)
         skipped = f", {left_out:,} left out" if left_out else ""
+        skipped += f", {bad:,} bad lines skipped" if bad else ""
         notes.print(
             f"{self.frames:,} frame{'s' * (self.frames > 1)}{skipped}, "
             f"{self._groups:,} group{'s' * (self._groups > 1)}, "

@@ -77,16 +77,17 @@ def fit(
     check_run_axis(built.build, f"method {method!r}")
     _check_batch(how.batch, runs)
     keep = Keep(out, runs, [describe_run(run, built, method, variant, how, precision, dataset) for run in runs])
-    bank = None
-    for group in keep.unfinished(together=place.type == "cuda" if stacked is None else stacked):
-        if bank is None:
-            parts = [part for run in runs for part in (run.split.train, run.split.validation)]
-            bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
-            built.check_source(runs[0].split.train.segment(built.setup.samples))
-        with _naming_lack_of_memory():
-            trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
-            keep.add(group, trainer.train(keep.folder(group), show, tensorboard))
-    return keep.models()
+    with keep.alone():
+        bank = None
+        for group in keep.unfinished(together=place.type == "cuda" if stacked is None else stacked):
+            if bank is None:
+                parts = [part for run in runs for part in (run.split.train, run.split.validation)]
+                bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
+                built.check_source(runs[0].split.train.segment(built.setup.samples))
+            with _naming_lack_of_memory():
+                trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
+                keep.add(group, trainer.train(keep.folder(group), show, tensorboard))
+        return keep.models()
 
 
 def checked_runs(runs: Run | Sequence[Run]) -> list[Run]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pisa_capc.config import differences
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference.model import SCHEMA, TrainedModel, load_model, runs_inside
 from pisa_capc.methods.registry import Method, plugins_used
+from pisa_capc.store.lock import only_runner
 from pisa_capc.training.checkpoint import has_checkpoint, remove_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
 
@@ -61,7 +63,14 @@ class Keep:
         if self.out is not None:
             _prepare(self.out, several=len(runs) > 1)
         self._folders = run_folders(out, runs)
-        self._models = [_finished(*pair) for pair in zip(self._folders, abouts, strict=True)]
+        self._models: list[TrainedModel | None] = [None] * len(runs)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder, so that no other training writes there, and look what is finished in it."""
+        with nullcontext() if self.out is None else only_runner(self.out):
+            self._models = [_finished(*pair) for pair in zip(self._folders, self._abouts, strict=True)]
+            yield
 
     def unfinished(self, together: bool) -> list[list[int]]:
         """The runs that are left to train, by number: all in one group, or each in its own."""
