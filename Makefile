@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup setup-bench demo test test-slow lint types docs clean
+.PHONY: setup setup-bench demo test test-slow test-faults lint types docs clean
 
 # Several test processes share the cores: one thread each. Benchmarks set their own.
-demo test test-slow: export OMP_NUM_THREADS = 1
+demo test test-slow test-faults: export OMP_NUM_THREADS = 1
 
 setup: $(STAMP)
 
@@ -32,6 +32,13 @@ test: lint types
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# Damaged files for each reader, and kills of commands: docs/reliability.md.
+CASES ?= 100
+KILLS ?= 20
+
+test-faults: $(STAMP)
+	$(BIN)/python -m tests.faults --cases $(CASES) --kills $(KILLS) $(ARGS)
 
 # Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
 setup-bench:

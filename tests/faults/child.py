@@ -1,0 +1,88 @@
+"""The process in which damaged files are read; the one that started it survives what happens here.
+
+In: a JSON line with the folder, the seed, the seconds a case may take, and the cases [reader, first, last]. Out: a JSON
+line per case before it is read and one after it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import sys
+import traceback
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.faults.damage import damaged
+from tests.faults.readers import READERS, Reader, damaged_file, make_originals, mark
+
+MEMORY = 12 << 30  # bytes of addresses; libraries take some without using them
+
+
+class TooLong(BaseException):
+    """Not an Exception: readers turn those into errors of their own."""
+
+
+def _too_long(*_: object) -> None:
+    raise TooLong
+
+
+def classify(reader: Reader, folder: Path, good: str, limit_s: float) -> tuple[str, str]:
+    """What a reader makes of a damaged file, and more about it where it is a fault."""
+    from pisa_capc.errors import PisaError
+
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        try:
+            found = mark(reader.read(folder))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except PisaError:
+        return "clean", ""
+    except TooLong:
+        return "hang", f"more than {limit_s:g} s"
+    except BaseException as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return "traceback", f"{type(error).__name__}: {str(error)[:200]} ({Path(place.filename).name}:{place.lineno})"
+    if found == good:
+        return "no effect", ""
+    return ("silent", "") if reader.tells(damaged_file(reader, folder)) else ("unguarded", "")
+
+
+def main() -> None:
+    order: dict[str, Any] = json.loads(sys.stdin.readline())
+    folder, limit_s = Path(order["folder"]), order["limit_s"]
+    warnings.simplefilter("ignore")
+    from pisa_capc.formats import look
+
+    look.LIMIT_S = limit_s / 2  # it ends by itself what does not end
+    if not (folder / "whole").exists():
+        make_originals(folder / "originals")
+        (folder / "whole").touch()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGALRM, _too_long)
+    for name, first, last in order["cases"]:
+        reader = READERS[name]
+        original = folder / "originals" / reader.folder
+        good = mark(reader.read(original))
+        shutil.rmtree(folder / "work", ignore_errors=True)
+        work = Path(shutil.copytree(original, folder / "work"))
+        path = damaged_file(reader, work)
+        content = path.read_bytes()
+        for case in range(first, last):
+            rng = np.random.default_rng([order["seed"], zlib.crc32(name.encode()), case])
+            way, harmed = damaged(content, reader.kind, rng)
+            path.write_bytes(harmed)
+            print(json.dumps([name, case]), flush=True)
+            print(json.dumps([name, case, way, *classify(reader, work, good, limit_s)]), flush=True)
+            path.write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
