@@ -80,7 +80,8 @@ class DigestWriter:
             self._sha256.update(cfo_hz.data)
             self._blocks.append(block_digest(cfo_hz))
         sha256, table = self._sha256.hexdigest(), b"".join(self._blocks)
-        file.attrs["sha256"] = sha256
+        # Of fixed length: libhdf5 keeps others in a heap, and loops for ever where that is damaged.
+        file.attrs["sha256"] = np.bytes_(sha256)
         file.attrs["digests"] = np.frombuffer(_seal(sha256, table) + table, np.uint8).reshape(-1, SIZE)
 
     def _end_block(self) -> None:
@@ -97,7 +98,8 @@ class CaptureDigests:
 
     def __init__(self, file: h5py.File, path: str, shape: tuple[int, int, int], has_cfo: bool) -> None:
         self.path, self.frames, self.at_once = path, shape[0], rows_per_block(shape)
-        self.sha256, table = str(file.attrs.get("sha256", "")), file.attrs.get("digests")
+        stored, table = file.attrs.get("sha256", ""), file.attrs.get("digests")
+        self.sha256 = stored.decode("ascii", "replace") if isinstance(stored, bytes) else str(stored)
         if not self.sha256:
             raise self._other("it holds no digest of its samples")
         self.by_block = table is not None
