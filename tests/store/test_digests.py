@@ -42,6 +42,7 @@ def as_earlier_versions(folder: Path) -> None:
     for path in folder.rglob("*.h5"):
         with h5py.File(path, "r+") as file:
             del file.attrs["digests"]
+            file.attrs["sha256"] = file.attrs["sha256"].decode()  # of variable length
 
 
 def flip(path: Path, name: str, row: int) -> None:
