@@ -23,7 +23,7 @@ DEEP = 5000  # brackets in one another
 
 def damaged(content: bytes, kind: str, rng: Rng) -> tuple[str, bytes]:
     """What was done, and the content after it. kind: of the file, for nonsense that is well-formed in it."""
-    ways: list[tuple[str, Callable[[bytearray, Rng], bytes]]] = [
+    ways: list[tuple[str, Callable[[bytearray, Rng], bytearray]]] = [
         ("flip", _flip),
         ("flip", _flip),
         ("cut", _cut),
@@ -44,23 +44,23 @@ def _place(content: bytearray, rng: Rng) -> int:
     return int(rng.integers(most))
 
 
-def _flip(content: bytearray, rng: Rng) -> bytes:
+def _flip(content: bytearray, rng: Rng) -> bytearray:
     for _ in range(int(rng.integers(1, 7))):
         content[_place(content, rng)] ^= 1 << int(rng.integers(8))
     return content
 
 
-def _cut(content: bytearray, rng: Rng) -> bytes:
+def _cut(content: bytearray, rng: Rng) -> bytearray:
     return content[: int(rng.integers(len(content)))]
 
 
-def _zero(content: bytearray, rng: Rng) -> bytes:
+def _zero(content: bytearray, rng: Rng) -> bytearray:
     start, size = _place(content, rng), int(rng.choice([4, 12, 64, 512]))
     content[start : start + size] = bytes(len(content[start : start + size]))
     return content
 
 
-def _huge(content: bytearray, rng: Rng) -> bytes:
+def _huge(content: bytearray, rng: Rng) -> bytearray:
     """A whole number of the file becomes one that no size, count or offset can be."""
     start = _place(content, rng) // 4 * 4
     word = struct.pack("<Q", int(rng.choice([2**31 - 1, 2**32 - 1, 2**40, 2**62, 2**63 - 1])))[
@@ -70,7 +70,7 @@ def _huge(content: bytearray, rng: Rng) -> bytes:
     return content
 
 
-def _move(content: bytearray, rng: Rng) -> bytes:
+def _move(content: bytearray, rng: Rng) -> bytearray:
     """A block lies where another should."""
     size = int(rng.choice([8, 64, 512]))
     start, end = _place(content, rng), _place(content, rng)
@@ -83,7 +83,20 @@ def _odd(rng: Rng) -> Any:
     deep: Any = 0
     for _ in range(int(rng.choice([70, 120]))):
         deep = [deep]
-    odd = [None, -1, 0, 2**62, 10**400, 1e308, float("nan"), float("inf"), "", "x" * 10_000, "\x1b[2J", "../../x"]
+    odd: list[Any] = [
+        None,
+        -1,
+        0,
+        2**62,
+        10**400,
+        1e308,
+        float("nan"),
+        float("inf"),
+        "",
+        "x" * 10_000,
+        "\x1b[2J",
+        "../../x",
+    ]
     odd += [True, [], {}, [[]], {"": {}}, [0] * 1000, deep]
     return odd[int(rng.integers(len(odd)))]
 
