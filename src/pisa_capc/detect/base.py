@@ -1,0 +1,41 @@
+"""What a detector finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.phy import Header
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """One frame in a stream.
+
+    start: its first preamble sample, counted from the stream's beginning. iq: (A, T) samples from there on, as received.
+    cfo_hz, snr_db: (A,) of each antenna. quality: 0 … 1, how much of the preamble's energy the known preamble explains.
+    samples: of the whole frame, where its header says it.
+    """
+
+    start: int
+    iq: NDArray[np.complex64]
+    cfo_hz: NDArray[np.float64]
+    snr_db: NDArray[np.float64]
+    quality: float
+    samples: int | None = None
+    header: Header = Header()
+
+
+class Detector(Protocol):
+    """Finds frames in a stream of samples, whatever the blocks it comes in."""
+
+    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
+        """The frames that are complete with these (A, n) further samples."""
+        ...
+
+    def finish(self) -> list[Detection]:
+        """The frames of which the end of the stream has only a part, from their whole preamble on."""
+        ...

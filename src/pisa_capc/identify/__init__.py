@@ -1,0 +1,1 @@
+"""Who is in a recording, and is it who it claims to be."""

@@ -1,0 +1,21 @@
+"""What a receiver reads from a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a frame says of itself, as far as it could be decoded; None: not known.
+
+    kind: as "data", "beacon", "ack", or "ht-mixed" where no more is known. length: octets of the PSDU. transmitter, receiver: addresses.
+    fcs: whether its checksum is right; None where it was not seen whole.
+    """
+
+    kind: str | None = None
+    rate_mbps: float | None = None
+    length: int | None = None
+    transmitter: str | None = None
+    receiver: str | None = None
+    fcs: bool | None = None
