@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,8 @@ from pisa_capc.phy import Header
 class Detection:
     """One frame in a stream.
 
-    start: its first preamble sample, counted from the stream's beginning. iq: (A, T) samples from there on, as received.
+    start: its first preamble sample, counted from the stream's beginning. iq: (A, T) samples from there on, as
+    received.
     cfo_hz, snr_db: (A,) of each antenna. quality: 0 … 1, how much of the preamble's energy the known preamble explains.
     samples: of the whole frame, where its header says it.
     """
@@ -26,7 +27,7 @@ class Detection:
     snr_db: NDArray[np.float64]
     quality: float
     samples: int | None = None
-    header: Header = Header()
+    header: Header = field(default_factory=Header)
 
 
 class Detector(Protocol):
