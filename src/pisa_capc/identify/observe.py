@@ -14,10 +14,11 @@ from pisa_capc.errors import DataError, ModelError
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.tracks import tracks
 from pisa_capc.inference import TrainedModel
+from pisa_capc.methods.equaliser import AUTO
 from pisa_capc.phy import Header
-from pisa_capc.recordings import Recording
-from pisa_capc.recordings.base import About
+from pisa_capc.recordings import About, Recording, resampled
 from pisa_capc.sources import MemorySource
+from pisa_capc.waveforms import WAVEFORMS, Waveform
 
 BLOCK = 1 << 19  # samples of each antenna that are read at a time
 CARRIER_HZ = 5.825e9  # where a recording does not say it: only the tolerance of `tracks` depends on it
@@ -31,7 +32,7 @@ class Observed:
     """Frames found in recordings, one after the other, each in time order.
 
     frames: what a model sees of them. abouts: of the recordings. recording: (N,) the number of each frame's.
-    start: (N,) its first sample, at the model's sample rate; samples: (N,) how long it is, as far as is known.
+    start, samples: (N,) its first sample and its length, as far as is known, at the recording's own rate.
     cfo_hz, snr_db: (N, A). header: what each says of itself. track: (N,) frames of one sender, as `tracks` has them.
     cut: frames that were left out because the recording ended too early in them.
     """
@@ -54,7 +55,7 @@ class Observed:
     @property
     def time_s(self) -> NDArray[np.float64]:
         """(N,) since the first sample of each frame's recording."""
-        return self.start / self.frames.sample_rate_hz
+        return self.start / np.array([about.sample_rate_hz for about in self.abouts])[self.recording]
 
     @property
     def address(self) -> list[str | None]:
@@ -67,8 +68,22 @@ def claimed(header: Header) -> str | None:
     return None if header.fcs is False else header.transmitter
 
 
+def waveform_of(trained: TrainedModel) -> Waveform:
+    """What the model was trained on: as its equaliser was told, else the waveform of its sample rate."""
+    named = trained.about["settings"].get("waveform", AUTO)
+    rate = trained.about["sample_rate_hz"]
+    for name, waveform in WAVEFORMS.parts().items():
+        if name == named or (named == AUTO and waveform.sample_rate_hz == rate):
+            return waveform
+    raise ModelError(
+        f"the model was trained at {rate:g} samples/s, which is no waveform's rate; known are "
+        f"{', '.join(f'{name} ({w.sample_rate_hz:g})' for name, w in WAVEFORMS.parts().items())}. "
+        "Frames of other waveforms cannot be found in recordings."
+    )
+
+
 def check_recording(trained: TrainedModel, about: About) -> None:
-    """Refuse a recording whose array or sample rate is not the model's."""
+    """Refuse a recording whose array is not the model's."""
     if about.antennas != trained.geometry.antennas:
         raise ModelError(
             f"{about.name}: has {about.antennas} antennas, the model was trained for {trained.geometry.antennas}. "
@@ -81,11 +96,6 @@ def check_recording(trained: TrainedModel, about: About) -> None:
                 f"{about.name}: its antennas stand otherwise than those the model was trained with; distances differ "
                 f"by up to {off:.3g} wavelengths. Give a recording of the same array, or train a model for this one."
             )
-    if about.sample_rate_hz != trained.about["sample_rate_hz"]:
-        raise ModelError(
-            f"{about.name}: has {about.sample_rate_hz:g} samples/s, the model was trained at "
-            f"{trained.about['sample_rate_hz']:g}. Use a recording of the same kind."
-        )
 
 
 def observe(
@@ -100,14 +110,15 @@ def observe(
     Frames begin with their preamble, and each antenna's carrier offset is taken off, unless `keep_cfo`. They wait in a
     temporary file, so that a recording may be of any length. after_block: called with the samples of each block.
     """
+    samples, rate = int(trained.about["samples"]), float(trained.about["sample_rate_hz"])
     for recording in recordings:
         check_recording(trained, recording.about)
-    samples, rate = int(trained.about["samples"]), float(trained.about["sample_rate_hz"])
+    heard = [resampled(recording, rate, waveform_of(trained).occupied) for recording in recordings]
     found: list[Detection] = []  # without their samples
     number: list[int] = []
     cut = 0
     with tempfile.TemporaryFile() as spool:
-        for r, recording in enumerate(recordings):
+        for r, recording in enumerate(heard):
             for detection in _detections(recording, detector(recording.about), after_block):
                 if detection.iq.shape[1] < samples:
                     cut += 1
@@ -141,6 +152,10 @@ def _detections(
     yield from detector.finish()
 
 
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(values).astype(np.int64)
+
+
 def _nothing(recordings: Sequence[Recording], cut: int) -> DataError:
     names = ", ".join(recording.about.name for recording in recordings)
     seconds = sum(recording.about.length / recording.about.sample_rate_hz for recording in recordings)
@@ -165,6 +180,7 @@ def _observed(
     senders = [(r, claimed(h)) for r, h in zip(recording.tolist(), header, strict=True)]
     track = tracks(senders, np.median(cfo_hz, axis=1), carrier_hz)  # a dead antenna has any offset
     order = np.arange(len(found))
+    own = np.array([about.sample_rate_hz for about in abouts])[recording] / rate
     frames = UnlabelledFrames(
         # The descriptors of a frame look at its recording's carrier, and a recording was of one device in training.
         source=MemorySource(iq, cfo_hz, track, order),
@@ -183,8 +199,8 @@ def _observed(
         frames,
         abouts,
         recording,
-        start=np.array([detection.start for detection in found], dtype=np.int64),
-        samples=np.array([detection.samples or iq.shape[2] for detection in found], dtype=np.int64),
+        start=_rounded(own * [detection.start for detection in found]),
+        samples=_rounded(own * [detection.samples or iq.shape[2] for detection in found]),
         cfo_hz=cfo_hz,
         snr_db=np.stack([detection.snr_db for detection in found]),
         quality=np.array([detection.quality for detection in found]),
