@@ -152,7 +152,7 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize("other", ["../secret.bin", "/etc/passwd", "inner/secret.bin"])
     def test_data_outside_of_its_folder(self, other: str, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="is not a file beside it|not valid SigMF"):
+        with pytest.raises(DataError, match=r"is not a file beside it|not valid SigMF"):
             open_recording(write_sigmf(tmp_path / "a", noise(), dataset=other))
 
     def test_metadata_that_is_not_valid(self, tmp_path: Path) -> None:
