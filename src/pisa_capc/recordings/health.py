@@ -1,0 +1,123 @@
+"""Whether samples can be what a receiver measured: what is said before the recording is used, and while it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.errors import DataError
+from pisa_capc.recordings.base import About
+from pisa_capc.recordings.encoding import Encoding
+from pisa_capc.recordings.files import SampleFile
+
+LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
+LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
+FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
+CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
+DEAD = 1e-6  # power of an antenna relative to the strongest
+
+
+def check_plausible(file: SampleFile) -> None:
+    """Refuse samples that make no sense as they are read, and say what they look like.
+
+    Integers with their bytes swapped, or with the wrong sign, fill the whole range as noise does; read as they were
+    meant they are small. Floats with their bytes swapped have magnitudes of any power of ten.
+    """
+    starts = np.linspace(0, max(0, file.length - LOOK), LOOKS).astype(int)
+    data = np.concatenate([file.raw(int(first), LOOK) for first in sorted(set(starts.tolist()))])
+    found, other = file.encoding, _other_reading(file.encoding)
+    odd = _absurd if found.kind == "f" else _rms
+    level, otherwise = odd(data, found, file.channels), odd(data, other, file.channels)
+    if found.kind == "f" and level > 0.05:
+        advice = f"Read as {other.name} they are plausible." if otherwise < 0.01 else "Is it another format?"
+        what = f"{level:.0%} of its numbers are NaN, infinite or of absurd size"
+    elif found.kind != "f" and level > LOUD and otherwise < QUIETER * level:
+        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver."
+        what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
+    else:
+        return
+    raise DataError(
+        f"{file.path}: read as {found.name}, {what}. {advice} Give --format {other.name}, or --format {found.name} if "
+        "you are sure."
+    )
+
+
+def _other_reading(encoding: Encoding) -> Encoding:
+    """What is most easily taken for this encoding."""
+    if encoding.bits == 8:
+        return replace(encoding, kind="u" if encoding.kind == "i" else "i")
+    return replace(encoding, order=">" if encoding.order == "<" else "<")
+
+
+def _rms(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    x = encoding.decode(data, channels).view(np.float32)
+    return float(np.sqrt(np.mean(x**2, dtype=np.float64)))
+
+
+def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    """Part of the numbers, zeros not counted, that no receiver writes."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        magnitude = np.abs(encoding.decode(data, channels).view(np.float32))
+    counted = magnitude != 0
+    sane = (magnitude > FLOATS[0]) & (magnitude < FLOATS[1])
+    return float(np.mean(~sane[counted])) if counted.any() else 0.0
+
+
+class Watch:
+    """Looks at a recording's blocks on their way: what it finds wrong it says at the end, in `notes`."""
+
+    def __init__(self, about: About, full_scale: float) -> None:
+        self._about, self._full_scale = about, full_scale
+        self._samples = 0
+        self._unusable, self._first_unusable = 0, 0
+        self._power = np.zeros(about.antennas)
+        self._clipped = np.zeros(about.antennas, dtype=np.int64)
+
+    def look(self, block: NDArray[np.complex64]) -> NDArray[np.complex64]:
+        """The block, with zeros for what is no number."""
+        parts = block.view(np.float32)
+        power = np.array([np.dot(row, row) for row in parts])
+        if not np.isfinite(power).all():
+            block, parts = self._usable(block)
+            power = np.array([np.dot(row, row) for row in parts])
+        self._power += power
+        for antenna, row in enumerate(parts):
+            if row.max(initial=0) >= self._full_scale or row.min(initial=0) <= -self._full_scale:
+                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= self._full_scale)
+        self._samples += block.shape[1]
+        return block
+
+    def _usable(self, block: NDArray[np.complex64]) -> tuple[NDArray[np.complex64], NDArray[np.float32]]:
+        bad = ~np.isfinite(block)
+        if not self._unusable and bad.any():
+            self._first_unusable = self._samples + int(np.flatnonzero(bad.any(axis=0))[0])
+        self._unusable += int(np.count_nonzero(bad))
+        block = np.where(bad, np.complex64(0), block)
+        return block, block.view(np.float32)
+
+    def notes(self) -> list[str]:
+        """Sentences about what was seen; none where all was well."""
+        name, found = self._about.name, []
+        if self._unusable:
+            found.append(
+                f"{name}: {self._unusable:,} samples are NaN or infinite, the first at {self._first_unusable:,}; "
+                "they are taken as zero."
+            )
+        strongest = self._power.max(initial=0)
+        if strongest == 0 and self._samples:
+            found.append(f"{name}: all samples are zero.")
+        for antenna in np.flatnonzero(self._power < DEAD * strongest).tolist():
+            found.append(f"{name}: antenna {antenna} is dead: it has {self._how_much(antenna)} of the strongest one.")
+        for antenna in np.flatnonzero(self._clipped >= max(AT_LEAST, CLIPPED * self._samples)).tolist():
+            part = self._clipped[antenna] / (2 * self._samples)
+            found.append(
+                f"{name}: antenna {antenna} clips: {part:.2%} of its values are at full scale. Frames that do are "
+                "distorted; record with less gain."
+            )
+        return found
+
+    def _how_much(self, antenna: int) -> str:
+        part = self._power[antenna] / self._power.max()
+        return "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
