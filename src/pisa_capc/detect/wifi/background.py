@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -9,25 +11,38 @@ from scipy.signal import oaconvolve
 
 from pisa_capc.detect.wifi.screen import BLOCK, block_products
 
-PART = 16  # blocks: the quieter half of such parts is the background
-COHERENT = 0.1  # of the background's power at lag 16, above which it is not left as it is
+PART = 16  # blocks that are looked at together
+QUIET = 0.25  # of the parts, those that are background
+COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; noise has 0.05
 ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
 DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
 
 
-def quiet(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(A, parts) the quieter half of each antenna's parts; parts of which a squelch has left nothing do not count."""
-    parts = powers[:, : powers.shape[1] // PART * PART].reshape(len(powers), -1, PART).sum(-1)
-    sounding = np.where(parts > 0, parts, np.inf)
-    middle = [np.median(row[row < np.inf]) if (row < np.inf).any() else 0.0 for row in sounding]
-    return np.asarray(sounding <= np.array(middle)[:, None])
+def in_parts(values: NDArray[Any]) -> NDArray[Any]:
+    """(A, parts) sums over the blocks of each part."""
+    parts = values.shape[1] // PART
+    return np.asarray(values[:, : parts * PART].reshape(len(values), parts, PART).sum(-1))
 
 
-def level(powers: NDArray[np.float32], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(A,) power of a block in the chosen parts."""
-    blocks = np.repeat(chosen, PART, axis=1)
-    used = powers[:, : blocks.shape[1]]
-    return np.asarray((used * blocks).sum(1, dtype=np.float64) / np.maximum(blocks.sum(1), 1))
+def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(A, parts) the quietest parts of each antenna; those of which a squelch has left nothing do not count."""
+    sounding = np.where(powers > 0, powers, np.nan)
+    some = np.isfinite(sounding).any(1)
+    limit = np.full(len(powers), -np.inf)
+    limit[some] = np.nanquantile(sounding[some], QUIET, axis=1, method="higher")
+    return np.asarray(sounding <= limit[:, None])
+
+
+def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """(A, parts) which parts are background, (A,) its power and its lag-16 coherence.
+
+    The coherence is the median of the parts: a carrier is in all of them, an L-STF in few.
+    """
+    c, p = in_parts(products), in_parts(powers[:, :-1])
+    chosen = quietest(p)
+    power = np.array([row[k].mean(dtype=np.float64) if k.any() else 0.0 for row, k in zip(p, chosen, strict=True)])
+    coherence = [np.median(np.abs(c[a, k]) / p[a, k]) if k.any() else 0.0 for a, k in enumerate(chosen)]
+    return chosen, power, np.array(coherence)
 
 
 def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
@@ -50,18 +65,14 @@ def without_background(
     Where nothing is coherent, which is the rule, the samples are as they were. weights: (A,) one over the noise.
     """
     products, powers = block_products(iq)
-    chosen = quiet(powers)
-    before = level(powers, chosen)
-    blocks = np.repeat(chosen, PART, axis=1)
-    together = np.abs((products[:, : blocks.shape[1]] * blocks[:, : products.shape[1]]).sum(1)) / blocks.sum(1).clip(1)
-    coloured = np.flatnonzero(together > COHERENT * before)
+    chosen, before, coherence = background(products, powers)
+    noise = before
+    coloured = np.flatnonzero(coherence > COHERENT)
     if len(coloured):
         iq = iq.copy()
         for antenna in coloured:
             parts = iq[antenna, : chosen.shape[1] * PART * BLOCK].reshape(-1, PART * BLOCK)[chosen[antenna]]
             iq[antenna] = oaconvolve(iq[antenna], prediction_filter(parts))[: iq.shape[1]]
         products, powers = block_products(iq)
-        chosen = quiet(powers)
-    noise = level(powers, chosen)
-    alive = noise > DEAD * before
-    return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=alive)
+        _, noise, _ = background(products, powers)
+    return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=noise > DEAD * before)

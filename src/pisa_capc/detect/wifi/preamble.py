@@ -9,19 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import fft, ifft
 from scipy.linalg import toeplitz
+from scipy.special import gammainccinv, gammaincinv
 
 from pisa_capc.detect.wifi.screen import BLOCK
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, preamble
 
-SEARCH = 48  # samples around the place the screen gives
+SEARCH = 80  # samples around the place the screen gives, which is less sure where a squelch has cut the L-STF
 TAPS = 16  # of the channel: its guard interval
 EARLY = 2  # of them before the first path: what the band's edges spread of it
 NEAR = 12  # samples before the strongest path in which an earlier one is looked for
+CHANCE = 1e-4  # with which noise is taken for a path
 FAINT = 0.1  # of the strongest path's power, what an earlier one must have
 STEP_HZ = (8e3, 2e3)  # at which the fit is tried on either side, one round each
 PARTS = 4  # of the preamble, each of which must fit: half of them do where the HT fields of a frame are mistaken for it
 LEAST_QUALITY = 0.2
 LEAST_PART = 0.1
+SILENT = 0.1  # of the loudest part's energy: with less, a squelch that was late has cut it, and it is not judged
 
 _LTF = slice(160, 320)
 _FFT = 512
@@ -81,21 +84,37 @@ def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[n
 def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.intp]:
     """(K,) first preamble sample in (K, A, T) samples at about zero frequency offset, one for all antennas.
 
-    g[n] = Σ_a w_a |Σ_m x*[m] y_a[n + m]|² with the L-LTF x; of the samples before its peak that have a tenth of it,
-    the first.
+    g[n] = Σ_a w_a |Σ_m x*[m] y_a[n + m]|² with the L-LTF x. Of the samples before its peak, the first that has a tenth of
+    it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
     """
     long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
     paths = (weights[:, None] * np.abs(long) ** 2).sum(1)
+    antennas = max(np.count_nonzero(weights), 1)
+    noise = np.median(paths, axis=1, keepdims=True) / gammaincinv(antennas, 0.5)
     peak = paths.argmax(1)
     place = np.arange(paths.shape[1])
-    early = (place >= peak[:, None] - NEAR) & (paths >= FAINT * paths.max(1, keepdims=True))
-    return np.asarray(early.argmax(1))
+    early = (place >= peak[:, None] - NEAR) & (place <= peak[:, None])
+    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * gammainccinv(antennas, CHANCE)
+    strong |= place == peak[:, None]
+    return np.asarray((early & strong).argmax(1))
 
 
-def lag(iq: NDArray[np.complex64], first: int, last: int, distance: int) -> NDArray[np.float64]:
-    """Radians a sample from the products of samples that far apart, n = first … last − 1: ∠Σ y*[n] y[n + D] / D."""
-    angle = np.angle(np.vecdot(iq[..., first:last], iq[..., first + distance : last + distance]))
-    return np.asarray(angle / distance, dtype=np.float64)
+def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(K, A) radians a sample from the L-LTF: ∠Σ y*[n] y[n + 64] / 64, of each antenna or of the whole array.
+
+    Of the two, the one at which the preamble explains more of what the antenna has received: the array's is better
+    where the antenna hears little, its own where antennas have oscillators of their own.
+    """
+    products = np.vecdot(still[..., 176:256], still[..., 240:320])
+    array = np.broadcast_to((weights @ products.T)[:, None], products.shape)
+    own, common = np.angle(products) / 64.0, np.angle(array) / 64.0
+    better = explained_energy(turned(still, own)) > explained_energy(turned(still, common))
+    return np.where(better, own, common).astype(np.float64)
+
+
+def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(K, A) ‖Qᴴ y‖², what the preamble explains behind its best channel."""
+    return np.asarray((np.abs(still @ basis().conj().astype(np.complex64)) ** 2).sum(-1))
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -133,8 +152,8 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         share = modelled.sum(1) / energy.sum(1)
-        worst = (np.maximum(common, 0) ** 2 / (modelled * energy)).min(1)
-    return share, worst
+        each = np.maximum(common, 0) ** 2 / (modelled * energy)
+    return share, np.where(energy < SILENT * energy.max(1, keepdims=True), 1, each).min(1)
 
 
 def fit(
@@ -155,7 +174,7 @@ def fit(
     array = angles.astype(np.float64) / BLOCK
     start = first + first_path(turned(excerpt, array), weights)
     received = rows(iq, start, PREAMBLE_SAMPLES)
-    radians = array[:, None] + lag(turned(received, array), 176, 256, 64)
+    radians = array[:, None] + from_long(turned(received, array), weights)
     for step in STEP_HZ:
         radians += finer(turned(received, radians), 2 * np.pi * step / sample_rate_hz)
     quality, least = explained(turned(received, radians), weights)
