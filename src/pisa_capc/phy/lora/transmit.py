@@ -24,8 +24,8 @@ def transmit(
     """A whole LoRa frame of modulus one: upchirps, sync word, 2.25 downchirps, explicit header, payload.
 
     payload: at most 255 octets. spreading_factor: 7 … 12. coding_rate: 1 … 4 for 4/5 … 4/8.
-    sync_word: one octet, 0x34 for LoRaWAN. crc: whether a checksum follows the payload. preamble: upchirps before the sync word.
-    sample_rate_hz: a whole multiple of bandwidth_hz.
+    sync_word: one octet, 0x34 for LoRaWAN. crc: whether a checksum follows the payload.
+    preamble: upchirps before the sync word. sample_rate_hz: a whole multiple of bandwidth_hz.
     """
     if not 0 <= sync_word <= 0xFF:
         raise ConfigError(f"sync word {sync_word:#x}; expected one octet")
