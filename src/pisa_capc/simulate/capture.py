@@ -159,7 +159,7 @@ def impulse_responses(
     )
     instant_s = frame_instants_s(scene, rays, setting.speed_m_s, waveform.samples)
     position_m = position_m[:, None] + velocity_m_s[:, None] * instant_s[:, None]
-    return responses_at(scene, rays, position_m, frame_time_s[:, None] + instant_s)
+    return responses_at(scene, rays, ray_basis(scene, rays), position_m, frame_time_s[:, None] + instant_s)
 
 
 def frame_instants_s(scene: Scene, rays: channel.Rays, speed_m_s: float, samples: int) -> NDArray[np.float64]:
@@ -172,19 +172,27 @@ def frame_instants_s(scene: Scene, rays: channel.Rays, speed_m_s: float, samples
     return instant * duration_s
 
 
-def responses_at(
-    scene: Scene, rays: channel.Rays, position_m: NDArray[np.float64], time_s: NDArray[np.float64]
-) -> NDArray[np.complex64]:
-    """(…, A, L) taps of the channel with the transmitter at positions (…, 2) at times (…)."""
+def ray_basis(scene: Scene, rays: channel.Rays) -> NDArray[np.complex64]:
+    """(P, A, L) taps of each ray at each antenna of the scene's receiver."""
     waveform = scene.waveform
-    phasors = channel.ray_phasors(rays, position_m, time_s, wavelength_m(scene))
-    basis = channel.tap_basis(
+    return channel.tap_basis(
         rays,
         scene.receiver.geometry,
         waveform.sample_rate_hz,
         waveform.channel_half_width_samples,
         waveform.occupied,
     )
+
+
+def responses_at(
+    scene: Scene,
+    rays: channel.Rays,
+    basis: NDArray[np.complex64],
+    position_m: NDArray[np.float64],
+    time_s: NDArray[np.float64],
+) -> NDArray[np.complex64]:
+    """(…, A, L) taps of the channel with the transmitter at positions (…, 2) at times (…); basis: of the rays."""
+    phasors = channel.ray_phasors(rays, position_m, time_s, wavelength_m(scene))
     rays_count, antennas, length = basis.shape
     taps = phasors.reshape(-1, rays_count) @ basis.reshape(rays_count, -1)
     return taps.reshape(*time_s.shape, antennas, length)
