@@ -8,6 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+LONG_SAMPLES = 2**14  # worked on at once; longer signals in pieces, for memory
+
 
 def delay_kernel(delay_samples: ArrayLike, half_width: int, length: int, occupied: float) -> NDArray[np.float64]:
     """(…, length) taps of a fractional delay: k[l] = sinc(x) exp(β(√(1 − (x/W)²) − 1)), x = l − W − delay.
@@ -32,8 +34,12 @@ def resample(
     n = x.shape[-1]
     position = np.arange(n) * ratio
     whole = np.rint(position).astype(np.int64)
-    kernel = delay_kernel(position - whole, half_width, 2 * half_width + 1, occupied)
     after = half_width + max(0, int(whole[-1]) - n + 1)
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(half_width, after)])
-    windows = sliding_window_view(padded, 2 * half_width + 1, axis=-1)[..., whole, :]
-    return np.einsum("...nl,nl->...n", windows, kernel)
+    windows = sliding_window_view(padded, 2 * half_width + 1, axis=-1)
+    y = np.empty(x.shape, dtype=np.complex128)
+    for start in range(0, n, LONG_SAMPLES):
+        part = slice(start, start + LONG_SAMPLES)
+        kernel = delay_kernel(position[part] - whole[part], half_width, 2 * half_width + 1, occupied)
+        np.einsum("...nl,nl->...n", windows[..., whole[part], :], kernel, out=y[..., part])
+    return y
