@@ -135,17 +135,13 @@ def observe(
     return _observed(trained, tuple(one.about for one in recordings), np.array(number), found, iq, cut)
 
 
-def without_cfo(
-    iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_rate_hz: float
-) -> NDArray[np.complex64]:
+def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_rate_hz: float) -> NDArray[np.complex64]:
     """(A, T) x_a[n] exp(−j2π f_a n / fs): each antenna without its carrier offset f_a (A,)."""
     turn = -2j * np.pi * cfo_hz[:, None] * np.arange(iq.shape[1]) / sample_rate_hz
     return np.asarray(iq * np.exp(turn), dtype=np.complex64)
 
 
-def _detections(
-    recording: Recording, detector: Detector, after_block: Callable[[int], None]
-) -> Iterator[Detection]:
+def _detections(recording: Recording, detector: Detector, after_block: Callable[[int], None]) -> Iterator[Detection]:
     for block in recording.blocks(BLOCK):
         yield from detector.push(block)
         after_block(block.shape[1])

@@ -15,8 +15,9 @@ are wrong with a chance of at most α, over all frames of an address together, w
 reference's of the device that sent them. An alarm stands: what one device has confirmed another may go on to abuse.
 
 What that leaves out. Frames of one place resemble each other more than frames of the reference do, which are from
-several; `spacing_s` keeps neighbours apart, but not a whole recording from itself. A place that nothing in the reference
-resembles breaks it altogether. And nothing is promised about a device that nobody enrolled: it may sound like k.
+several; `spacing_s` keeps neighbours apart, but not a whole recording from itself. A place that nothing in the
+reference resembles breaks it altogether. And nothing is promised about a device that nobody enrolled: it may sound
+like k.
 """
 
 from __future__ import annotations
@@ -164,9 +165,7 @@ def evidence(
         )
     strange = odds_against(logits, claimed)
     against = log_evidence(conformal_p(strange, reference.strangeness(claimed, claimed)))
-    others = [
-        log_evidence(conformal_p(-strange, -reference.strangeness(claimed, j))) for j in known if j != claimed
-    ]
+    others = [log_evidence(conformal_p(-strange, -reference.strangeness(claimed, j))) for j in known if j != claimed]
     return against, np.min(others, axis=0)
 
 

@@ -125,9 +125,7 @@ def _described(recording: FileRecording) -> dict[str, Any]:
     return {"global": info, "captures": [capture]}
 
 
-def _annotation(
-    frame: Mapping[str, Any], i: int, found: Identified, waveform: Waveform, offset: int
-) -> dict[str, Any]:
+def _annotation(frame: Mapping[str, Any], i: int, found: Identified, waveform: Waveform, offset: int) -> dict[str, Any]:
     """One frame; the device that the model names is its `signal:emitter`, where it names one."""
     about = found.seen.abouts[0]
     note: dict[str, Any] = {
