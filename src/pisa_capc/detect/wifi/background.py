@@ -1,0 +1,78 @@
+"""What is there between the frames: noise, and what is to be taken off first, such as carriers and DC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.signal import oaconvolve
+
+from pisa_capc.detect.wifi.screen import BLOCK, block_products
+
+PART = 16  # blocks that are looked at together
+QUIET = 0.25  # of the parts, those that are background
+COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; noise has 0.05
+ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
+DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
+
+
+def in_parts(values: NDArray[Any]) -> NDArray[Any]:
+    """(A, parts) sums over the blocks of each part."""
+    parts = values.shape[1] // PART
+    return np.asarray(values[:, : parts * PART].reshape(len(values), parts, PART).sum(-1))
+
+
+def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(A, parts) the quietest parts of each antenna; those of which a squelch has left nothing do not count."""
+    sounding = np.where(powers > 0, powers, np.nan)
+    some = np.isfinite(sounding).any(1)
+    limit = np.full(len(powers), -np.inf)
+    limit[some] = np.nanquantile(sounding[some], QUIET, axis=1, method="higher")
+    return np.asarray(sounding <= limit[:, None])
+
+
+def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """(A, parts) which parts are background, (A,) its power and its lag-16 coherence.
+
+    The coherence is the median of the parts: a carrier is in all of them, an L-STF in few.
+    """
+    c, p = in_parts(products), in_parts(powers[:, :-1])
+    chosen = quietest(p)
+    power = np.array([row[k].mean(dtype=np.float64) if k.any() else 0.0 for row, k in zip(p, chosen, strict=True)])
+    coherence = [np.median(np.abs(c[a, k]) / p[a, k]) if k.any() else 0.0 for a, k in enumerate(chosen)]
+    return chosen, power, np.array(coherence)
+
+
+def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """(ORDER + 1,) 1, −a_1, … −a_p: what cannot be foretold of (parts, n) samples from the p before, by least squares.
+
+    Its first tap is one: the first path of what passes through it keeps its place.
+    """
+    rows = sliding_window_view(samples, ORDER + 1, axis=1).reshape(-1, ORDER + 1)[:, ::-1].astype(np.complex128)
+    moments = rows.conj().T @ rows
+    moments += 1e-12 * np.trace(moments).real * np.eye(ORDER + 1)
+    taps = np.linalg.solve(moments[1:, 1:], moments[1:, 0])
+    return np.r_[1, -taps].astype(np.complex64)
+
+
+def without_background(
+    iq: NDArray[np.complex64],
+) -> tuple[NDArray[np.complex64], NDArray[np.complex64], NDArray[np.float32], NDArray[np.float64]]:
+    """Samples with what was coherent between the frames taken off, their block products and powers, and the weights.
+
+    Where nothing is coherent, which is the rule, the samples are as they were. weights: (A,) one over the noise.
+    """
+    products, powers = block_products(iq)
+    chosen, before, coherence = background(products, powers)
+    noise = before
+    coloured = np.flatnonzero(coherence > COHERENT)
+    if len(coloured):
+        iq = iq.copy()
+        for antenna in coloured:
+            parts = iq[antenna, : chosen.shape[1] * PART * BLOCK].reshape(-1, PART * BLOCK)[chosen[antenna]]
+            iq[antenna] = oaconvolve(iq[antenna], prediction_filter(parts))[: iq.shape[1]]
+        products, powers = block_products(iq)
+        _, noise, _ = background(products, powers)
+    return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=noise > DEAD * before)
