@@ -1,0 +1,6 @@
+"""LoRa: chirps, explicit header, payload, and who sends it where that is LoRaWAN."""
+
+from pisa_capc.phy.lora.modulation import Modulation
+from pisa_capc.phy.lora.transmit import transmit
+
+__all__ = ["Modulation", "transmit"]
