@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.recordings import About, Watch, open_recording
-from tests.recordings.tools import encoded, noise
+from pisa_capc.recordings import Watched, open_recording
+from tests.recordings.tools import InMemory, encoded, noise
 
 
 class TestPlausibility:
@@ -52,48 +53,53 @@ class TestPlausibility:
             open_recording(tmp_path / "a.cf32", sample_rate_hz=20e6)
 
 
-def watched(x: NDArray[np.complex64], size: int = 700, full_scale: float = 1 - 2**-15) -> tuple[list[str], Watch]:
-    watch = Watch(About("roof", 20e6, None, *x.shape), full_scale)
-    for first in range(0, x.shape[1], size):
-        watch.look(x[:, first : first + size])
-    return watch.notes(), watch
+def notes(x: NDArray[np.complex64], full_scale: float = 1 - 2**-15) -> list[str]:
+    recording = InMemory(x)
+    recording.about = replace(recording.about, full_scale=full_scale)
+    watched = Watched(recording)
+    for _ in watched.blocks(700):
+        pass
+    return watched.notes()
 
 
-class TestWatch:
+class TestWatched:
     def test_nothing_is_said_of_a_good_recording(self) -> None:
-        assert watched(noise(4))[0] == []
+        assert notes(noise(4)) == []
 
     def test_a_dead_antenna_is_named(self) -> None:
         x = noise(4)
         x[2] = 0
-        assert watched(x)[0] == ["roof: antenna 2 is dead: it has none of the power of the strongest one."]
+        assert notes(x) == ["memory: antenna 2 is dead: it has none of the power of the strongest one."]
         x[2] = 1e-5 * x[1]
-        assert "antenna 2 is dead: it has -100 dB" in watched(x)[0][0]
+        assert "antenna 2 is dead: it has -100 dB" in notes(x)[0]
 
     def test_a_clipped_antenna_is_named(self) -> None:
         x = noise(3, scale=0.1)
         parts = x.view(np.float32)
         parts[1] = np.clip(parts[1] * 5, -1, 1 - 2**-15)
-        (note,) = watched(x)[0]
         share = np.mean(np.abs(parts[1]) >= 1 - 2**-15)
+        (note,) = notes(x)
         assert f"antenna 1 clips: {share:.2%} of its values are at full scale" in note
 
     def test_a_few_large_values_are_no_clipping(self) -> None:
         x = noise(2)
         x[0, :5] = 1
-        assert watched(x)[0] == []
+        assert notes(x) == []
 
     def test_nan_becomes_zero_and_is_counted_with_its_place(self) -> None:
         x = noise(2)
         x[1, 1234:1300] = np.nan
         x[0, 2000] = np.inf
-        watch = Watch(About("roof", 20e6, None, *x.shape), 1.0)
-        seen = np.concatenate([watch.look(x[:, i : i + 700]) for i in range(0, x.shape[1], 700)], axis=1)
-        assert np.isfinite(seen).all()
+        watched = Watched(InMemory(x))
+        seen = np.concatenate(list(watched.blocks(700)), axis=1)
         good = np.isfinite(x)
         assert np.array_equal(seen[good], x[good])
         assert (seen[~good] == 0).all()
-        assert "67 samples are NaN or infinite, the first at 1,234" in watch.notes()[0]
+        assert "67 samples are NaN or infinite, the first at 1,234" in watched.notes()[0]
 
     def test_silence_is_said(self) -> None:
-        assert watched(np.zeros((2, 900), np.complex64))[0] == ["roof: all samples are zero."]
+        assert notes(np.zeros((2, 900), np.complex64)) == ["memory: all samples are zero."]
+
+    def test_what_is_read_is_what_is_there(self) -> None:
+        x = noise(2)
+        assert np.array_equal(Watched(InMemory(x)).read(100, 50), x[:, 100:150])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.recordings.base import About
+from pisa_capc.recordings.base import About, Annotation, Recording
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.files import SampleFile
 
@@ -65,51 +66,68 @@ def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float
     return float(np.mean(~sane[counted])) if counted.any() else 0.0
 
 
-class Watch:
-    """Looks at a recording's blocks on their way: what it finds wrong it says at the end, in `notes`."""
+class Watched:
+    """A recording whose samples are looked at as they are read; what is wrong with them is in `notes` afterwards.
 
-    def __init__(self, about: About, full_scale: float) -> None:
-        self._about, self._full_scale = about, full_scale
-        self._samples = 0
-        self._unusable, self._first_unusable = 0, 0
-        self._power = np.zeros(about.antennas)
-        self._clipped = np.zeros(about.antennas, dtype=np.int64)
+    What is no number is read as zero.
+    """
 
-    def look(self, block: NDArray[np.complex64]) -> NDArray[np.complex64]:
-        """The block, with zeros for what is no number."""
-        parts = block.view(np.float32)
-        power = np.array([np.dot(row, row) for row in parts])
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        antennas = recording.about.antennas
+        self._samples, self._unusable = 0, 0
+        self._first_unusable: int | None = None
+        self._power = np.zeros(antennas)
+        self._clipped = np.zeros(antennas, dtype=np.int64)
+
+    @property
+    def about(self) -> About:
+        return self._recording.about
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        return self._recording.annotations
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        block = self._recording.read(first, count)
+        power = _power(block)
         if not np.isfinite(power).all():
-            block, parts = self._usable(block)
-            power = np.array([np.dot(row, row) for row in parts])
+            block = self._usable(block, first)
+            power = _power(block)
         self._power += power
-        for antenna, row in enumerate(parts):
-            if row.max(initial=0) >= self._full_scale or row.min(initial=0) <= -self._full_scale:
-                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= self._full_scale)
+        full_scale = self.about.full_scale
+        for antenna, row in enumerate(block.view(np.float32)):
+            if row.max(initial=0) >= full_scale or row.min(initial=0) <= -full_scale:
+                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
         self._samples += block.shape[1]
         return block
 
-    def _usable(self, block: NDArray[np.complex64]) -> tuple[NDArray[np.complex64], NDArray[np.float32]]:
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        for first in range(0, self.about.length, size):
+            yield self.read(first, size)
+
+    def _usable(self, block: NDArray[np.complex64], first: int) -> NDArray[np.complex64]:
         bad = ~np.isfinite(block)
-        if not self._unusable and bad.any():
-            self._first_unusable = self._samples + int(np.flatnonzero(bad.any(axis=0))[0])
+        if bad.any() and self._first_unusable is None:
+            self._first_unusable = first + int(np.flatnonzero(bad.any(axis=0))[0])
         self._unusable += int(np.count_nonzero(bad))
-        block = np.where(bad, np.complex64(0), block)
-        return block, block.view(np.float32)
+        return np.where(bad, np.complex64(0), block)
 
     def notes(self) -> list[str]:
         """Sentences about what was seen; none where all was well."""
-        name, found = self._about.name, []
+        name, strongest = self.about.name, self._power.max()
+        found = []
         if self._unusable:
             found.append(
                 f"{name}: {self._unusable:,} samples are NaN or infinite, the first at {self._first_unusable:,}; "
-                "they are taken as zero."
+                "they are read as zero."
             )
-        strongest = self._power.max(initial=0)
         if strongest == 0 and self._samples:
             found.append(f"{name}: all samples are zero.")
         for antenna in np.flatnonzero(self._power < DEAD * strongest).tolist():
-            found.append(f"{name}: antenna {antenna} is dead: it has {self._how_much(antenna)} of the strongest one.")
+            part = self._power[antenna] / strongest
+            how_much = "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
+            found.append(f"{name}: antenna {antenna} is dead: it has {how_much} of the strongest one.")
         for antenna in np.flatnonzero(self._clipped >= max(AT_LEAST, CLIPPED * self._samples)).tolist():
             part = self._clipped[antenna] / (2 * self._samples)
             found.append(
@@ -118,6 +136,8 @@ class Watch:
             )
         return found
 
-    def _how_much(self, antenna: int) -> str:
-        part = self._power[antenna] / self._power.max()
-        return "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
+
+def _power(block: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(A,) Σ|x|²; not finite where a sample is not."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array([np.dot(row, row) for row in block.view(np.float32)], dtype=np.float64)
