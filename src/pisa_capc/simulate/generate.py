@@ -109,7 +109,8 @@ def generate(
     missing = sorted(dataset.missing(folder), key=lambda spec: -spec.frames)
     frames = sum(spec.frames for spec in missing)
     # Before anything is written: a smaller set is another one, and would find this in its place.
-    _check_space(folder, frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8))
+    needed = frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8)
+    check_space(folder, needed, "the set", "--scale or --samples")
     dataset.create(folder)
     started = time.perf_counter()
     written = 0
@@ -189,11 +190,12 @@ def recorded_traces_hz(folder: Path, dataset: Dataset) -> dict[str, NDArray[np.f
     return traces
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Path, needed: int, what: str, less: str) -> None:
+    """Refuse to begin what the disk cannot hold; less: the options that make it smaller."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
         raise DataError(
-            f"{folder}: the set needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
-            "Free space, choose another --out, or a smaller --scale or --samples."
+            f"{folder}: {what} needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
+            f"Free space, choose another --out, or a smaller {less}."
         )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.simulate.channel import filter_frames
 from pisa_capc.simulate.hardware import DeviceProfile, transmit
-from pisa_capc.simulate.interpolation import delay_kernel
+from pisa_capc.simulate.interpolation import delay_kernel, tabulated_kernel
 from pisa_capc.simulate.scene import Signal
 from pisa_capc.waveforms import WAVEFORMS, Draw
 
@@ -71,9 +71,9 @@ def send_once(
 ) -> NDArray[np.complex64]:
     """(1, T + 2W + 2 (L − 1)) one whole frame (T,) between silences that are as long as filters reach.
 
-    The transmitter is off before and after: its leakage ends with the frame. Behind the channel, whose taps have a
-    centre of their own, the first sample of the frame is W later than here.
+    The transmitter is off before and after: its leakage ends with the frame. The frame's first sample is number
+    W + L − 1 here, and behind the channel's L taps, which delay by their half width H, number W + H.
     """
     silence = 2 * TIMING_HALF_WIDTH + channel_taps - 1
-    sent = np.pad(transmit(base[None], profile, occupied), ((0, 0), (silence, silence)))
+    sent = np.pad(transmit(base[None], profile, occupied, tabulated_kernel), ((0, 0), (silence, silence)))
     return delayed(sent, timing_kernel(np.array([delay_samples]), occupied))
