@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.signal import oaconvolve
 
 from pisa_capc.detect.wifi.screen import BLOCK, block_products
 
@@ -15,6 +14,7 @@ PART = 16  # blocks that are looked at together
 QUIET = 0.25  # of the parts, those that are background
 COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; noise has 0.05
 ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
+LEARNT = 16  # parts that the filter is made from
 DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
 
 
@@ -56,6 +56,14 @@ def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
     return np.r_[1, -taps].astype(np.complex64)
 
 
+def filtered(samples: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """(n,) samples behind a short filter, tap by tap: four times as fast as a convolution by transforms."""
+    out = samples * taps[0]
+    for delay in range(1, len(taps)):
+        out[delay:] += taps[delay] * samples[:-delay]
+    return out
+
+
 def without_background(
     iq: NDArray[np.complex64],
 ) -> tuple[NDArray[np.complex64], NDArray[np.complex64], NDArray[np.float32], NDArray[np.float64]]:
@@ -71,7 +79,7 @@ def without_background(
         iq = iq.copy()
         for antenna in coloured:
             parts = iq[antenna, : chosen.shape[1] * PART * BLOCK].reshape(-1, PART * BLOCK)[chosen[antenna]]
-            iq[antenna] = oaconvolve(iq[antenna], prediction_filter(parts))[: iq.shape[1]]
+            iq[antenna] = filtered(iq[antenna], prediction_filter(parts[:: -(-len(parts) // LEARNT)]))
         products, powers = block_products(iq)
         _, noise, _ = background(products, powers)
     return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=noise > DEAD * before)

@@ -185,7 +185,8 @@ def fit(
     """Preambles of (A, T) samples `iq` near the blocks that the screen names, whose lag-16 angle it gives.
 
     raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
-    tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound.
+    tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound. An
+    antenna that hears nothing is given the array's.
     """
     first = blocks * BLOCK - BLOCK // 2 - SEARCH
     excerpt = rows(iq, first, _EXCERPT)
@@ -195,7 +196,9 @@ def fit(
     radians = array[:, None] + from_long(turned(received, array), weights)
     for step in STEP_HZ:
         radians += finer(turned(received, radians), 2 * np.pi * step / sample_rate_hz)
+    deaf = weights == 0
+    radians[:, deaf] = (radians @ weights / max(weights.sum(), np.finfo(float).tiny))[:, None]
     still = turned(received, radians)
     quality, least = explained(still, weights)
-    snr = np.where(weights > 0, snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians)), SILENT_DB)
+    snr = np.where(deaf, SILENT_DB, snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians)))
     return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))
