@@ -81,7 +81,9 @@ def lengths() -> str:
 
 def generate(
     name: Annotated[str, f"A built-in scene ({', '.join(scene_names())}), or a .yaml file that holds a whole one."],
-    out: Annotated[str | Path, "Folder of the dataset; an interrupted run of the same recipe goes on."],
+    out: Annotated[
+        str | Path, "Folder of the dataset or the recording; an interrupted dataset of the same recipe goes on."
+    ],
     *,
     seed: Annotated[int, "Names the devices, places and noise."] = DEFAULT_SEED,
     scale: Annotated[float, "Part of the frames of each capture (at least 8); never the layout."] = 1.0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,8 @@ class Message:
     wait_samples: int = 0
 
 
-class Network(Protocol):
-    """rates: all that it knows. usual: those that are used unless told. rate_name: what annotations call them.
+class Network:
+    """rates: all that there are. usual: those that are used unless told. rate_name: what annotations call them.
 
     pause_samples: the shortest silence between exchanges.
     """
@@ -61,20 +61,22 @@ class Network(Protocol):
     rate_name: ClassVar[str]
     pause_samples: ClassVar[int]
 
-    def address(self, device: str) -> str: ...
+    def address(self, device: str) -> str:
+        """What a device is called in frames."""
+        raise NotImplementedError
 
     def exchange(
         self, rng: np.random.Generator, sender: Station, others: Sequence[str], rates: Sequence[float], answered: bool
     ) -> list[Message]:
-        """What `sender` and who answers it say, in order; only what it says first where nobody is to answer."""
-        ...
+        """What `sender` and one of the others that answers it say, in order; what it says alone if not `answered`."""
+        raise NotImplementedError
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:
         """(T,) the whole frame, with unit mean power."""
-        ...
+        raise NotImplementedError
 
 
-class WiFiNetwork:
+class WiFiNetwork(Network):
     """Stations of an ad hoc network: QoS data with its ACK, some of it behind RTS and CTS, and beacons.
 
     Rates are in Mb/s; those that only HT has (6.5, 13, …) make HT-mixed frames. Answers go out after a SIFS at the
@@ -159,7 +161,7 @@ class WiFiNetwork:
         return wifi.transmit_ht(message.octets, self.ht[message.rate], message.scrambler)
 
 
-class LoRaNetwork:
+class LoRaNetwork(Network):
     """End devices that report to a gateway: LoRaWAN uplinks that nobody answers. Rates are spreading factors."""
 
     rates = tuple(map(float, SPREADING_FACTORS))

@@ -24,7 +24,7 @@ from pisa_capc.simulate.generate import DEFAULT_SEED, REVISION, check_space
 from pisa_capc.simulate.networks import NETWORKS, Network
 from pisa_capc.simulate.scene import Scene, load_scene
 from pisa_capc.simulate.stream import INTERFERERS, SEGMENT_SAMPLES, Arrival, Heard, Interferer
-from pisa_capc.simulate.traffic import Spoof, Transmission, plan_traffic
+from pisa_capc.simulate.traffic import Spoof, Traffic, Transmission
 from pisa_capc.simulate.truth import metadata, spoofed
 from pisa_capc.store.files import atomic, new_file, write_text_atomic
 from pisa_capc.store.native import CaptureSpec
@@ -121,16 +121,8 @@ def record(
         _among("capture", capture, list(chosen.captures)),
     )
     heard = _heard(chosen, seed, place, take, length, cast.senders, interferer)
-    sent = plan_traffic(
-        network,
-        heard.stream("traffic"),
-        cast.senders,
-        _rates(network, rates),
-        length,
-        duty,
-        collisions,
-        cast.spoofs,
-    )
+    traffic = Traffic(network, cast.senders, _rates(network, rates), cast.spoofs, heard.stream("traffic"))
+    sent = traffic.plan(length, duty, collisions)
     meta = Path(out) / f"{place[0]}-{place[1]}-{take}.sigmf-meta"
     new_file(meta)
     size = length * _sample_bytes(heard)

@@ -23,8 +23,8 @@ class Spoof:
 class Transmission:
     """One frame on the air.
 
-    number: in order of time. start: the recording's sample that the frame's first falls on, or is nearest to;
-    delay_samples: how much later it is, −½ … ½: no sender waits for the receiver's clock.
+    number: in order of time. start: the recording's sample that is nearest to the frame's first; delay_samples: how
+    much later the frame begins, −½ … ½, since no sender waits for the receiver's clock.
     collides: whether another frame is on the air at the same time.
     """
 
@@ -39,73 +39,70 @@ class Transmission:
         return self.start + self.message.samples
 
 
-def plan_traffic(
-    network: Network,
-    rng: np.random.Generator,
-    senders: Sequence[str],
-    rates: Sequence[float],
-    length: int,
-    duty: float,
-    collisions: float,
-    spoofs: Sequence[Spoof],
-) -> list[Transmission]:
-    """Every frame of a recording of `length` samples; only whole ones.
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What devices of one network send in a recording. rates: of data. rng: of everything that is drawn."""
 
-    Silences are exponential, with a mean of (1 − duty)/duty times the exchange before, and no shorter than the network
-    allows. Into a part `collisions` of the exchanges a second device sends: nobody answers either then.
-    """
-    placed: list[tuple[int, Message]] = []
-    now, air = 0, network.pause_samples
-    while duty > 0:
-        now += max(network.pause_samples, int(rng.exponential(air * (1 - duty) / duty)))
-        collided = rng.random() < collisions
-        begun = now
-        device = senders[int(rng.integers(len(senders)))]
-        exchange = _exchange(network, rng, device, senders, rates, now, spoofs, not collided)
-        if collided:
-            exchange = exchange[:1]
-        for message in exchange:
+    network: Network
+    senders: Sequence[str]
+    rates: Sequence[float]
+    spoofs: Sequence[Spoof]
+    rng: np.random.Generator
+
+    def plan(self, length: int, duty: float, collisions: float) -> list[Transmission]:
+        """Every frame of a recording of `length` samples; only whole ones.
+
+        Silences are exponential, with a mean of (1 − duty)/duty times the exchange before, and no shorter than the
+        network allows. Into a part `collisions` of the exchanges a second device sends.
+        """
+        if duty == 0:
+            return []
+        placed: list[tuple[int, Message]] = []
+        now, air = 0, self.network.pause_samples
+        while now <= length:
+            now += max(self.network.pause_samples, int(self.rng.exponential(air * (1 - duty) / duty)))
+            exchange = self._collision(now) if self.rng.random() < collisions else self._exchange(now)
+            placed += exchange
+            end = max(start + message.samples for start, message in exchange)
+            now, air = end, end - now
+        whole = sorted((one for one in placed if one[0] + one[1].samples <= length), key=lambda one: one[0])
+        delays = self.rng.uniform(-0.5, 0.5, len(whole)).tolist()
+        return with_collisions([Transmission(i, start, delays[i], message) for i, (start, message) in enumerate(whole)])
+
+    def _exchange(self, now: int) -> list[tuple[int, Message]]:
+        """What one device and who answers it say from now on, each message with its first sample."""
+        placed = []
+        for message in self._messages(self._one_of(self.senders), now, answered=True):
             now += message.wait_samples
             placed.append((now, message))
             now += message.samples
-        if collided:
-            start = begun + 1 + int(rng.integers(exchange[0].samples - 1))
-            other = [name for name in senders if name != device]
-            second = other[int(rng.integers(len(other)))]
-            message = _exchange(network, rng, second, senders, rates, start, spoofs, False)[0]
-            placed.append((start, message))
-            now = max(now, start + message.samples)
-        if now > length:
-            break
-        air = now - begun
-    delays = rng.uniform(-0.5, 0.5, len(placed))
-    whole = [(start, message, delay) for (start, message), delay in zip(placed, delays, strict=True)]
-    ordered = sorted((item for item in whole if item[0] + item[1].samples <= length), key=lambda item: item[0])
-    sent = [Transmission(i, start, float(delay), message) for i, (start, message, delay) in enumerate(ordered)]
-    return with_collisions(sent)
+        return placed
 
+    def _collision(self, now: int) -> list[tuple[int, Message]]:
+        """A frame, and another that begins while it lasts; nobody answers either."""
+        device = self._one_of(self.senders)
+        first = self._messages(device, now, answered=False)[0]
+        start = now + int(self.rng.integers(1, first.samples))
+        other = self._one_of([name for name in self.senders if name != device])
+        return [(now, first), (start, self._messages(other, start, answered=False)[0])]
 
-def _exchange(
-    network: Network,
-    rng: np.random.Generator,
-    device: str,
-    senders: Sequence[str],
-    rates: Sequence[float],
-    now: int,
-    spoofs: Sequence[Spoof],
-    answered: bool,
-) -> list[Message]:
-    claimed = next((s.victim for s in spoofs if s.device == device and now >= s.first_sample), device)
-    others = [name for name in senders if name not in (device, claimed)]
-    return network.exchange(rng, Station(device, network.address(claimed)), others, rates, answered)
+    def _messages(self, device: str, now: int, answered: bool) -> list[Message]:
+        claimed = next((s.victim for s in self.spoofs if s.device == device and now >= s.first_sample), device)
+        others = [name for name in self.senders if name not in (device, claimed)]
+        sender = Station(device, self.network.address(claimed))
+        return self.network.exchange(self.rng, sender, others, self.rates, answered)
+
+    def _one_of(self, names: Sequence[str]) -> str:
+        return names[int(self.rng.integers(len(names)))]
 
 
 def with_collisions(sent: Sequence[Transmission]) -> list[Transmission]:
-    """Transmissions in order of time, each marked if it begins before another has ended."""
-    last, marked = None, [False] * len(sent)
-    for i, one in enumerate(sent):
-        if last is not None and one.start < sent[last].stop:
+    """Transmissions in order of time, each marked if it overlaps another."""
+    marked = [False] * len(sent)
+    last = 0  # of those before, the one that ends last
+    for i in range(1, len(sent)):
+        if sent[i].start < sent[last].stop:
             marked[i] = marked[last] = True
-        if last is None or one.stop > sent[last].stop:
+        if sent[i].stop > sent[last].stop:
             last = i
     return [replace(one, collides=mark) for one, mark in zip(sent, marked, strict=True)]

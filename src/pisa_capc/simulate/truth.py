@@ -72,7 +72,7 @@ def annotation(heard: Heard, one: Transmission, snr_db: Sequence[float], enrolle
         "pisa:kind": message.kind,
         "pisa:address": message.transmitter,
         "pisa:receiver": message.receiver,
-        f"pisa:{network.rate_name}": message.rate,
+        f"pisa:{network.rate_name}": int(message.rate) if message.rate.is_integer() else message.rate,
         "pisa:length": len(message.octets),
         "pisa:cfo_hz": [round(value, 3) for value in heard.cfo_hz(one).tolist()],
         "pisa:snr_db": [round(value, 2) for value in snr_db],
