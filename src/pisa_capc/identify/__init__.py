@@ -1,6 +1,6 @@
 """Who is in a recording, and is it who it claims to be.
 
-observe    recordings → frames as a model sees them
+observe    found frames as a model sees them
 tracks     frames of one sender
 decide     frames → devices, or none that is known
 together   frames of one sender decided as one
@@ -8,8 +8,18 @@ evidence   a test that may be looked at after every frame
 verify     is the sender the device whose address it carries
 """
 
-from pisa_capc.identify.decide import Choices, Identified, decide, identify
-from pisa_capc.identify.observe import Observed, observe
+from pisa_capc.identify.decide import Choices, Identified, identify
+from pisa_capc.identify.observe import Observed, check_recording, observe, waveform_of
 from pisa_capc.identify.verify import Verdict, verify
 
-__all__ = ["Choices", "Identified", "Observed", "Verdict", "decide", "identify", "observe", "verify"]
+__all__ = [
+    "Choices",
+    "Identified",
+    "Observed",
+    "Verdict",
+    "check_recording",
+    "identify",
+    "observe",
+    "verify",
+    "waveform_of",
+]

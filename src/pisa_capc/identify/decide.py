@@ -1,4 +1,4 @@
-"""Who sent the frames of recordings: detect, embed, set strangers aside, calibrate, decide."""
+"""Who sent the frames of recordings: embed, set strangers aside, calibrate, decide."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import Calibration, Calibrator, OpenSet, Safe
-from pisa_capc.identify.observe import DetectorFor, Observed, observe
+from pisa_capc.detect import Found
+from pisa_capc.identify.observe import Observed, observe
 from pisa_capc.identify.together import decide_together, groups_in_time
 from pisa_capc.inference import Embedding, TrainedModel, embed
-from pisa_capc.recordings import Recording
 
 UNKNOWN = -1
 
@@ -26,7 +26,7 @@ class Choices:
     reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
     alpha: share of source-like frames of a known device that are set aside at most.
     together_s: seconds within which frames of one claimed address are decided together; None: each by itself.
-    keep_cfo: whether the model was trained on frames whose carrier offset was left in.
+    keep_cfo, equalise_antennas: what the model's training set was like; see `observe`.
     """
 
     calibration: Calibrator = field(default_factory=Safe)
@@ -34,6 +34,7 @@ class Choices:
     alpha: float = 0.05
     together_s: float | None = None
     keep_cfo: bool = False
+    equalise_antennas: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,28 +76,21 @@ class Identified:
 
 def identify(
     trained: TrainedModel,
-    recordings: Sequence[Recording],
-    detector: DetectorFor,
+    found: Sequence[Found],
     choices: Choices | None = None,
     device: str | torch.device = "auto",
-    after_block: Callable[[int], None] = lambda samples: None,
+    after_batch: Callable[[int], None] = lambda frames: None,
 ) -> Identified:
-    """The sender of every frame in the recordings. detector: makes one for a recording, by what is known of it.
+    """Who sent the frames that were found in recordings.
 
-    >>> from pisa_capc.identify import identify                                             # doctest: +SKIP
-    >>> found = identify(load_model("run"), [open_recording("room.sigmf-meta")], detector)  # doctest: +SKIP
-    >>> found.device[:3], found.confidence[:3]                                              # doctest: +SKIP
+    >>> trained = load_model("run")                                         # doctest: +SKIP
+    >>> found = detect(open_recording("room.sigmf-meta"), "wifi")           # doctest: +SKIP
+    >>> who = identify(trained, [found])                                    # doctest: +SKIP
+    >>> who.device[:3], who.confidence[:3]                                  # doctest: +SKIP
     """
     choices = choices or Choices()
-    return decide(trained, observe(trained, recordings, detector, choices.keep_cfo, after_block), choices, device)
-
-
-def decide(
-    trained: TrainedModel, seen: Observed, choices: Choices | None = None, device: str | torch.device = "auto"
-) -> Identified:
-    """As `identify`, of frames that were found already."""
-    choices = choices or Choices()
-    scores = embed(trained, seen.frames, device)
+    seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
+    scores = embed(trained, seen.frames, device, after_batch=after_batch)
     calibration = choices.calibration
     chosen = calibration if choices.reject is None else OpenSet(calibration, choices.reject, choices.alpha)
     result = chosen.calibrate(scores.embedding, scores.logits, scores.capture, scores.statistics)

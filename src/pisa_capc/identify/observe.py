@@ -1,206 +1,212 @@
-"""From recordings to the frames that a trained model sees."""
+"""Frames that were found in recordings, as a trained model is to see them."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.detect import Detection, Detector
+from pisa_capc.detect import Found, FoundFrame
+from pisa_capc.detect.dataset import without_cfo
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.tracks import tracks
 from pisa_capc.inference import TrainedModel
 from pisa_capc.methods.equaliser import AUTO
-from pisa_capc.phy import Header
-from pisa_capc.recordings import About, Recording, resampled
-from pisa_capc.sources import MemorySource
-from pisa_capc.waveforms import WAVEFORMS, Waveform
+from pisa_capc.recordings import About, Recording
+from pisa_capc.sources import CfoTrace, Iq, MemorySource, Rows
+from pisa_capc.waveforms import WAVEFORMS
 
-BLOCK = 1 << 19  # samples of each antenna that are read at a time
 CARRIER_HZ = 5.825e9  # where a recording does not say it: only the tolerance of `tracks` depends on it
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
-
-DetectorFor = Callable[[About], Detector]
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Frames found in recordings, one after the other, each in time order.
+    """Frames found in recordings, one recording after the other, each in time order.
 
-    frames: what a model sees of them. abouts: of the recordings. recording: (N,) the number of each frame's.
-    start, samples: (N,) its first sample and its length, as far as is known, at the recording's own rate.
-    cfo_hz, snr_db: (N, A). header: what each says of itself. track: (N,) frames of one sender, as `tracks` has them.
-    cut: frames that were left out because the recording ended too early in them.
+    frames: what a model sees of them. found: the recordings. recording: (N,) the number of each frame's.
+    about: what was found out of each frame. track: (N,) frames of one sender, as `tracks` has them.
     """
 
     frames: UnlabelledFrames
-    abouts: tuple[About, ...]
+    found: tuple[Found, ...]
     recording: NDArray[np.int64]
-    start: NDArray[np.int64]
-    samples: NDArray[np.int64]
-    cfo_hz: NDArray[np.float64]
-    snr_db: NDArray[np.float64]
-    quality: NDArray[np.float64]
-    header: tuple[Header, ...]
+    about: tuple[FoundFrame, ...]
     track: NDArray[np.int64]
-    cut: int = 0
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self.about)
+
+    @property
+    def start(self) -> NDArray[np.int64]:
+        """(N,) first sample of each frame in its recording."""
+        return np.array([frame.start for frame in self.about], dtype=np.int64)
 
     @property
     def time_s(self) -> NDArray[np.float64]:
         """(N,) since the first sample of each frame's recording."""
-        return self.start / np.array([about.sample_rate_hz for about in self.abouts])[self.recording]
+        return np.array([frame.time_s for frame in self.about])
 
     @property
     def address(self) -> list[str | None]:
         """Whom each frame claims to be from."""
-        return [claimed(header) for header in self.header]
+        return [claimed(frame) for frame in self.about]
 
 
-def claimed(header: Header) -> str | None:
-    """The transmitter's address; a header with a wrong checksum claims nothing."""
-    return None if header.fcs is False else header.transmitter
+def claimed(frame: FoundFrame) -> str | None:
+    """The address of the transmitter; a header with a wrong checksum claims nothing."""
+    return None if frame.header.fcs is False else frame.header.transmitter
 
 
-def waveform_of(trained: TrainedModel) -> Waveform:
+def waveform_of(trained: TrainedModel) -> str:
     """What the model was trained on: as its equaliser was told, else the waveform of its sample rate."""
-    named = trained.about["settings"].get("waveform", AUTO)
-    rate = trained.about["sample_rate_hz"]
-    for name, waveform in WAVEFORMS.parts().items():
-        if name == named or (named == AUTO and waveform.sample_rate_hz == rate):
-            return waveform
+    named, rate = trained.about["settings"].get("waveform", AUTO), trained.about["sample_rate_hz"]
+    known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
+    if named != AUTO:
+        return str(named)
+    for name, own in known.items():
+        if own == rate:
+            return name
     raise ModelError(
-        f"the model was trained at {rate:g} samples/s, which is no waveform's rate; known are "
-        f"{', '.join(f'{name} ({w.sample_rate_hz:g})' for name, w in WAVEFORMS.parts().items())}. "
-        "Frames of other waveforms cannot be found in recordings."
+        f"the model was trained at {rate:g} samples/s, the rate of no waveform that is known "
+        f"({', '.join(f'{name}: {own:g}' for name, own in known.items())}). Its frames cannot be found in recordings."
     )
 
 
 def check_recording(trained: TrainedModel, about: About) -> None:
-    """Refuse a recording whose array is not the model's."""
+    """Refuse a recording whose array is not the model's, before it is read."""
+    advice = "Give a recording of the same array, or train a model for this one."
     if about.antennas != trained.geometry.antennas:
         raise ModelError(
             f"{about.name}: has {about.antennas} antennas, the model was trained for {trained.geometry.antennas}. "
-            "Give a recording of the same array, or train a model for this one."
+            f"{advice}"
         )
     if about.geometry is not None:
-        off = np.abs(about.geometry.distances() - trained.geometry.distances()).max()
+        off = float(np.abs(about.geometry.distances() - trained.geometry.distances()).max())
         if off > SAME_PLACE:
             raise ModelError(
-                f"{about.name}: its antennas stand otherwise than those the model was trained with; distances differ "
-                f"by up to {off:.3g} wavelengths. Give a recording of the same array, or train a model for this one."
+                f"{about.name}: its antennas stand otherwise than those that the model was trained with; distances "
+                f"differ by up to {off:.3g} wavelengths. {advice}"
             )
 
 
 def observe(
-    trained: TrainedModel,
-    recordings: Sequence[Recording],
-    detector: DetectorFor,
-    keep_cfo: bool = False,
-    after_block: Callable[[int], None] = lambda samples: None,
+    trained: TrainedModel, found: Sequence[Found], keep_cfo: bool = False, equalise_antennas: bool = False
 ) -> Observed:
-    """Find the frames of recordings and cut them as the model's training set had them.
+    """Found frames as the model's training set had them: from the preamble on, each antenna's carrier offset taken off.
 
-    Frames begin with their preamble, and each antenna's carrier offset is taken off, unless `keep_cfo`. They wait in a
-    temporary file, so that a recording may be of any length. after_block: called with the samples of each block.
+    keep_cfo: leave the offset in. equalise_antennas: bring every antenna to the same power, as the paper's Wi-Fi set
+    has them. Frames of which the recording has too little are left out, and warned about.
     """
     samples, rate = int(trained.about["samples"]), float(trained.about["sample_rate_hz"])
-    for recording in recordings:
-        check_recording(trained, recording.about)
-    heard = [resampled(recording, rate, waveform_of(trained).occupied) for recording in recordings]
-    found: list[Detection] = []  # without their samples
-    number: list[int] = []
-    cut = 0
-    with tempfile.TemporaryFile() as spool:
-        for r, recording in enumerate(heard):
-            for detection in _detections(recording, detector(recording.about), after_block):
-                if detection.iq.shape[1] < samples:
-                    cut += 1
-                    continue
-                iq = detection.iq[:, :samples]
-                spool.write((iq if keep_cfo else without_cfo(iq, detection.cfo_hz, rate)).astype("<c8").tobytes())
-                found.append(replace(detection, iq=np.empty((0, 0), np.complex64)))
-                number.append(r)
-        if not found:
-            raise _nothing(recordings, cut)
-        spool.flush()
-        shape = (len(found), trained.geometry.antennas, samples)
-        iq = np.memmap(spool, dtype="<c8", mode="r", shape=shape)  # lives on when the file's name and handle are gone
-    return _observed(trained, tuple(one.about for one in recordings), np.array(number), found, iq, cut)
-
-
-def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_rate_hz: float) -> NDArray[np.complex64]:
-    """(A, T) x_a[n] exp(−j2π f_a n / fs): each antenna without its carrier offset f_a (A,)."""
-    turn = -2j * np.pi * cfo_hz[:, None] * np.arange(iq.shape[1]) / sample_rate_hz
-    return np.asarray(iq * np.exp(turn), dtype=np.complex64)
-
-
-def _detections(recording: Recording, detector: Detector, after_block: Callable[[int], None]) -> Iterator[Detection]:
-    for block in recording.blocks(BLOCK):
-        yield from detector.push(block)
-        after_block(block.shape[1])
-    yield from detector.finish()
-
-
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.rint(values).astype(np.int64)
-
-
-def _nothing(recordings: Sequence[Recording], cut: int) -> DataError:
-    names = ", ".join(recording.about.name for recording in recordings)
-    seconds = sum(recording.about.length / recording.about.sample_rate_hz for recording in recordings)
-    short = f", besides {cut} of which the recording has only the beginning" if cut else ""
-    return DataError(
-        f"{names}: no frame was found in {seconds:.3g} s{short}. See whether the recording has signals of this "
-        "waveform at all, at this sample rate and carrier, and on every antenna."
-    )
-
-
-def _observed(
-    trained: TrainedModel,
-    abouts: tuple[About, ...],
-    recording: NDArray[np.int64],
-    found: Sequence[Detection],
-    iq: NDArray[np.complex64],
-    cut: int,
-) -> Observed:
-    rate, carrier_hz = float(trained.about["sample_rate_hz"]), abouts[0].carrier_hz or CARRIER_HZ
-    cfo_hz = np.stack([detection.cfo_hz for detection in found])
-    header = tuple(detection.header for detection in found)
-    senders = [(r, claimed(h)) for r, h in zip(recording.tolist(), header, strict=True)]
-    track = tracks(senders, np.median(cfo_hz, axis=1), carrier_hz)  # a dead antenna has any offset
-    order = np.arange(len(found))
-    own = np.array([about.sample_rate_hz for about in abouts])[recording] / rate
+    for one in found:
+        check_recording(trained, one.recording.about)
+        if one.waveform.sample_rate_hz != rate:
+            raise ModelError(
+                f"{one.recording.about.name}: frames of {one.waveform.title} were found, at "
+                f"{one.waveform.sample_rate_hz:g} samples/s; the model was trained at {rate:g}. Give a model of this "
+                "waveform."
+            )
+    usable = [(r, frame) for r, one in enumerate(found) for frame in one.frames if _usable(frame, one, samples)]
+    left_out = sum(len(one.frames) for one in found) - len(usable)
+    if not usable:
+        raise _nothing(found, left_out)
+    if left_out:
+        warnings.warn(
+            f"{left_out:,} frames are left out: their recording ends before {samples} samples of them, or no antenna "
+            "has a carrier offset.",
+            stacklevel=2,
+        )
+    recording, about = np.array([r for r, _ in usable], dtype=np.int64), tuple(frame for _, frame in usable)
+    abouts = [one.recording.about for one in found]
+    carrier_hz = abouts[0].carrier_hz or CARRIER_HZ
+    cfo_hz = np.array([frame.cfo_hz for frame in about])
+    senders = [(r, claimed(frame)) for r, frame in usable]
+    track = tracks(senders, np.nanmedian(cfo_hz, axis=1), carrier_hz)
+    order = np.arange(len(about))
+    streams = [one.stream for one in found]
     frames = UnlabelledFrames(
-        # The descriptors of a frame look at its recording's carrier, and a recording was of one device in training.
-        source=MemorySource(iq, cfo_hz, track, order),
+        source=_StreamSource(streams, recording, about, cfo_hz, track, samples, rate, keep_cfo, equalise_antennas),
         rows=order,
         environment=recording,
         capture=recording,
         frame=order,
-        environments=tuple(about.environment or "recording" for about in abouts),
-        captures=tuple(about.capture or about.name for about in abouts),
+        environments=tuple(one.environment or "recording" for one in abouts),
+        captures=tuple(one.capture or one.name for one in abouts),
         geometry=trained.geometry,
         sample_rate_hz=rate,
         carrier_hz=carrier_hz,
-        samples=iq.shape[2],
+        samples=samples,
     )
-    return Observed(
-        frames,
-        abouts,
-        recording,
-        start=_rounded(own * [detection.start for detection in found]),
-        samples=_rounded(own * [detection.samples or iq.shape[2] for detection in found]),
-        cfo_hz=cfo_hz,
-        snr_db=np.stack([detection.snr_db for detection in found]),
-        quality=np.array([detection.quality for detection in found]),
-        header=header,
-        track=track,
-        cut=cut,
+    return Observed(frames, tuple(found), recording, about, track)
+
+
+def _usable(frame: FoundFrame, found: Found, samples: int) -> bool:
+    return frame.at + samples <= found.stream.about.length and bool(np.isfinite(frame.cfo_hz).any())
+
+
+def _nothing(found: Sequence[Found], left_out: int) -> DataError:
+    names = ", ".join(one.recording.about.name for one in found)
+    seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
+    short = f", besides {left_out} of which too little was recorded" if left_out else ""
+    return DataError(
+        f"{names}: no frame of {found[0].waveform.title} was found in {seconds:.3g} s{short}. See whether there are "
+        "signals at all, at this sample rate and carrier."
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _StreamSource:
+    """A `FrameSource` that reads frames from their recordings when they are asked for.
+
+    An antenna without a carrier offset is dead, and absent: zero. The carrier is followed along the frames of one
+    sender, as in training, where a recording was of one device.
+    """
+
+    streams: Sequence[Recording]
+    recording: NDArray[np.int64]
+    about: Sequence[FoundFrame]
+    cfo_hz: NDArray[np.float64]
+    track: NDArray[np.int64]
+    samples: int
+    rate_hz: float
+    keep_cfo: bool
+    equalise_antennas: bool
+
+    @property
+    def antennas(self) -> int:
+        return int(self.cfo_hz.shape[1])
+
+    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
+        pieces = [self.streams[self.recording[i]].read(self.about[i].at, samples) for i in rows.tolist()]
+        iq = np.stack(pieces) if pieces else np.empty((0, self.antennas, samples), dtype=np.complex64)
+        offset = self.cfo_hz[rows]
+        iq[~np.isfinite(offset)] = 0
+        if not self.keep_cfo:
+            iq = without_cfo(iq, np.nan_to_num(offset), self.rate_hz)
+        if self.equalise_antennas:
+            power = np.mean(np.abs(iq) ** 2, axis=2, keepdims=True)
+            iq = np.divide(iq, np.sqrt(power), out=np.zeros_like(iq), where=power > 0)
+        if out is None:
+            return iq
+        out[...] = iq
+        return out
+
+    def read_cfo_hz(self, rows: Rows) -> NDArray[np.float64]:
+        return self._memory.read_cfo_hz(rows)  # type: ignore[return-value]
+
+    def cfo_traces(self, rows: Rows) -> Iterator[CfoTrace]:
+        return self._memory.cfo_traces(rows)
+
+    @cached_property
+    def _memory(self) -> MemorySource:
+        """The carriers alone; of a dead antenna that of the others, which nothing looks at."""
+        array = np.nanmedian(self.cfo_hz, axis=1, keepdims=True)
+        known = np.where(np.isfinite(self.cfo_hz), self.cfo_hz, array)
+        nothing = np.empty((len(known), self.antennas, 0), dtype=np.complex64)
+        return MemorySource(nothing, known, self.track, np.arange(len(known)))
