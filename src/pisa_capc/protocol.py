@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, group_name, groups_of, index_of
+from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of, index_of
 from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
@@ -157,6 +157,7 @@ class SplitRecipe:
                 raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
             for name in names:
                 index_of("environment", name, frames.environments)
+        check_labelled(frames)
         source, target = (frames.where(environment=names) for names in (self.source, self.target))
         for kind, names, part in (("source", self.source, source), ("target", self.target, target)):
             if not len(part):

@@ -20,6 +20,7 @@ from pisa_capc.errors import DataError
 from pisa_capc.geometry import default_geometry
 from pisa_capc.progress import progress
 from pisa_capc.recordings import About
+from pisa_capc.recordings.encoding import without_ending
 from pisa_capc.store.dataset import CaptureSpec, Dataset
 from pisa_capc.store.native import write_capture_chunks
 from pisa_capc.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
@@ -134,7 +135,7 @@ def _grouped(
         about = one.recording.about
         device_of = labeller(choices.label, one.recording.annotations, names, about.name)
         environment = choices.environment or names.get("environment") or about.environment or "E1"
-        capture = choices.capture or names.get("capture") or about.capture or Path(about.name).stem
+        capture = choices.capture or names.get("capture") or about.capture or without_ending(Path(about.name))
         for frame in one.frames:
             device = device_of(frame)
             if reason := _unfit(frame, device, one, samples):

@@ -17,7 +17,7 @@ from pisa_capc.phy.wifi.signal import DATA_START
 from pisa_capc.recordings import Recording, Watched, resampled
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
-BLOCK = 1 << 19  # samples of each antenna that are read at a time
+BLOCK = 1 << 18  # samples of each antenna that are read at a time: a few chunks of the detector
 TOGETHER = 256  # frames whose headers are read at a time
 
 Rename = Callable[[str], str]

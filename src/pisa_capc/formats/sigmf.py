@@ -22,7 +22,7 @@ from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, 
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.recordings.sigmf import EXTENSIONS, Metadata, data_beside, device_of, package
-from pisa_capc.store.dataset import CaptureSpec
+from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_folder, reading, write_text_atomic
 from pisa_capc.store.outside import files_under
 
@@ -92,8 +92,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
 
 
 def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
-    if (device := device_of(note)) is None:
-        raise DataError(f"{meta}: an annotation names no device; expected signal:emitter with label or seid.")
+    if (device := device_of(note) or options.device) is None:
+        raise DataError(
+            f"{meta}: an annotation names no device; expected signal:emitter with label or seid. Give --device, "
+            f"{UNLABELLED} where nobody knows it."
+        )
     environment = note.get("pisa:environment") or info.get("pisa:environment") or options.environment
     capture = note.get("pisa:capture") or info.get("pisa:capture") or options.capture
     return str(environment), device, str(capture)
@@ -187,11 +190,9 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
         emitter = {"seid": frames.devices.index(spec.device) + 1, "label": spec.device}
         cfo_hz = part.cfo_hz
         for i in range(len(part)):
-            note: dict[str, Any] = {
-                "core:label": spec.device,
-                "signal:emitter": emitter,
-                "pisa:frame": int(part.frame[i]),
-            }
+            note: dict[str, Any] = {"pisa:frame": int(part.frame[i])}
+            if spec.device != UNLABELLED:
+                note |= {"core:label": spec.device, "signal:emitter": emitter}
             if cfo_hz is not None:
                 note["pisa:cfo_hz"] = cfo_hz[i].tolist()
             recording.add_annotation(i * frames.samples, frames.samples, metadata=note)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pisa_capc.errors import DataError
+from pisa_capc.recordings.encoding import without_ending
 from pisa_capc.recordings.files import FileRecording, SampleFile
 from pisa_capc.recordings.sigmf import EXTENSIONS, META, package, read_metadata, validate
 from pisa_capc.store.files import refuse_existing, write_text_atomic
@@ -43,7 +44,7 @@ def write_annotations(
 
 def _place(file: SampleFile, ending: str, in_place: bool) -> Path:
     if file.meta is None:
-        return file.path.with_suffix(META)
+        return file.path.with_name(without_ending(file.path) + META)
     return file.meta if in_place else file.meta.with_name(f"{file.meta.stem}.{ending}{META}")
 
 

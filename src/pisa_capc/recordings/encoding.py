@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,15 @@ NAME = re.compile(rf"({'|'.join(KINDS)})(8|16|32|64)(_le|_be)?")
 ALIASES = {"cfile": "cf32"}  # GNU Radio's file sink
 ENDINGS = ("cs8", "cu8", "cs16", "cf32", "ci8", "ci16", "sc8", "sc16", "cu16", "fc32", "cf64", "cfile")
 _PAIRS = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # to move I and Q of a sample together
+
+
+def without_ending(path: Path) -> str:
+    """The name of a file without the ending that tells its format; other dots are part of the name.
+
+    >>> without_ending(Path("wifi-6.5.cs16")), without_ending(Path("wifi-6.5"))
+    ('wifi-6.5', 'wifi-6.5')
+    """
+    return path.stem if path.suffix[1:].lower() in ENDINGS else path.name
 
 
 @dataclass(frozen=True)
