@@ -42,17 +42,17 @@ class Observed:
     def __len__(self) -> int:
         return len(self.about)
 
-    @property
+    @cached_property
     def start(self) -> NDArray[np.int64]:
         """(N,) first sample of each frame in its recording."""
         return np.array([frame.start for frame in self.about], dtype=np.int64)
 
-    @property
+    @cached_property
     def time_s(self) -> NDArray[np.float64]:
         """(N,) since the first sample of each frame's recording."""
         return np.array([frame.time_s for frame in self.about])
 
-    @property
+    @cached_property
     def address(self) -> list[str | None]:
         """Whom each frame claims to be from."""
         return [claimed(frame) for frame in self.about]

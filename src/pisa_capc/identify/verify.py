@@ -59,6 +59,10 @@ class Verdict:
     sounds_like: str | None
     share: float
 
+    @property
+    def refuted(self) -> bool:
+        return self.verdict == REFUTED
+
     def to_json(self) -> dict[str, Any]:
         return {
             "address": self.address,
