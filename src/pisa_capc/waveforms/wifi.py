@@ -55,6 +55,9 @@ def scrambler_sequence(state: NDArray[np.int64], length: int) -> NDArray[np.uint
     return bits[..., np.arange(length) % SCRAMBLER_PERIOD]
 
 
+_POLARITY = 1.0 - 2.0 * scrambler_sequence(np.array(0x7F), SCRAMBLER_PERIOD).astype(np.float64)
+
+
 def convolutional_code(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """(…, 2n) rate-1/2 code with generators 133 and 171 octal (17.3.5.6), outputs A and B alternating."""
     n = bits.shape[-1]
@@ -77,8 +80,12 @@ def interleave(coded: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def pilot_polarity(symbols: int, first_symbol: int) -> NDArray[np.float64]:
     """(symbols,) signs of the pilots from `first_symbol` on, L-SIG being symbol 0 (17.3.5.10)."""
-    bits = scrambler_sequence(np.array(0x7F), first_symbol + symbols)[first_symbol:]
-    return 1.0 - 2.0 * bits.astype(np.float64)
+    return _POLARITY[(first_symbol + np.arange(symbols)) % SCRAMBLER_PERIOD]
+
+
+def pilot_tones(symbols: int, first_symbol: int) -> NDArray[np.float64]:
+    """(symbols, 4) pilots of non-HT symbols."""
+    return pilot_polarity(symbols, first_symbol)[:, None] * PILOT_TONES
 
 
 def guarded(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDArray[np.complex128]:
@@ -90,8 +97,7 @@ def guarded(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> ND
 
 def data_symbols(points: NDArray[np.complex128], first_symbol: int) -> NDArray[np.complex128]:
     """(…, 80 S) OFDM symbols of (…, S, 48) constellation points, with their four pilots."""
-    polarity = pilot_polarity(points.shape[-2], first_symbol)
-    pilots = np.broadcast_to(polarity[:, None] * PILOT_TONES, (*points.shape[:-1], 4))
+    pilots = np.broadcast_to(pilot_tones(points.shape[-2], first_symbol), (*points.shape[:-1], 4))
     return guarded(np.concatenate([points, pilots], axis=-1), np.concatenate([DATA_SUBCARRIERS, PILOT_SUBCARRIERS]))
 
 

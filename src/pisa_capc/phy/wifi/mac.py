@@ -10,11 +10,15 @@ import re
 import zlib
 from dataclasses import dataclass
 
+import numpy as np
+
 from pisa_capc.errors import ConfigError
+from pisa_capc.phy.wifi.coding import crc8
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 FCS_OCTETS = 4
-HEADER_OCTETS = 36  # the longest MAC header: four addresses, QoS and HT control
+ADDRESSES_OCTETS = 24  # of a frame: what has to be read for `parse` to say all it can
+DELIMITER_OCTETS = 4  # before each frame of an aggregate
 
 _MANAGEMENT, _CONTROL, _DATA = range(3)
 _ACK, _CTS, _RTS, _BEACON = 13, 12, 11, 8
@@ -82,6 +86,22 @@ def parse(octets: bytes) -> MacHeader | None:
         # A set group bit signals the bandwidth there (9.3.1.2); the address is without it.
         transmitter = bytes([transmitter[0] & 0xFE]) + transmitter[1:]
     return MacHeader(kind, receiver, _text(transmitter))
+
+
+def first_of_aggregate(octets: bytes) -> tuple[bytes, int] | None:
+    """The first frame of an A-MPDU (9.7.1), as far as it is there, and the octets it should have.
+
+    None where no delimiter is right: 4 reserved bits, 12 of length, CRC-8 and the letter N.
+    """
+    for start in range(0, len(octets) - DELIMITER_OCTETS + 1, 4):
+        delimiter = octets[start : start + DELIMITER_OCTETS]
+        bits = np.unpackbits(np.frombuffer(delimiter, dtype=np.uint8), bitorder="little")
+        if delimiter[3] != ord("N") or not np.array_equal(crc8(bits[:16]), bits[16:24]):
+            return None
+        length = int.from_bytes(delimiter[:2], "little") >> 4
+        if length:
+            return octets[start + DELIMITER_OCTETS :][:length], length
+    return None
 
 
 def fcs_is_right(octets: bytes) -> bool:
