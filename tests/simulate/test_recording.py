@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.formats import ImportOptions, import_dataset
 from pisa_capc.frames import load
 from pisa_capc.phy.lora import lorawan
-from pisa_capc.phy.wifi import mac
+from pisa_capc.phy.wifi import mac, receive
 from pisa_capc.simulate import interpolation
 from pisa_capc.simulate import recording as module
 from pisa_capc.simulate.capture import device_profile, prepare, render
@@ -271,6 +271,16 @@ def test_messages_say_who_sends_them_and_last_as_long_as_said(kind: str) -> None
             assert said is not None
             assert (said.kind, said.transmitter) == (message.kind, message.transmitter)
     assert {rate for _, rate in seen} == set(rates)
+
+
+def test_a_receiver_reads_from_the_frames_what_the_annotations_say(wifi: Made) -> None:
+    notes = [note for note in wifi.alone() if note["pisa:rate_mbps"] <= 36 and min(note["pisa:snr_db"]) > 20]
+    headers = receive([wifi.frame(note) for note in notes], [np.array(note["pisa:cfo_hz"]) for note in notes])
+    assert len(notes) > 20
+    for note, header in zip(notes, headers, strict=True):
+        assert header.fcs
+        assert (header.kind, header.transmitter) == (note["pisa:kind"], note["pisa:address"])
+        assert (header.rate_mbps, header.length) == (note["pisa:rate_mbps"], note["pisa:length"])
 
 
 @pytest.mark.parametrize(("kind", "length"), [("wifi", 10**8), ("lora", 10**9)])
