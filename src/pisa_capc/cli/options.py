@@ -70,10 +70,9 @@ def either(usual: Callable[..., T], other: Callable[..., S], when: str) -> Calla
         chosen, known = (usual, first) if given[when] is None else (other, second)
         for name in merged:
             if name not in known and given[name] != merged[name].default:
-                advice = (
-                    f"is of use only with {option}; give that too" if chosen is usual else f"is of no use with {option}"
-                )
-                raise ConfigError(f"--{name.replace('_', '-')} {advice}, or leave it out.")
+                how = f"needs {option}: give that too, or leave it out"
+                how = how if chosen is usual else f"does not go with {option}: leave one of them out"
+                raise ConfigError(f"--{name.replace('_', '-')} {how}.")
         return chosen(**{name: value for name, value in given.items() if name in known})
 
     names = [*first, *(name for name in second if name not in first)]

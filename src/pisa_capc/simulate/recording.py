@@ -129,7 +129,16 @@ def record(
     check_space(Path(out), size, "the recording", "--recording")
     data = meta.with_suffix(".sigmf-data")
     digest, clipped, snr_db = write_samples(data, heard, sent, engine, workers, show_progress)
-    made_with = {"scene": Path(name).name, "revision": REVISION, "seed": seed, "take": take, "clipped": clipped}
+    made_with = {
+        "command": f"pisa simulate {Path(name).name} --recording {recording:g}",
+        "revision": REVISION,
+        "seed": seed,
+        "take": take,
+        "duty": duty,
+        "collisions": collisions,
+        "spoof": spoof,
+        "clipped": clipped,
+    }
     described = metadata(heard, sent, snr_db, cast.enrolled, digest, made_with)
     # The metadata comes last: a recording without it is not there yet.
     write_text_atomic(meta, json.dumps(described, indent=1, ensure_ascii=False) + "\n")
