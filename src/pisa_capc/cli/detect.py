@@ -14,6 +14,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli.output import print_table
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
+from pisa_capc.store.files import new_folder
 
 if TYPE_CHECKING:
     from pisa_capc.detect import Found, FoundFrame
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # frames in the table
 NONE_FOUND = 1  # exit code, as of grep
+ENDING = "detected"  # NAME.detected.sigmf-meta
 
 
 @app.command("detect")
@@ -88,6 +90,7 @@ def detect_(
         for paths in groups
     ]
     opened = _distinct(opened)
+    _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
     rename = None if pseudonyms is None else Pseudonyms.of_file(pseudonyms)
     found = [_find(recording, waveform, decode, rename, not as_json) for recording in opened]
@@ -113,6 +116,19 @@ def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None
         raise ConfigError("--label pattern: give --pattern with {device}, as '{device}/{capture}.cs16'.")
     if choices.label == "address" and not decode and out is not None:
         raise ConfigError("--label address needs what --no-decode leaves out. Choose another --label, as none.")
+
+
+def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annotate: bool, force: bool) -> None:
+    """So is what cannot be written."""
+    from pisa_capc.detect.dataset import common
+    from pisa_capc.recordings.annotating import places_of
+
+    if out is not None:
+        common([recording.about for recording in recordings])
+        if not (out / "dataset.json").exists():
+            new_folder(out)
+    for recording in recordings if annotate else ():
+        places_of(recording, ENDING, force)
 
 
 def _distinct(recordings: list[FileRecording]) -> list[FileRecording]:
@@ -154,7 +170,7 @@ def _annotate(found: Found, recording: FileRecording, wanted: bool, force: bool)
 
     if not wanted:
         return []
-    return write_annotations(recording, lambda antennas: as_annotations(found, antennas), GENERATOR, "detected", force)
+    return write_annotations(recording, lambda antennas: as_annotations(found, antennas), GENERATOR, ENDING, force)
 
 
 def _as_json(
