@@ -67,14 +67,14 @@ class WifiDetector:
     """Finds 802.11 frames with a legacy preamble in a stream at 20 MS/s.
 
     The stream is examined in chunks that begin at multiples of CHUNK, whatever the blocks it comes in. A frame is
-    handed on up to the end that its L-SIG says, or `unknown` samples of it where that cannot be read. workers: threads,
+    handed on up to the end that its L-SIG says, or `samples` of it where that cannot be read. workers: threads,
     which the chunks of one block are spread over; blocks of several chunks keep them busy.
     """
 
-    def __init__(self, antennas: int, sample_rate_hz: float = 20e6, *, unknown: int = 800, workers: int = 2) -> None:
+    def __init__(self, antennas: int, sample_rate_hz: float = 20e6, *, samples: int = 800, workers: int = 2) -> None:
         if sample_rate_hz != 20e6:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
-        self.antennas, self.sample_rate_hz, self.unknown, self.workers = antennas, sample_rate_hz, unknown, workers
+        self.antennas, self.sample_rate_hz, self.samples, self.workers = antennas, sample_rate_hz, samples, workers
         self._held = np.zeros((antennas, AHEAD), dtype=np.complex64)
         self._first = -AHEAD  # where what is held begins in the stream
         self._next = 0  # where the next chunk does
@@ -128,7 +128,7 @@ class WifiDetector:
         done = []
         while self._coming:
             found = self._coming[0]
-            wanted = found.samples or self.unknown
+            wanted = found.samples or self.samples
             if end is not None and found.start + wanted > end:
                 break
             iq = self._held[:, found.start - self._first :][:, :wanted].copy()
