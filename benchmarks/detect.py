@@ -53,7 +53,9 @@ Samples = NDArray[np.complex64]
 
 
 def noise(rng: np.random.Generator, antennas: int, count: int) -> Samples:
-    return rng.standard_normal((antennas, 2 * count), dtype=np.float32).view(np.complex64) * np.float32(SCALE * 0.5**0.5)
+    return rng.standard_normal((antennas, 2 * count), dtype=np.float32).view(np.complex64) * np.float32(
+        SCALE * 0.5**0.5
+    )
 
 
 def data_frame(rng: np.random.Generator, rate_mbps: float, octets: int) -> NDArray[np.complex128]:

@@ -33,34 +33,25 @@ class Found:
     cfo_hz: NDArray[np.float64]
     snr_db: NDArray[np.float64]
     quality: float
-    samples: int | None
+    samples: int | None = None
 
 
 def examine(iq: NDArray[np.complex64], sample_rate_hz: float) -> list[Found]:
-    """Frames that begin in (A, AHEAD + CHUNK + BEHIND) samples, in order, counted from the chunk's first."""
+    """Preambles that begin in (A, AHEAD + CHUNK + BEHIND) samples, in order, counted from the chunk's first."""
     still, products, powers, weights = without_background(iq)
     blocks, angles = candidates(products, powers, weights)
     inside = (blocks * BLOCK >= AHEAD - 2 * BORDER) & (blocks * BLOCK < AHEAD + CHUNK + 2 * BORDER)
     if not inside.any():
         return []
     got = fit(still, iq, blocks[inside], angles[inside], weights, sample_rate_hz)
+    start = got.start - AHEAD
+    own = got.good & (start >= -BORDER) & (start < CHUNK + BORDER)
     kept: list[int] = []
     for k in np.argsort(-got.quality, kind="stable"):
-        own = -BORDER <= got.start[k] - AHEAD < CHUNK + BORDER
-        if got.good[k] and own and all(abs(got.start[k] - got.start[j]) >= PREAMBLE_SAMPLES for j in kept):
+        if own[k] and np.all(np.abs(start[k] - start[kept]) >= PREAMBLE_SAMPLES):
             kept.append(int(k))
-    kept.sort(key=lambda k: int(got.start[k]))
-    said = signals([iq[:, first : first + HEAD] for first in got.start[kept]], got.cfo_hz[kept])
-    return [
-        Found(
-            int(got.start[k]) - AHEAD,
-            got.cfo_hz[k],
-            got.snr_db[k],
-            float(got.quality[k]),
-            None if signal is None else signal.samples,
-        )
-        for k, signal in zip(kept, said, strict=True)
-    ]
+    kept.sort(key=start.tolist().__getitem__)
+    return [Found(int(start[k]), got.cfo_hz[k], got.snr_db[k], float(got.quality[k])) for k in kept]
 
 
 class WifiDetector:
@@ -77,51 +68,60 @@ class WifiDetector:
         self.antennas, self.sample_rate_hz, self.samples, self.workers = antennas, sample_rate_hz, samples, workers
         self._held = np.zeros((antennas, AHEAD), dtype=np.complex64)
         self._first = -AHEAD  # where what is held begins in the stream
-        self._next = 0  # where the next chunk does
+        self._waiting: list[NDArray[np.complex64]] = []  # what comes after it, until a chunk is whole
+        self._received = 0
+        self._next = 0  # where the next chunk begins
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
 
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
-        """The frames that are complete with these (A, n) further samples."""
+        """The frames that are complete with these (A, n) further samples, as far as chunks are."""
         if block.ndim != 2 or len(block) != self.antennas or block.dtype != np.complex64:
             raise DataError(
                 f"a block of {block.dtype} {block.shape}; expected complex64 ({self.antennas}, n), one row per antenna."
             )
-        self._held = np.concatenate([self._held, block], axis=1)
-        self._examine(self._end)
-        return self._complete(self._end)
+        self._waiting.append(block)
+        self._received += block.shape[1]
+        if self._received < self._next + CHUNK + BEHIND:
+            return []
+        self._examine()
+        return self._complete(self._received)
 
     def finish(self) -> list[Detection]:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
-        end = self._end
-        self._held = np.pad(self._held, ((0, 0), (0, CHUNK + BEHIND)))
-        self._examine(end)
-        self._held = self._held[:, : end - self._first]
+        self._waiting.append(np.zeros((self.antennas, CHUNK + BEHIND), dtype=np.complex64))
+        self._examine()
+        self._held = self._held[:, : self._received - self._first]
         return self._complete(None)
 
-    @property
-    def _end(self) -> int:
-        return self._first + self._held.shape[1]
-
-    def _examine(self, end: int) -> None:
-        """Examine the chunks that are whole, and remember their frames; the stream has come to `end`."""
-        firsts = range(self._next, self._end - CHUNK - BEHIND + 1, CHUNK)
+    def _examine(self) -> None:
+        """Examine the chunks that are whole, and remember the frames whose preamble is."""
+        self._held = np.concatenate([self._held, *self._waiting], axis=1)
+        self._waiting.clear()
+        firsts = range(self._next, self._first + self._held.shape[1] - CHUNK - BEHIND + 1, CHUNK)
         chunks = [self._held[:, first - AHEAD - self._first :][:, : AHEAD + CHUNK + BEHIND] for first in firsts]
         with ThreadPoolExecutor(self.workers) as pool:
-            results = pool.map(partial(examine, sample_rate_hz=self.sample_rate_hz), chunks)
-            for first, result in zip(firsts, results, strict=True):
-                for found in result:
-                    self._remember(replace(found, start=first + found.start), end)
+            results = list(pool.map(partial(examine, sample_rate_hz=self.sample_rate_hz), chunks))
+        found = []
+        for first, one in ((first, one) for first, result in zip(firsts, results, strict=True) for one in result):
+            start = max(first + one.start, 0) if first + one.start >= -1 else -1
+            if max(self._last + PREAMBLE_SAMPLES, 0) <= start <= self._received - PREAMBLE_SAMPLES:
+                found.append(replace(one, start=start))
+                self._last = start
+        self._coming += self._with_lengths(found)
         self._next += CHUNK * len(chunks)
 
-    def _remember(self, found: Found, end: int) -> None:
-        """A frame is to come, unless its preamble is cut or the chunk before has found it already."""
-        start = max(found.start, 0)
-        if found.start < -1 or start < self._last + PREAMBLE_SAMPLES or start + PREAMBLE_SAMPLES > end:
-            return
-        samples = found.samples if start + HEAD <= end else None
-        self._coming.append(replace(found, start=start, samples=samples))
-        self._last = start
+    def _with_lengths(self, found: list[Found]) -> list[Found]:
+        """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
+        heads = [
+            self._held[:, one.start - self._first : min(one.start + HEAD, self._received) - self._first]
+            for one in found
+        ]
+        said = signals(heads, [one.cfo_hz for one in found])
+        return [
+            replace(one, samples=None if signal is None else signal.samples)
+            for one, signal in zip(found, said, strict=True)
+        ]
 
     def _complete(self, end: int | None) -> list[Detection]:
         """The frames that are whole, in order; all of them where the stream has ended. The past is forgotten."""
