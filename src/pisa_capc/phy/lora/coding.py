@@ -149,3 +149,27 @@ def encode(payload: bytes, coding_rate: int, crc: bool, modulation: Modulation) 
     for at in range(first, len(nibbles), bits):
         blocks.append(block_symbols(nibbles[at : at + bits], coding_rate, bits, modulation))
     return np.concatenate(blocks)
+
+
+def soft_bits(power: NDArray[np.floating], bits: int, modulation: Modulation) -> NDArray[np.floating]:
+    """(n, bits) how much rather one than zero each bit is, lowest first, from (n, N) powers of n symbols.
+
+    max-log: the best symbol that has the bit, less the best that has not. Where only every fourth symbol is used its
+    neighbours count for it: oscillators drift.
+    """
+    shifted = np.roll(power, -1, axis=1)
+    if bits < modulation.spreading_factor:
+        shifted = np.maximum(shifted, np.maximum(np.roll(shifted, 1, axis=1), np.roll(shifted, -1, axis=1)))
+    values = np.arange(1 << bits)
+    taken = shifted[:, values << modulation.spreading_factor - bits]
+    has = ((values ^ values >> 1)[:, None] >> np.arange(bits) & 1).astype(bool)
+    return np.stack([taken[:, bit].max(axis=1) - taken[:, ~bit].max(axis=1) for bit in has.T], axis=1)
+
+
+def block_nibbles(power: NDArray[np.floating], bits: int, modulation: Modulation) -> list[int]:
+    """The `bits` nibbles of one block from its symbols' (4 + CR, N) powers: of all sixteen codewords the likeliest."""
+    symbols = len(power)
+    i, bit = np.ogrid[:symbols, :bits]
+    soft = np.empty((bits, symbols))
+    soft[(i + bit) % bits, i] = soft_bits(power, bits, modulation)
+    return [int(best) for best in np.argmax(soft @ (2 * CODEBOOKS[symbols - 4] - 1).T, axis=1)]

@@ -65,6 +65,18 @@ class Modulation:
     def upchirp(self) -> NDArray[np.complex128]:
         return self.chirp(0)
 
+    @property
+    def kept_bins(self) -> int:
+        """Bins of a symbol's spectrum on either side of the centre: one bandwidth, or as much as there is."""
+        return min(self.symbol_samples // 2, self.chips)
+
+    @cached_property
+    def matched_filter(self) -> NDArray[np.complex64]:
+        """(2N,) U*(k)/M² of the upchirp's spectrum U where it is kept, in the order of an FFT."""
+        spectrum, half = np.fft.fft(self.upchirp).conj() / self.symbol_samples**2, self.kept_bins
+        gap = np.zeros(2 * (self.chips - half))
+        return np.concatenate([spectrum[:half], gap, spectrum[-half:]]).astype(np.complex64)
+
     def preamble(self, upchirps: int, sync_word: int) -> NDArray[np.complex128]:
         """Upchirps, the sync word's two nibbles at eight bins each, and 2.25 downchirps."""
         sync = [self.chirp(8 * nibble % self.chips) for nibble in divmod(sync_word, 16)]
