@@ -152,12 +152,12 @@ class SplitRecipe:
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
+        check_labelled(frames)
         for kind, names in (("source", self.source), ("target", self.target)):
             if not names:
                 raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
             for name in names:
                 index_of("environment", name, frames.environments)
-        check_labelled(frames)
         source, target = (frames.where(environment=names) for names in (self.source, self.target))
         for kind, names, part in (("source", self.source, source), ("target", self.target, target)):
             if not len(part):

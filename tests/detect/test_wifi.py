@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pisa_capc.detect import Detection, WifiDetector
+from pisa_capc.detect import Detection, WifiDetector, with_headers
 from pisa_capc.detect.wifi.detector import CHUNK
 from pisa_capc.detect.wifi.screen import block_products, coherence_threshold, over_window
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.phy.wifi import mac, transmit
 from pisa_capc.waveforms.wifi import preamble
 from tests.detect.air import RATE_HZ, Air, sent
 
@@ -49,8 +50,25 @@ def test_the_start_is_the_first_path_not_the_strongest() -> None:
 def test_the_samples_are_those_that_were_received() -> None:
     air, _ = busy(2, 15.0, count=5)
     for one in detect(air.iq):
-        assert one.iq.shape == (2, 800)
-        assert np.array_equal(one.iq, air.iq[:, one.start : one.start + 800])
+        assert one.samples == len(sent(air.rng))
+        assert np.array_equal(one.iq, air.iq[:, one.start : one.start + one.samples])
+
+
+def test_of_a_frame_whose_length_cannot_be_read_some_samples_are_given() -> None:
+    air = Air(2, 20_000)
+    air.add(preamble(), 5000, 20.0)
+    [one] = detect(air.iq)
+    assert one.samples is None
+    assert one.iq.shape == (2, 800)
+
+
+def test_frames_know_whom_they_claim_to_be_from() -> None:
+    air = Air(2, 20_000)
+    sender, receiver = "02:00:00:00:00:01", "02:00:00:00:00:02"
+    air.add(transmit(mac.data(receiver, sender, receiver, bytes(100)), 12, 77), 5000, 20.0, 120e3)
+    [one] = with_headers(detect(air.iq))
+    assert (one.header.transmitter, one.header.receiver) == (sender, receiver)
+    assert one.header.fcs
 
 
 @pytest.mark.parametrize("cfo_hz", [-233e3, -160e3, -1e3, 90e3, 233e3])
@@ -118,7 +136,7 @@ def test_only_frames_with_a_whole_preamble_are_reported() -> None:
         air.add(frame, 10_000 - left, 20.0)
         found = detect(air.iq)
         assert starts(found) == [10_000 - left] * whole
-        assert all(one.iq.shape == (2, min(left, 800)) for one in found)
+        assert all(one.iq.shape == (2, left) for one in found)
 
 
 def background(kind: str, length: int) -> NDArray[np.complex128]:

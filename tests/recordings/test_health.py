@@ -97,6 +97,14 @@ class TestWatched:
         assert (seen[~good] == 0).all()
         assert "67 samples are NaN or infinite, the first at 1,234" in watched.notes()[0]
 
+    def test_what_is_read_again_is_counted_once(self) -> None:
+        x = noise(2)
+        x[1, 1234:1300] = np.nan
+        watched = Watched(InMemory(x))
+        for first, count in ((0, 2000), (1200, 300), (1500, 1000), (2500, 0), (2500, 2500), (4900, 500)):
+            watched.read(first, count)
+        assert "66 samples are NaN or infinite, the first at 1,234" in watched.notes()[0]
+
     def test_silence_is_said(self) -> None:
         assert notes(np.zeros((2, 900), np.complex64)) == ["memory: all samples are zero."]
 

@@ -88,7 +88,10 @@ def import_(
     ),
     as_json: bool = AsJson,
 ) -> None:
-    """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
+    """Make a dataset from frames in another format; a run that was stopped goes on where it was.
+
+    Raw recordings, in which the frames are still to be found, are for `pisa detect`.
+    """
     from pisa_capc.formats import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 

@@ -28,6 +28,7 @@ from pisa_capc.cli.recordings import (
 )
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
+from pisa_capc.store.files import new_folder
 
 if TYPE_CHECKING:
     from pisa_capc.detect import Found, FoundFrame
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pisa_capc.recordings.files import FileRecording
 
 SHOWN = 20  # frames in the table
+ENDING = "detected"  # NAME.detected.sigmf-meta
 
 
 @app.command("detect")
@@ -79,6 +81,7 @@ def detect_(
     choices = Choices(label, environment, capture, samples, keep_cfo)
     _check(choices, pattern, decode, out)
     opened = open_recordings(recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
     rename = renaming(pseudonyms)
     found = [find_frames(recording, waveform, decode, rename, not as_json) for recording in opened]
@@ -106,6 +109,19 @@ def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None
         raise ConfigError("--label address needs what --no-decode leaves out. Choose another --label, as none.")
 
 
+def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annotate: bool, force: bool) -> None:
+    """So is what cannot be written."""
+    from pisa_capc.detect.dataset import common
+    from pisa_capc.recordings.annotating import places_of
+
+    if out is not None:
+        common([recording.about for recording in recordings])
+        if not (out / "dataset.json").exists():
+            new_folder(out)
+    for recording in recordings if annotate else ():
+        places_of(recording, ENDING, force)
+
+
 def _named(recording: FileRecording, pattern: str | None) -> dict[str, str]:
     from pisa_capc.store.files import named_by
 
@@ -124,7 +140,7 @@ def _annotate(found: Found, recording: FileRecording, wanted: bool, force: bool)
 
     if not wanted:
         return []
-    return write_annotations(recording, lambda antennas: as_annotations(found, antennas), GENERATOR, "detected", force)
+    return write_annotations(recording, lambda antennas: as_annotations(found, antennas), GENERATOR, ENDING, force)
 
 
 def _as_json(

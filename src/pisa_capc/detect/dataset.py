@@ -71,7 +71,7 @@ def write_frames(
     out, choices = Path(out), choices or Choices()
     waveform = found[0].waveform
     samples = choices.samples or len(waveform.preamble())
-    about = _common([one.recording.about for one in found])
+    about = common([one.recording.about for one in found])
     groups, left_out = _grouped(found, choices, named or [{}] * len(found), samples)
     if not groups:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none was found"
@@ -88,7 +88,7 @@ def write_frames(
     dataset = Dataset(
         about.geometry or default_geometry(about.antennas),
         waveform.sample_rate_hz,
-        _carrier(about),
+        about.carrier_hz or 0.0,
         samples,
         tuple(specs.values()),
         provenance,
@@ -106,8 +106,8 @@ def write_frames(
     return Written(dataset, left_out)
 
 
-def _common(abouts: Sequence[About]) -> About:
-    """Recordings of one dataset have one array and one carrier."""
+def common(abouts: Sequence[About]) -> About:
+    """What holds for all recordings of one dataset: they have one array and one carrier."""
     first = abouts[0]
     for other in abouts[1:]:
         for what in ("antennas", "carrier_hz", "geometry"):
@@ -116,13 +116,9 @@ def _common(abouts: Sequence[About]) -> About:
                     f"{other.name}: {what} is {getattr(other, what)}; {first.name} has {getattr(first, what)}. Frames "
                     "of one dataset have one of each: write two."
                 )
+    if first.carrier_hz is None or first.carrier_hz <= 0:
+        raise DataError(f"{first.name}: its carrier is {first.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
     return first
-
-
-def _carrier(about: About) -> float:
-    if about.carrier_hz is None or about.carrier_hz <= 0:
-        raise DataError(f"{about.name}: its carrier is {about.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
-    return about.carrier_hz
 
 
 def _grouped(

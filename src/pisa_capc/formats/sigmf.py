@@ -69,7 +69,10 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     if len(rates) > 1:
         raise DataError(f"{source}: recordings of several sample rates and carriers: {sorted(rates)}. Split them.")
     if not frames:
-        raise DataError(f"{source}: no annotations; expected one per frame, with its device in signal:emitter.")
+        raise DataError(
+            f"{source}: no annotations; expected one per frame, with its device in signal:emitter. `pisa detect` finds "
+            "the frames of a raw recording."
+        )
     found: dict[CaptureSpec, list[_Frame]] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
     for key, members in frames.items():

@@ -26,20 +26,26 @@ def write_annotations(
     Metadata that exists is left alone, and the new one is written beside it as NAME.ending.sigmf-meta, unless `force`:
     then annotations are added to it. The metadata of a collection, which holds its hash, is never changed.
     """
-    whole = len(recording.files) > 1
-    written, antenna = [], 0
-    for file in recording.files:
+    antenna = 0
+    places = places_of(recording, ending, force)
+    for file, path in zip(recording.files, places, strict=True):
         seen = slice(antenna, antenna := antenna + file.channels)
-        path = _place(file, ending, force and not whole)
-        refuse_existing(path, force)
         old = read_metadata(path) if path.exists() else described(recording, file)
         metadata = _with_notes(old, notes(seen), generator)
         if path != file.path.with_suffix(META):
             metadata["global"]["core:dataset"] = file.path.name
         validate(metadata, str(path))
         write_text_atomic(path, json.dumps(metadata, indent=1))
-        written.append(path)
-    return written
+    return places
+
+
+def places_of(recording: FileRecording, ending: str, force: bool = False) -> list[Path]:
+    """Where `write_annotations` writes; refused where it must not."""
+    in_place = force and len(recording.files) == 1
+    places = [_place(file, ending, in_place) for file in recording.files]
+    for path in places:
+        refuse_existing(path, force)
+    return places
 
 
 def _place(file: SampleFile, ending: str, in_place: bool) -> Path:

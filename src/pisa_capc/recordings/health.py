@@ -75,7 +75,7 @@ class Watched:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         antennas = recording.about.antennas
-        self._samples, self._unusable = 0, 0
+        self._samples, self._unusable = 0, 0  # how far it was looked at; how many are no numbers
         self._first_unusable: int | None = None
         self._power = np.zeros(antennas)
         self._clipped = np.zeros(antennas, dtype=np.int64)
@@ -90,28 +90,28 @@ class Watched:
 
     def read(self, first: int, count: int) -> NDArray[np.complex64]:
         block = self._recording.read(first, count)
-        power = _power(block)
-        if not np.isfinite(power).all():
-            block = self._usable(block, first)
-            power = _power(block)
-        self._power += power
-        full_scale = self.about.full_scale
-        for antenna, row in enumerate(block.view(np.float32)):
-            if row.max(initial=0) >= full_scale or row.min(initial=0) <= -full_scale:
-                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
-        self._samples += block.shape[1]
+        bad = None if np.isfinite(_power(block)).all() else ~np.isfinite(block)
+        if bad is not None:
+            block = np.where(bad, np.complex64(0), block)
+        if new := max(0, first + block.shape[1] - max(first, self._samples)):  # not looked at when it was read before
+            self._look(block[:, -new:], None if bad is None else bad[:, -new:], first + block.shape[1] - new)
         return block
 
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         for first in range(0, self.about.length, size):
             yield self.read(first, size)
 
-    def _usable(self, block: NDArray[np.complex64], first: int) -> NDArray[np.complex64]:
-        bad = ~np.isfinite(block)
-        if bad.any() and self._first_unusable is None:
-            self._first_unusable = first + int(np.flatnonzero(bad.any(axis=0))[0])
-        self._unusable += int(np.count_nonzero(bad))
-        return np.where(bad, np.complex64(0), block)
+    def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None, first: int) -> None:
+        if bad is not None and bad.any():
+            if self._first_unusable is None:
+                self._first_unusable = first + int(np.flatnonzero(bad.any(axis=0))[0])
+            self._unusable += int(np.count_nonzero(bad))
+        full_scale = self.about.full_scale
+        for antenna, row in enumerate(block.view(np.float32)):
+            self._power[antenna] += np.dot(row, row)
+            if row.max() >= full_scale or row.min() <= -full_scale:
+                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
+        self._samples = first + block.shape[1]
 
     def notes(self) -> list[str]:
         """Sentences about what was seen; none where all was well."""

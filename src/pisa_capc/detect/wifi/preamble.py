@@ -36,8 +36,8 @@ _EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES
 class Fit:
     """Preambles as they were found: K of them, A antennas.
 
-    start: (K,) first samples. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the known preamble explains.
-    least: (K,) the same of the part that fits worst. spread: (K,) over how many of the L-STF's tones its energy is spread.
+    start: (K,) first samples. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the preamble explains.
+    least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its energy is in.
     """
 
     start: NDArray[np.intp]
@@ -94,12 +94,12 @@ def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[n
 def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.intp]:
     """(K,) first preamble sample in (K, A, T) samples at about zero frequency offset, one for all antennas.
 
-    g[n] = Σ_a w_a |Σ_m x*[m] y_a[n + m]|² with the L-LTF x. Of the samples before its peak, the first that has a tenth of
-    it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
+    g[n] = Σ_a w_a |Σ_m x*[m] y_a[n + m]|² with the L-LTF x. Of the samples before its peak, the first that has a tenth
+    of it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
     """
     long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
     paths = (weights[:, None] * np.abs(long) ** 2).sum(1)
-    antennas = max(np.count_nonzero(weights), 1)
+    antennas = max(int(np.count_nonzero(weights)), 1)
     noise = np.median(paths, axis=1, keepdims=True) / gammaincinv(antennas, 0.5)
     peak = paths.argmax(1)
     place = np.arange(paths.shape[1])
@@ -128,7 +128,7 @@ def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
-    """(K, A) radians a sample that (K, A, 320) samples are still off: the peak of a parabola through the fit at 0, ±step.
+    """(K, A) radians a sample that (K, A, 320) samples are still off: the peak of a parabola through J at 0, ±step.
 
     J(ω) = ‖Qᴴ (e^{−jωn} y)‖² is the energy that the preamble explains behind its best channel; its peak is the maximum
     likelihood estimate of the frequency where the channel is not known.
@@ -149,7 +149,7 @@ def snr_db(still: NDArray[np.complex64]) -> NDArray[np.float64]:
 
 
 def tone_spread(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 where they are equal, 1/12 for a carrier."""
+    """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 if they are equal, 1/12 for a carrier."""
     period = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).mean(-2)
     tones = (weights[:, None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -52,9 +52,9 @@ def candidates(
     """Blocks where an L-STF may begin, and the angle of the lag-16 correlation there.
 
     ρ_w² = |C_w|²/(P_w P_{w+1}) with C_w, P_w summed over the antennas (`weights`: one over their noise) and the blocks
-    of window w. Coherent power must be new there: a carrier is coherent, but it was so before. Of the windows that pass,
-    those with the most coherent power within APART: it is greatest where all of the window is L-STF, while ρ is close
-    to one from where the first sample has come in.
+    of window w. Coherent power must be new there: a carrier is coherent, but it was so before. Of the windows that
+    pass, those with the most coherent power within APART: it is greatest where all of the window is L-STF, while ρ is
+    close to one from where the first sample has come in.
     """
     coherent = over_window(weights @ products)
     power = over_window(weights @ powers)
