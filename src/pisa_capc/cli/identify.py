@@ -92,6 +92,7 @@ def identify_(
 
     Exit code 0: frames were decided; 1: none was found; 2: a recording or the model could not be used.
     """
+    from pisa_capc.figures.identified import draw_identified
     from pisa_capc.identify import Choices
     from pisa_capc.identify.write import check_format, frames, write
 
@@ -111,7 +112,7 @@ def identify_(
     who = _identified(trained, found, choices, device, not as_json)
     if out is not None:
         write(out, who, opened[0])
-    pictures = [] if figures is None else _draw(figures, who)
+    pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
     if as_json:
         said = {**_summary(who), "out": None if out is None else str(out), "frames": list(frames(who))}
         print(json.dumps(said, indent=1))
@@ -157,6 +158,7 @@ def verify_(
     Exit code 0: no address was refuted; 1: one was, or no frame was found; 2: a recording or the model could not be
     used.
     """
+    from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify
 
     choices = Choices(
@@ -171,14 +173,15 @@ def verify_(
     found = _found(trained, opened, waveform, rename, not as_json)
     who = _identified(trained, found, choices, device, not as_json)
     verdicts = verify(who, _by_name(who) if enrolled is None else enrolled, alpha, spacing)
-    pictures = [] if figures is None else _draw_evidence(figures, verdicts, alpha)
+    if figures is not None:
+        plot_evidence(figures / "evidence.png", verdicts, alpha)
     if as_json:
         said = {"alpha": alpha, "calibration": _calibration(who), "addresses": [v.to_json() for v in verdicts]}
         print(json.dumps(said, indent=1))
     else:
         _show_verdicts(verdicts, alpha)
-        for path in pictures:
-            notes.print(f"written: {path}", soft_wrap=True)
+        if figures is not None:
+            notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
     if any(v.refuted for v in verdicts):
         raise typer.Exit(REFUTED)
 
@@ -255,7 +258,7 @@ def _summary(who: Identified) -> dict[str, Any]:
         "calibration": _calibration(who),
         "rejection": who.choices.reject,
         "together_s": who.choices.together_s,
-        "devices": {name or "": _of_device(who, rows) for name, rows in _by_device(who)},
+        "devices": [{"device": name, **_of_device(who, rows)} for name, rows in _by_device(who)],
     }
 
 
@@ -311,10 +314,10 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
             verdict.address,
             verdict.device or "–",
             verdict.verdict,
-            f"{len(verdict.rows):,}",
+            f"{verdict.frames:,}",
             "–" if verdict.after is None else f"{verdict.after:,}",
             *(f"{max(curve, default=0.0) / np.log(10):.1f}" for curve in (verdict.against, verdict.support)),
-            f"{verdict.sounds_like or 'an unknown device'} ({verdict.share:.0%})",
+            f"{verdict.sounds_like or 'an unknown device'} ({verdict.alike:,} of {verdict.frames:,})",
         ]
         for verdict in verdicts
     ]
@@ -324,15 +327,3 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
     notes.print(
         f"against, for: the highest evidence as a power of ten; {-np.log10(alpha):.1f} decides.", soft_wrap=True
     )
-
-
-def _draw(folder: Path, who: Identified) -> list[Path]:
-    raise NotImplementedError
-
-
-def _draw_evidence(folder: Path, verdicts: Sequence[Verdict], alpha: float) -> list[Path]:
-    from pisa_capc.figures.evidence import plot_evidence
-
-    path = folder / "evidence.png"
-    plot_evidence(path, verdicts, alpha)
-    return [path]

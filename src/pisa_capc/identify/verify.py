@@ -44,8 +44,8 @@ class Verdict:
 
     device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
     time order. against, support: (T,) log M after each of them. after: how many it took, None where undecided.
-    sounds_like: the device that its frames are most like, None for one that the model does not know, and share: of the
-    frames that are; of frames given to somebody else where the sender is not the device.
+    sounds_like: to whom most of its frames were given, None for a device that the model does not know; where the sender
+    is not the device, most of those that were not given to it. alike: how many frames that are.
     """
 
     address: str
@@ -57,7 +57,7 @@ class Verdict:
     support: NDArray[np.float64]
     after: int | None
     sounds_like: str | None
-    share: float
+    alike: int
 
     @property
     def refuted(self) -> bool:
@@ -72,7 +72,7 @@ class Verdict:
             "tested": len(self.rows),
             "after": self.after,
             "sounds_like": self.sounds_like,
-            "share": round(self.share, 4),
+            "alike": self.alike,
             "log_evidence_against": np.round(self.against, 4).tolist(),
             "log_evidence_for": np.round(self.support, 4).tolist(),
         }
@@ -144,17 +144,17 @@ def _verdict(
 ) -> Verdict:
     nothing = np.zeros(0)
     if device is None:
-        like, share = _most_like(found, own)
-        return Verdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, share)
+        like, alike = _most_like(found, own)
+        return Verdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, alike)
     k = found.devices.index(device)
     rows = _apart(own, found, spacing_s)
     against, support = evidence(np.asarray(found.scores.logits[rows], dtype=np.float64), k, reference)
     alarm, confirmed = first_beyond(against, alpha), first_beyond(support, alpha)
     verdict = REFUTED if alarm is not None else GENUINE if confirmed is not None else UNDECIDED
     odd = own[found.decision[own] != k]
-    like, share = _most_like(found, odd if alarm is not None and len(odd) else own)
+    like, alike = _most_like(found, odd if alarm is not None and len(odd) else own)
     after = alarm if alarm is not None else confirmed
-    return Verdict(address, device, verdict, len(own), rows, against, support, after, like, share)
+    return Verdict(address, device, verdict, len(own), rows, against, support, after, like, alike)
 
 
 def evidence(
@@ -184,8 +184,8 @@ def _apart(own: NDArray[np.intp], found: Identified, spacing_s: float) -> NDArra
     return np.array(kept, dtype=np.intp)
 
 
-def _most_like(found: Identified, rows: NDArray[np.intp]) -> tuple[str | None, float]:
-    """The most frequent decision on frames, None for unknown, and its share of them."""
+def _most_like(found: Identified, rows: NDArray[np.intp]) -> tuple[str | None, int]:
+    """The most frequent decision on frames, None for unknown, and how many of them have it."""
     decided, count = np.unique(found.decision[rows], return_counts=True)
     most = int(decided[count.argmax()])
-    return None if most == UNKNOWN else found.devices[most], float(count.max() / len(rows))
+    return None if most == UNKNOWN else found.devices[most], int(count.max())

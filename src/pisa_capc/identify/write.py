@@ -75,7 +75,8 @@ def as_csv(who: Identified) -> str:
     writer.writeheader()
     for row in rows:
         cfo_hz, snr_db = ([value for value in row[name] if value is not None] for name in ("cfo_hz", "snr_db"))
-        writer.writerow({**row, "cfo_hz": round(float(np.median(cfo_hz)), 1), "snr_db": max(snr_db, default=None)})
+        rounded = {"cfo_hz": round(float(np.median(cfo_hz)), 1), "snr_db": round(max(snr_db), 2)}
+        writer.writerow({**row, **rounded, "quality": round(row["quality"], 4)})
     return text.getvalue()
 
 
