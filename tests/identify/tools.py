@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.detect import Detection
+from pisa_capc.detect import Detection, Found, detect
+from pisa_capc.geometry import linear
 from pisa_capc.phy import Header
 from pisa_capc.recordings import About, Annotation
-
-
-def truth_of(meta: Path) -> list[dict[str, Any]]:
-    """The annotations of a simulated recording, in time order."""
-    notes: list[dict[str, Any]] = json.loads(meta.read_text())["annotations"]
-    return sorted(notes, key=lambda note: note["core:sample_start"])
+from tests.problems import ANTENNAS, SAMPLES, tones
 
 
 def header_of(note: Mapping[str, Any]) -> Header:
@@ -80,3 +74,41 @@ class MemoryRecording:
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         for first in range(0, self.samples.shape[1], size):
             yield self.read(first, size)
+
+
+SPACING = 2000  # samples from one frame of a played recording to the next
+
+
+def played(
+    sent: Sequence[tuple[int, str | None]], place: int = 0, offset_hz: float = 20e3, rate_hz: float = 20e6
+) -> tuple[MemoryRecording, list[dict[str, Any]]]:
+    """A recording in which device numbers of `tests.problems` send frames under addresses, and what is true of it."""
+    supply = {d: iter(tones(d, place, len(sent))) for d in {device for device, _ in sent}}
+    stream = np.zeros((ANTENNAS, SPACING * (len(sent) + 1)), dtype=np.complex64)
+    notes = []
+    for i, (device, address) in enumerate(sent):
+        start, cfo_hz = SPACING * i + 100, offset_hz * device
+        turn = np.exp(2j * np.pi * cfo_hz * np.arange(SAMPLES) / rate_hz)
+        stream[:, start : start + SAMPLES] = next(supply[device]) * turn
+        notes.append(
+            {
+                "core:sample_start": start,
+                "core:sample_count": SAMPLES,
+                "core:label": f"D{device + 1}",
+                "pisa:kind": "data",
+                "pisa:rate_mbps": 6.0,
+                "pisa:length": 20,
+                "pisa:address": address,
+                "pisa:receiver": None,
+                "pisa:cfo_hz": [cfo_hz] * ANTENNAS,
+                "pisa:snr_db": [20.0] * ANTENNAS,
+            }
+        )
+    about = About("played", rate_hz, 5.825e9, ANTENNAS, stream.shape[1], geometry=linear(ANTENNAS), full_scale=1e3)
+    return MemoryRecording(about, stream), notes
+
+
+def found_in(sent: Sequence[tuple[int, str | None]], **how: Any) -> Found:
+    """The frames of a played recording, where they are."""
+    recording, notes = played(sent, **how)
+    return detect(recording, decode=False, detector=TruthDetector(notes, SAMPLES))

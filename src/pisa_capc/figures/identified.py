@@ -60,7 +60,7 @@ def _spectrogram(who: Identified, r: int, own: NDArray[np.intp], path: Path) -> 
     rate = found.waveform.sample_rate_hz
     times_s, lasts_s, label = who.seen.time_s[own], _durations_s(who, r, own), _labels(who)
     span_s = min(SHOWN * float(np.median(lasts_s)), found.stream.about.length / rate)
-    begun = [np.count_nonzero((times_s >= begin) & (times_s < begin + span_s)) for begin in times_s]
+    begun = np.searchsorted(times_s, times_s + span_s) - np.arange(len(times_s))
     first = max(0, round((times_s[int(np.argmax(begun))] - span_s / 20) * rate))
     block = found.stream.read(first, round(span_s * rate))
     antenna = int(np.nanargmax(np.nanmedian([who.seen.about[i].snr_db for i in own], axis=0)))
@@ -70,7 +70,8 @@ def _spectrogram(who: Identified, r: int, own: NDArray[np.intp], path: Path) -> 
         for i, begin, last in zip(own.tolist(), times_s.tolist(), lasts_s.tolist(), strict=True)
     ]
     here = [box for box in boxes if box.stop_s > 0 and box.start_s < block.shape[1] / rate]
-    return draw_spectrogram(block[antenna], rate, here, path)
+    picture = draw_spectrogram(block[antenna], rate, here, path)
+    return picture._replace(caption=f"{picture.caption} Antenna {antenna}, from {first / rate:.4f} s on.")
 
 
 def _labels(who: Identified) -> list[str]:
