@@ -17,6 +17,17 @@ from pisa_capc.waveforms import wifi
 TO, FROM, BSS = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
 CFO_HZ = 113e3
 
+# The only DATA symbol, without its guard interval, of ten octets and their checksum at MCS 7 (64-QAM, rate 5/6), as I
+# and Q at a scale of 2¹⁵ for an inverse DFT of 1/64: from openofdm's test inputs, simulated/ht_mcs7_gi1_aggr0_len14.
+THEIR_SYMBOL = """
+234 -3792 -603 -5022 -3413 6498 297 1223 -4570 -3567 -2438 1888 1530 -2282 4712 -2579 -281 -1099 -2509 -446 1990
+1199 -2096 3982 2791 2116 -2443 -6405 -3697 -2716 -1098 2504 -5056 1978 946 3082 555 2363 -1735 -622 -20 1036
+3217 -519 1310 -51 1097 4488 3164 -1791 -1096 2201 -2012 1919 2419 -3047 5457 574 -1122 -989 -2844 -730 38 -4910
+-1182 -2844 -905 -546 1070 -116 2612 -376 2102 -4232 3071 67 1535 -1834 -1525 1056 281 -1429 2136 -3021 -2304
+5280 92 76 1017 -127 112 -302 4599 -3159 435 -681 1580 234 -1707 -323 1048 474 1242 3268 -8257 2338 2876 -1845
+2622 -1630 -965 6385 1260 3688 686 -457 -1990 2608 -3354 29 1480 1861 -2751 -3 1 -2767 358 1843
+"""
+
 
 def _frame(octets: int = 100, tid: int | None = 0) -> bytes:
     return mac.data(TO, FROM, BSS, np.random.default_rng(octets).bytes(octets), from_ds=True, tid=tid)
@@ -66,6 +77,13 @@ def test_all_single_stream_ht_rates_come_through(mcs: int, short_guard: bool) ->
     for signal in signals(heard, [CFO_HZ] * 3):
         assert signal is not None
         assert 0 <= signal.samples - len(sent) < wifi.SYMBOL_SAMPLES
+
+
+def test_the_symbol_of_another_program_has_a_right_checksum() -> None:
+    heard = transmit_ht(bytes(14), 7, 1, short_guard=True)
+    theirs = np.array(THEIR_SYMBOL.split(), dtype=float).reshape(64, 2) @ [1, 1j] / 2**15 * 64 / np.sqrt(56)
+    heard[720:] = np.concatenate([theirs[-8:], theirs])
+    assert receive([heard[None].astype(np.complex64)], [0.0]) == [Header("ht-mixed", 72.2, 14, None, None, True)]
 
 
 @pytest.mark.parametrize(

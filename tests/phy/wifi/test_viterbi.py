@@ -29,8 +29,9 @@ def test_no_sequence_is_more_likely_than_the_one_found(ended: bool, noise: float
             assert found.tolist() == best
 
 
-def test_windows_of_a_long_sequence_agree_with_one_decoder() -> None:
-    sent, soft = _received(np.random.default_rng(2), 2 * viterbi.WINDOW + 100, 0.75)
+def test_windows_of_a_long_sequence_agree_with_one_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viterbi, "WINDOW", 150)
+    sent, soft = _received(np.random.default_rng(2), 500, 0.8)
     (found,) = viterbi.decode([soft], [True])
     best = slow.decode(soft.tolist(), True)
     assert best != sent.tolist()  # enough noise for errors, the same ones
