@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 WINDOW = 768  # bits that one window decides
 OVERLAP = 96  # bits that it sees on either side; 14 constraint lengths, enough for the code punctured to 5/6
 _SIDE = 8  # bits on either side where one window sees a whole sequence: the six of the register, and two more
-_MEAN = 12.0  # what the mean size of a sequence's soft values becomes as an integer
-_CERTAIN = 127  # the largest soft value, and that of a bit that is known
-_LEVEL = 64  # steps after which metrics are brought back to zero: 64 · 2 · 127 and their spread fit in 16 bits
+_MEAN = 32.0  # what the mean size of a sequence's soft values becomes as an integer
+_CERTAIN = 255  # the largest soft value, and that of a bit that is known
+_LEVEL = 32  # steps after which metrics are brought back to zero: what 32 steps add and their spread fit in 16 bits
 _TOGETHER = 512  # windows that fit in a processor's cache
 
 
