@@ -35,13 +35,13 @@ def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
 def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """(A, parts) which parts are background, (A,) its power and its lag-16 coherence.
 
-    The coherence is the median of the parts: a carrier is in all of them, an L-STF in few.
+    The coherence is the mean of the parts': a carrier is in all of them, an L-STF in few.
     """
-    c, p = in_parts(products), in_parts(powers[:, :-1])
+    c, p = np.abs(in_parts(products)), in_parts(powers[:, :-1])
     chosen = quietest(p)
-    power = np.array([row[k].mean(dtype=np.float64) if k.any() else 0.0 for row, k in zip(p, chosen, strict=True)])
-    coherence = [np.median(np.abs(c[a, k]) / p[a, k]) if k.any() else 0.0 for a, k in enumerate(chosen)]
-    return chosen, power, np.array(coherence)
+    count = np.maximum(chosen.sum(1), 1)
+    each = np.divide(c, p, out=np.zeros_like(p), where=chosen)
+    return chosen, (p * chosen).sum(1, dtype=np.float64) / count, each.sum(1) / count
 
 
 def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:

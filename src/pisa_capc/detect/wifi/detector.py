@@ -18,7 +18,7 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.phy.wifi import signals
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
-CHUNK = 65536  # samples examined at a time, 3.3 ms: what background is, is decided for each
+CHUNK = 131072  # samples examined at a time, 6.6 ms: what background is, is decided for each
 AHEAD = 128  # samples before a chunk that are examined with it, and
 BEHIND = 640  # after it: a preamble that begins in it with its L-SIG, and where it is looked for
 BORDER = 16  # samples outside a chunk where a frame may still be its own
@@ -80,10 +80,11 @@ class WifiDetector:
             raise DataError(
                 f"a block of {block.dtype} {block.shape}; expected complex64 ({self.antennas}, n), one row per antenna."
             )
-        self._waiting.append(block)
         self._received += block.shape[1]
         if self._received < self._next + CHUNK + BEHIND:
+            self._waiting.append(block.copy())
             return []
+        self._waiting.append(block)
         self._examine()
         return self._complete(self._received)
 
