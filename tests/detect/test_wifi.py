@@ -158,7 +158,7 @@ KINDS = ["dc", "carrier", "tone of the L-STF", "two carriers", "bursts", "short 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_found_in_carriers_and_dc(kind: str) -> None:
     for level_db in (-3.0, 10.0, 40.0):
-        air = Air(2, 4 * CHUNK)
+        air = Air(2, 2 * CHUNK)
         air.samples += 10 ** (level_db / 20) * background(kind, air.length)
         assert not detect(air.iq)
 

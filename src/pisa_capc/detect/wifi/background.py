@@ -41,7 +41,7 @@ def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> 
     chosen = quietest(p)
     count = np.maximum(chosen.sum(1), 1)
     each = np.divide(c, p, out=np.zeros_like(p), where=chosen)
-    return chosen, (p * chosen).sum(1, dtype=np.float64) / count, each.sum(1) / count
+    return chosen, p.sum(1, dtype=np.float64, where=chosen) / count, each.sum(1) / count
 
 
 def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
