@@ -2,8 +2,9 @@
 
     make bench-detect [ARGS="--frames 1000 --noise 60 --seconds 4"]
 
-Speed: four antennas, with frames a tenth and half of the time, data frames of all rates each with its acknowledgement;
-from samples in memory, and memory itself while the stream goes on. CPU: what two cores that do nothing else would do.
+Speed: four antennas, with frames a tenth and half of the time, data frames of all rates each with its acknowledgement,
+from samples in memory and from a file (cs16, in the operating system's cache); reading alone; and the memory that a
+stream takes as it goes on. CPU: what two cores that do nothing else would do.
 Detection: frames in noise, one and four antennas, behind a single path or behind Rayleigh paths of a typical office
 (50 ns); false alarms in noise, carriers and DC. Headers: addresses right by rate, and how many are read in a second.
 The last line is one JSON object with all figures.
@@ -19,8 +20,9 @@ largest of 160 starts is taken (union bound).
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +32,20 @@ from scipy.stats import beta, ncx2
 from threadpoolctl import threadpool_limits
 
 from benchmarks.report import begin, show, show_table
-from pisa_capc.detect import Detection, WifiDetector, with_headers
+from pisa_capc.detect import Detection, WifiDetector, detect, with_headers
+from pisa_capc.detect.finding import BLOCK
 from pisa_capc.detect.wifi.detector import CHUNK
 from pisa_capc.detect.wifi.preamble import LEAST_QUALITY, SEARCH, TAPS
-from pisa_capc.detect.wifi.screen import BLOCK, WINDOW, coherence_threshold
+from pisa_capc.detect.wifi.screen import BLOCK as PERIOD
+from pisa_capc.detect.wifi.screen import WINDOW, coherence_threshold
 from pisa_capc.phy.wifi import mac, transmit
 from pisa_capc.randomness import generator
+from pisa_capc.recordings import Recording, open_recording
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES
 
 RATE_HZ = 20e6
 CORES = 2
+ANTENNAS = 4  # where speed is measured
 SEED = 2026
 RATES_MBPS = (6, 9, 12, 18, 24, 36, 48, 54)
 SNR_DB = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0)
@@ -77,7 +83,7 @@ def received(
     return (SCALE * 10 ** (snr_db / 20) * through * turn).astype(np.complex64)
 
 
-def detect(blocks: Iterator[Samples], antennas: int) -> list[Detection]:
+def found_in(blocks: Iterator[Samples], antennas: int) -> list[Detection]:
     detector = WifiDetector(antennas)
     return [one for block in blocks for one in detector.push(block)] + detector.finish()
 
@@ -101,34 +107,69 @@ def traffic(duty: float, antennas: int, count: int) -> tuple[Samples, int]:
             frames, on_air = frames + 1, on_air + len(frame)
 
 
-def speed(duty: float, seconds: float, antennas: int = 4) -> dict[str, Any]:
-    """Millions of samples a second over all antennas; a block of traffic comes again and again."""
-    iq, frames = traffic(duty, antennas, 32 * CHUNK)
-    detector = WifiDetector(antennas, workers=CORES)
-    blocks = np.split(iq, 8, axis=1)
-    for block in blocks:
-        detector.push(block)
+def speed(what: str, duty: float, seconds: float, work: Callable[[Samples], Callable[[], int]]) -> dict[str, Any]:
+    """Millions of samples a second over all antennas. `work` is given traffic, and tells how to find its frames."""
+    iq, frames = traffic(duty, ANTENNAS, 16 * CHUNK)
+    find = work(iq)
+    find()
     found = rounds = 0
     wall, cpu = time.perf_counter(), time.process_time()
     while time.perf_counter() - wall < seconds:
-        found += sum(len(detector.push(block)) for block in blocks)
+        found += find()
         rounds += 1
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     millions = rounds * iq.size / 1e6
     return {
+        "what": what,
         "on air": duty,
         "M samples/s": millions / wall,
         "CPU M samples/s": CORES * millions / cpu,
-        "times real time": millions / wall / (antennas * RATE_HZ / 1e6),
-        "frames/s": found / wall,
-        "found of sent": found / (rounds * frames),
+        "times real time": millions / wall / (ANTENNAS * RATE_HZ / 1e6),
+        "frames/s": found / wall if found else None,
+        "found of sent": found / (rounds * frames) if found else None,
     }
+
+
+def in_memory(iq: Samples) -> Callable[[], int]:
+    """The same samples come again and again, as one stream."""
+    detector, blocks = WifiDetector(ANTENNAS, workers=CORES), np.split(iq, 4, axis=1)
+    return lambda: sum(len(detector.push(block)) for block in blocks)
+
+
+def speeds(seconds: float) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+
+        def recorded(iq: Samples) -> Recording:
+            path = Path(folder) / "traffic.cs16"
+            (32768 * iq.T.copy().view(np.float32)).clip(-32768, 32767).astype("<i2").tofile(path)
+            return open_recording(path, sample_rate_hz=RATE_HZ, antennas=ANTENNAS)
+
+        def read(iq: Samples) -> Callable[[], int]:
+            recording = recorded(iq)
+
+            def through() -> int:
+                for _ in recording.blocks(BLOCK):
+                    pass
+                return 0
+
+            return through
+
+        def from_file(iq: Samples) -> Callable[[], int]:
+            recording = recorded(iq)
+            return lambda: len(detect(recording, decode=False).frames)
+
+        return [
+            speed("found in memory", 0.1, seconds, in_memory),
+            speed("found in memory", 0.5, seconds, in_memory),
+            speed("read from a file", 0.1, seconds, read),
+            speed("found in a file", 0.1, seconds, from_file),
+        ]
 
 
 def memory(seconds: float) -> dict[str, Any]:
     """Resident memory while a stream goes on, after a tenth of it and at its end."""
-    iq, _ = traffic(0.1, 4, 8 * CHUNK)
-    detector, started, pushed, early = WifiDetector(4, workers=CORES), time.perf_counter(), 0, 0.0
+    iq, _ = traffic(0.1, ANTENNAS, 4 * CHUNK)
+    detector, started, pushed, early = WifiDetector(ANTENNAS, workers=CORES), time.perf_counter(), 0, 0.0
     while time.perf_counter() - started < seconds:
         detector.push(iq)
         pushed += 1
@@ -147,14 +188,14 @@ def _resident_mib() -> float:
 
 def theory_detected(snr_db: float, antennas: int) -> float:
     """Q₁ of the module's text."""
-    snr, pairs = 10 ** (snr_db / 10), WINDOW * BLOCK * antennas
+    snr, pairs = 10 ** (snr_db / 10), WINDOW * PERIOD * antennas
     unit = 2 * pairs / (1 + 2 * snr)
     return float(ncx2.sf(coherence_threshold() * (1 + snr) ** 2 * unit, 2, snr**2 * unit))
 
 
 def theory_false_per_minute(antennas: int) -> float:
     """Union bound of the module's text."""
-    passed = 60 * RATE_HZ / BLOCK * (1 - coherence_threshold()) ** (WINDOW * BLOCK * antennas - 1)
+    passed = 60 * RATE_HZ / PERIOD * (1 - coherence_threshold()) ** (WINDOW * PERIOD * antennas - 1)
     explained = beta.sf(LEAST_QUALITY, TAPS * antennas, (PREAMBLE_SAMPLES - TAPS) * antennas)
     return float(passed * min(2 * SEARCH * explained, 1))
 
@@ -173,7 +214,7 @@ def detection(antennas: int, snr_db: float, paths: bool, frames: int) -> dict[st
     cfo_hz = rng.uniform(-CFO_HZ, CFO_HZ, frames)
     for start, offset in zip(where, cfo_hz, strict=True):
         iq[:, start : start + len(frame)] += received(rng, frame, antennas, snr_db, offset, paths)
-    found = detect(iter([iq]), antennas)
+    found = found_in(iter([iq]), antennas)
     which = np.array([np.abs(where - one.start).argmin() for one in found], dtype=int)
     late = np.array([one.start for one in found], dtype=int) - where[which]
     hit = np.abs(late) <= 40
@@ -194,7 +235,7 @@ def detection(antennas: int, snr_db: float, paths: bool, frames: int) -> dict[st
 
 
 def false_alarms(antennas: int, seconds: float) -> dict[str, Any]:
-    """What is found in noise, and in noise with a carrier or DC of 20 dB."""
+    """What is found in noise, and in a tenth as much with a carrier or DC of 20 dB."""
     rng = generator(SEED, "bench-detect", f"noise {antennas}")
     count = 4 * CHUNK
     n = np.arange(count)
@@ -207,10 +248,10 @@ def false_alarms(antennas: int, seconds: float) -> dict[str, Any]:
     return {
         "antennas": antennas,
         "seconds": seconds,
-        "in noise": len(detect(blocks(0.0, seconds), antennas)),
+        "in noise": len(found_in(blocks(0.0, seconds), antennas)),
         "theory per minute": theory_false_per_minute(antennas),
-        "with a carrier": len(detect(blocks(carrier, seconds / 10), antennas)),
-        "with DC": len(detect(blocks(10 * SCALE, seconds / 10), antennas)),
+        "with a carrier": len(found_in(blocks(carrier, seconds / 10), antennas)),
+        "with DC": len(found_in(blocks(10 * SCALE, seconds / 10), antennas)),
     }
 
 
@@ -228,15 +269,15 @@ def addresses(rate_mbps: float, antennas: int, frames: int) -> dict[str, Any]:
         for start in spacing * np.arange(frames) + 500:
             cfo_hz = rng.uniform(-CFO_HZ, CFO_HZ)
             iq[:, start : start + len(frame)] += received(rng, frame, antennas, snr_db, cfo_hz, paths=True)
-        found = with_headers(detect(iter([iq]), antennas))
+        found = with_headers(found_in(iter([iq]), antennas))
         row[f"{snr_db:g} dB"] = sum(one.header.transmitter == SENDER for one in found) / frames
     return row
 
 
 def headers_per_second(header_only: bool) -> dict[str, Any]:
     """Data frames of all rates and their acknowledgements, four antennas."""
-    iq, _ = traffic(0.5, 4, 32 * CHUNK)
-    found = detect(iter([iq]), 4)
+    iq, _ = traffic(0.5, ANTENNAS, 16 * CHUNK)
+    found = found_in(iter([iq]), ANTENNAS)
     started = time.perf_counter(), time.process_time()
     read = with_headers(found, header_only=header_only)
     wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
@@ -262,7 +303,7 @@ def main() -> None:
         facts[name] = rows
 
     with threadpool_limits(1):  # the detector has threads of its own
-        told("speed", "speed: four antennas", [speed(duty, options.seconds) for duty in (0.1, 0.5)])
+        told("speed", "speed: four antennas", speeds(options.seconds))
         told("memory", "memory of the process", [memory(options.seconds)])
         told("headers", "headers", [headers_per_second(only) for only in (True, False)])
         told(

@@ -14,6 +14,7 @@ from pisa_capc.detect import detect
 from pisa_capc.detect.finding import FoundFrame, blocks_of
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.phy import Header
+from pisa_capc.phy.lora import lorawan, transmit
 from tests.detect.senders import AP, CFO_HZ, PHONE, STARTS, Marks, conversation, marked
 from tests.recordings.tools import InMemory
 
@@ -137,3 +138,16 @@ def test_frames_are_in_the_order_of_time() -> None:
 
     found = detect(InMemory(marked((7, 90, 2500))), detector=Backwards(), decode=False)
     assert [frame.start for frame in found.frames] == [7, 90, 2500]
+
+
+def test_lora_frames_are_found_at_half_their_usual_rate_too() -> None:
+    data = lorawan.data_frame(0x26011BDA, 3, b"hi")
+    sent = transmit(data, 7, 1, sync_word=0x34)
+    rng = np.random.default_rng(1)
+    x = 0.05 * (rng.normal(size=(2, 90_000, 2)) @ [1, 1j])
+    x[:, 20_000 : 20_000 + len(sent)] += sent * np.exp(2j * np.pi * 3e3 / 1e6 * np.arange(len(sent)))
+    for samples, rate_hz in ((x, 1e6), (resample_poly(x, 1, 2, axis=1), 0.5e6)):
+        (frame,) = detect(InMemory(samples.astype(np.complex64), rate_hz), "lora").frames
+        assert frame.time_s == pytest.approx(20e-3, abs=3e-6)
+        assert frame.cfo_hz == pytest.approx([3e3, 3e3], abs=30)
+        assert frame.header.transmitter == "26011bda"

@@ -10,7 +10,7 @@ from pisa_capc.detect import Detection, WifiDetector, with_headers
 from pisa_capc.detect.wifi.detector import CHUNK
 from pisa_capc.detect.wifi.screen import block_products, coherence_threshold, over_window
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.phy.wifi import mac, transmit
+from pisa_capc.phy.wifi import mac, transmit, transmit_ht
 from pisa_capc.waveforms.wifi import preamble
 from tests.detect.air import RATE_HZ, Air, sent
 
@@ -158,7 +158,7 @@ KINDS = ["dc", "carrier", "tone of the L-STF", "two carriers", "bursts", "short 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_found_in_carriers_and_dc(kind: str) -> None:
     for level_db in (-3.0, 10.0, 40.0):
-        air = Air(2, 4 * CHUNK)
+        air = Air(2, 2 * CHUNK)
         air.samples += 10 ** (level_db / 20) * background(kind, air.length)
         assert not detect(air.iq)
 
@@ -218,11 +218,26 @@ def test_a_stronger_frame_is_found_in_the_middle_of_another() -> None:
 
 def test_ht_fields_are_not_another_frame() -> None:
     air = Air(2, 40_000)
-    known, body = preamble(), sent(air.rng)
-    ht = np.concatenate([known, body[320:560], known[:80], known[176:256], body[480:]])
-    air.add(ht, 5000, 30.0, 20e3)
-    air.add(ht, 15_000, 8.0, 20e3)
-    assert starts(detect(air.iq)) == [5000, 15_000]
+    for start, snr_db in ((5000, 30.0), (20_000, 8.0)):
+        psdu = mac.data("02:00:00:00:00:02", "02:00:00:00:00:01", "02:00:00:00:00:02", air.rng.bytes(300))
+        air.add(transmit_ht(psdu, 3, 91), start, snr_db, 20e3)
+    assert starts(detect(air.iq)) == [5000, 20_000]
+
+
+def test_frames_that_a_squelch_has_pushed_together_are_found() -> None:
+    """Between the frames nothing is left but a few zeros, and of some the first samples are gone."""
+    air = Air(1, 200_000)
+    frames = [sent(air.rng, 20 + k) for k in range(30)]
+    where = np.cumsum([100] + [len(frame) + 60 for frame in frames])[:-1]
+    for k, (frame, start) in enumerate(zip(frames, where, strict=True)):
+        air.add(frame, start, 20.0 + 10 * (k % 2), 30e3)
+    iq = np.zeros_like(air.iq)
+    for k, (frame, start) in enumerate(zip(frames, where, strict=True)):
+        on_air = slice(start + 50 * (k % 3 == 0), start + len(frame))
+        iq[:, on_air] = air.iq[:, on_air]
+    found = detect(iq)
+    assert len(found) == len(frames)
+    assert np.abs(np.subtract(starts(found), where)).max() <= 1
 
 
 def test_the_screen_passes_noise_as_often_as_its_threshold_says() -> None:

@@ -81,6 +81,9 @@ class TestWatched:
         (note,) = notes(x)
         assert f"antenna 1 clips: {share:.2%} of its values are at full scale" in note
 
+    def test_floats_in_units_of_their_own_are_not_said_to_clip(self) -> None:
+        assert notes(100 * noise(3)) == []
+
     def test_a_few_large_values_are_no_clipping(self) -> None:
         x = noise(2)
         x[0, :5] = 1

@@ -181,6 +181,7 @@ def split_(
 def _verify(folder: Path) -> None:
     from pisa_capc.progress import progress
     from pisa_capc.store.native import Dataset, StoreSource
+    from pisa_capc.store.origins import read_origins
 
     dataset = Dataset.read(folder)
     missing = {c.name for c in dataset.missing(folder)}
@@ -189,6 +190,7 @@ def _verify(folder: Path) -> None:
         for spec in there:
             StoreSource(folder, dataset).verify(spec)
             bar.advance(note=spec.name)
+    read_origins(folder)
 
 
 def _geometry(array: str, antennas: int, spacing: float) -> Any:

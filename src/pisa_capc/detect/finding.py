@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pisa_capc.detect.base import Detection, Detector
-from pisa_capc.detect.wifi import WifiDetector
+from pisa_capc.detect.lora import LoraDetector
+from pisa_capc.detect.wifi import WifiDetector, with_headers
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.phy import Header
-from pisa_capc.phy import wifi as wifi_phy
-from pisa_capc.phy.wifi.signal import DATA_START
-from pisa_capc.recordings import Recording, Watched, resampled
+from pisa_capc.recordings import About, Recording, Watched, resampled
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
 BLOCK = 1 << 18  # samples of each antenna that are read at a time: a few chunks of the detector
-TOGETHER = 256  # frames whose headers are read at a time
 
 Rename = Callable[[str], str]
 
@@ -82,11 +80,13 @@ def waveform_named(name: str) -> Waveform:
     return WAVEFORMS[name]
 
 
-def _wifi(antennas: int) -> Detector:
-    return WifiDetector(antennas, samples=DATA_START)
+def _lora(about: About) -> Detector:
+    return LoraDetector(carrier_hz=about.carrier_hz)
 
 
-DETECTORS: dict[str, Callable[[int], Detector]] = {"wifi": _wifi}  # by waveform, for so many antennas
+# By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
+DETECTORS: dict[str, Callable[[About], Detector]] = {"wifi": lambda about: WifiDetector(about.antennas), "lora": _lora}
+HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
 
 
 def detect(
@@ -110,11 +110,13 @@ def detect(
     known = waveform_named(waveform)
     watched = Watched(recording)
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
-    detector = detector or DETECTORS[waveform](recording.about.antennas)
-    frames = []
-    for some in _detections(stream, detector, after_block):
-        for detection in _with_headers(waveform, stream, some) if decode else some:
-            frames.append(_placed(detection, recording, known, rename))
+    detector = detector or DETECTORS[waveform](recording.about)
+    read = HEADERS.get(waveform, list) if decode else _without_headers
+    frames = [
+        _placed(detection, recording, known, rename)
+        for some in _detections(stream, detector, after_block)
+        for detection in read(some)
+    ]
     for note in watched.notes():
         warnings.warn(note, stacklevel=2)
     return Found(recording, stream, known, tuple(sorted(frames, key=lambda frame: frame.at)))
@@ -127,26 +129,14 @@ def _detections(stream: Recording, detector: Detector, after_block: Callable[[],
     yield detector.finish()
 
 
+def _without_headers(found: Sequence[Detection]) -> list[Detection]:
+    return [replace(detection, header=Header()) for detection in found]
+
+
 def blocks_of(recording: Recording, waveform: str) -> int:
     """How often `detect` calls `after_block`, for a progress bar."""
     rate = waveform_named(waveform).sample_rate_hz / recording.about.sample_rate_hz
     return math.ceil(recording.about.length * rate / BLOCK)
-
-
-def _with_headers(waveform: str, stream: Recording, found: list[Detection]) -> Iterator[Detection]:
-    """Of Wi-Fi, the frames with what they say of themselves; other detectors have read it on the way."""
-    if waveform != "wifi":
-        yield from found
-        return
-    for i in range(0, len(found), TOGETHER):
-        some = found[i : i + TOGETHER]
-        cfo_hz = [detection.cfo_hz for detection in some]
-        signals = wifi_phy.signals([detection.iq for detection in some], cfo_hz)
-        lengths = [DATA_START if signal is None else signal.samples for signal in signals]
-        whole = [stream.read(detection.start, length) for detection, length in zip(some, lengths, strict=True)]
-        headers = wifi_phy.receive(whole, cfo_hz)
-        for detection, signal, header in zip(some, signals, headers, strict=True):
-            yield replace(detection, header=header, samples=None if signal is None else signal.samples)
 
 
 def _placed(detection: Detection, recording: Recording, waveform: Waveform, rename: Rename | None) -> FoundFrame:

@@ -77,7 +77,7 @@ class Watched:
         antennas = recording.about.antennas
         self._samples, self._unusable = 0, 0  # how far it was looked at; how many are no numbers
         self._first_unusable: int | None = None
-        self._power = np.zeros(antennas)
+        self._power, self._peak = np.zeros(antennas), 0.0
         self._clipped = np.zeros(antennas, dtype=np.int64)
 
     @property
@@ -109,7 +109,9 @@ class Watched:
         full_scale = self.about.full_scale
         for antenna, row in enumerate(block.view(np.float32)):
             self._power[antenna] += np.dot(row, row)
-            if row.max() >= full_scale or row.min() <= -full_scale:
+            peak = max(row.max(), -row.min())
+            self._peak = max(self._peak, float(peak))
+            if peak >= full_scale:
                 self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
         self._samples = first + block.shape[1]
 
@@ -128,7 +130,10 @@ class Watched:
             part = self._power[antenna] / strongest
             how_much = "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
             found.append(f"{name}: antenna {antenna} is dead: it has {how_much} of the strongest one.")
-        for antenna in np.flatnonzero(self._clipped >= max(AT_LEAST, CLIPPED * self._samples)).tolist():
+        at_full_scale = self._clipped >= max(AT_LEAST, CLIPPED * self._samples)
+        if self._peak > 1:
+            at_full_scale[:] = False  # floats in units of their own: nobody knows where the receiver's range ends
+        for antenna in np.flatnonzero(at_full_scale).tolist():
             part = self._clipped[antenna] / (2 * self._samples)
             found.append(
                 f"{name}: antenna {antenna} clips: {part:.2%} of its values are at full scale. Frames that do are "

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pisa_capc.waveforms.base import Draw, Waveform, register
 
 PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
-SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
+GUARD_SAMPLES = 16
+SYMBOL_SAMPLES = 64 + GUARD_SAMPLES
 PSDU_BYTES = 128
 SCRAMBLER_PERIOD = 127
 
@@ -88,11 +89,12 @@ def pilot_tones(symbols: int, first_symbol: int) -> NDArray[np.float64]:
     return pilot_polarity(symbols, first_symbol)[:, None] * PILOT_TONES
 
 
-def guarded(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDArray[np.complex128]:
-    """(…, 80 S) OFDM symbols with their guard intervals from (…, S, K) tones."""
+def guarded(
+    tones: NDArray[np.complex128], subcarriers: NDArray[np.int64], guard: int = GUARD_SAMPLES
+) -> NDArray[np.complex128]:
+    """(…, (64 + guard) S) OFDM symbols with their guard intervals from (…, S, K) tones."""
     body = ofdm(tones, subcarriers)
-    whole = np.concatenate([body[..., -16:], body], axis=-1)
-    return whole.reshape(*tones.shape[:-2], SYMBOL_SAMPLES * tones.shape[-2])
+    return np.concatenate([body[..., -guard:], body], axis=-1).reshape(*tones.shape[:-2], -1)
 
 
 def data_symbols(points: NDArray[np.complex128], first_symbol: int) -> NDArray[np.complex128]:

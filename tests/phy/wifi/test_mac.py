@@ -76,3 +76,16 @@ def test_what_cannot_be_built_is_refused() -> None:
         mac.ack("02:00:00")
     with pytest.raises(ConfigError, match="fourth"):
         mac.data(A, B, C, to_ds=True, from_ds=True)
+
+
+def test_the_first_frame_of_an_aggregate_is_found_behind_empty_delimiters() -> None:
+    frames = [mac.data(A, B, C, b"x"), mac.data(A, D, C)]
+    empty = mac.aggregate([b""])
+    assert len(empty) == 4
+    for before in (b"", empty, 3 * empty):
+        psdu = before + mac.aggregate(frames)
+        assert mac.first_of_aggregate(psdu) == (frames[0], len(frames[0]))
+        assert mac.first_of_aggregate(psdu[: len(before) + 20]) == (frames[0][:16], len(frames[0]))
+    assert mac.first_of_aggregate(empty) is None
+    assert mac.first_of_aggregate(b"") is None
+    assert mac.first_of_aggregate(b"\x00" + mac.aggregate(frames)) is None

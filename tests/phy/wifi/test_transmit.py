@@ -57,6 +57,21 @@ def test_crc_of_ht_sig_is_that_of_the_example_in_the_standard() -> None:
     assert list(crc8(covered)) == [1, 0, 1, 0, 1, 0, 0, 0]
 
 
+def test_an_ht_frame_begins_with_the_samples_that_another_program_gives() -> None:
+    """L-SIG, half of HT-SIG and HT-LTF of 14 octets at MCS 7 with the short guard interval, from the test inputs of
+    openofdm (simulated/ht_mcs7_gi1_aggr0_len14). Its scale is 2¹⁵ for an inverse DFT of 1/64, in HT fields too; the
+    other half of HT-SIG differs in what it recommends for smoothing."""
+    x = transmit_ht(bytes(14), 7, 1, short_guard=True) * 2**15 * np.sqrt(52) / 64
+    x[640:] *= np.sqrt(56 / 52)
+    theirs = {
+        320: (-4096 + 4096j, -4186 + 1247j, -1412 - 2205j, -4239 - 3420j),
+        400: (4096 - 2048j, -2404 - 1305j, 116 - 1908j, -366 + 375j),
+        640: (2048 + 1024j, 3907 + 645j, -737 - 5109j, 1922 - 356j),
+    }
+    for first, samples in theirs.items():
+        np.testing.assert_allclose(x[first : first + len(samples)], samples, atol=1.5)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

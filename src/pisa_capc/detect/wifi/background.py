@@ -35,13 +35,15 @@ def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
 def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """(A, parts) which parts are background, (A,) its power and its lag-16 coherence.
 
-    The coherence is the median of the parts: a carrier is in all of them, an L-STF in few.
+    The coherence is the parts' median: a carrier is in all of them, an L-STF in few.
     """
-    c, p = in_parts(products), in_parts(powers[:, :-1])
+    c, p = np.abs(in_parts(products)), in_parts(powers[:, :-1])
     chosen = quietest(p)
-    power = np.array([row[k].mean(dtype=np.float64) if k.any() else 0.0 for row, k in zip(p, chosen, strict=True)])
-    coherence = [np.median(np.abs(c[a, k]) / p[a, k]) if k.any() else 0.0 for a, k in enumerate(chosen)]
-    return chosen, power, np.array(coherence)
+    count = chosen.sum(1)
+    each = np.sort(np.divide(c, p, out=np.full_like(p, np.inf), where=chosen), axis=1)
+    median = np.take_along_axis(each, count[:, None] // 2, axis=1)[:, 0]
+    power = p.sum(1, dtype=np.float64, where=chosen) / np.maximum(count, 1)
+    return chosen, power, np.where(count > 0, median, 0)
 
 
 def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:

@@ -15,7 +15,7 @@ from pisa_capc.waveforms import wifi
 SERVICE_BITS = 16
 TAIL_BITS = 6
 
-# Which of the coded bits A₁B₁A₂B₂… are sent (figures 17-9 and 19-11).
+# Which of the coded bits A₁B₁A₂B₂… are sent (17.3.5.6, 19.3.11.6).
 _PUNCTURING = {
     Fraction(1, 2): (1, 1),
     Fraction(2, 3): (1, 1, 1, 0),
@@ -45,7 +45,7 @@ class Coding:
         return int(self.coded_bits * self.code_rate)
 
     def symbols(self, octets: int) -> int:
-        """OFDM symbols of a DATA field with a PSDU of so many octets: SERVICE, PSDU, tail and padding (17-11)."""
+        """OFDM symbols of a DATA field with a PSDU of so many octets: SERVICE, PSDU, tail and padding."""
         return -(-(SERVICE_BITS + 8 * octets + TAIL_BITS) // self.data_bits)
 
     @cached_property
@@ -56,7 +56,7 @@ class Coding:
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """(N_CBPS,) where the interleaver puts each coded bit of a symbol (17-15 to 17-18; 19-46, 19-47)."""
+        """(N_CBPS,) where the interleaver puts each coded bit of a symbol (17.3.5.7, 19.3.11.8)."""
         columns = 16 if self.carriers == 48 else 13
         k = np.arange(self.coded_bits)
         i = self.coded_bits // columns * (k % columns) + k // columns
@@ -79,9 +79,9 @@ class Coding:
         return (gray_level(bits[..., :half]) + 1j * gray_level(bits[..., half:])) * scale
 
     def soft_bits(self, points: NDArray[np.complex64], weight: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(S, 2 N_DBPS) soft values of the coded bits, positive for one, zero where a bit was not sent.
+        """(F, S, 2 N_DBPS) soft values of the coded bits, positive for one, zero where a bit was not sent.
 
-        points: (S, carriers) equalised. weight: (carriers,) signal-to-noise ratio of each carrier.
+        points: (F, S, carriers) equalised. weight: (F, carriers) signal-to-noise ratio of each carrier.
         """
         levels = points * np.float32(np.sqrt(_LEVEL_POWER[self.bits_per_carrier]))
         if self.bits_per_carrier == 1:
@@ -89,14 +89,14 @@ class Coding:
         else:
             half = self.bits_per_carrier // 2
             soft = np.concatenate([soft_gray(levels.real, half), soft_gray(levels.imag, half)], axis=-1)
-        soft = (soft * weight[:, None]).reshape(len(points), self.coded_bits)
-        out = np.zeros((len(points), 2 * self.data_bits), dtype=np.float32)
-        out[:, self.kept] = soft[:, self.places]
+        soft = (soft * weight[:, None, :, None]).reshape(*points.shape[:2], self.coded_bits)
+        out = np.zeros((*points.shape[:2], 2 * self.data_bits), dtype=np.float32)
+        out[..., self.kept] = soft[..., self.places]
         return out
 
 
 def gray_level(bits: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Odd integers of (…, n) Gray-coded bits (tables 17-13 to 17-16): L(b₀, b…) = ±(2ⁿ⁻¹ − L(b…)), L(b₀) = ±1."""
+    """Odd integers of (…, n) Gray-coded bits (17.3.5.8): L(b₀, b…) = ±(2ⁿ⁻¹ − L(b…)), L(b₀) = ±1."""
     sign = 2.0 * bits[..., 0].astype(np.float64) - 1.0
     n = bits.shape[-1]
     return sign if n == 1 else sign * (2.0 ** (n - 1) - gray_level(bits[..., 1:]))
@@ -128,7 +128,7 @@ def _coding(scheme: str, rate_mbps: float, carriers: int) -> Coding:
     return Coding(rate_mbps, bits, code_rate, carriers)
 
 
-# Bits R1 … R4 of the SIGNAL field (table 17-6).
+# Bits R1 … R4 of the SIGNAL field (17.3.4).
 LEGACY: dict[tuple[int, int, int, int], Coding] = {
     (1, 1, 0, 1): _coding("bpsk-1/2", 6, 48),
     (1, 1, 1, 1): _coding("bpsk-3/4", 9, 48),
@@ -141,7 +141,7 @@ LEGACY: dict[tuple[int, int, int, int], Coding] = {
 }
 RATE_BITS = {coding.rate_mbps: bits for bits, coding in LEGACY.items()}
 
-# MCS 0 … 7 at 20 MHz with the long guard interval (table 19-27).
+# MCS 0 … 7 at 20 MHz with the long guard interval (19.5).
 HT = (
     _coding("bpsk-1/2", 6.5, 52),
     _coding("qpsk-1/2", 13, 52),

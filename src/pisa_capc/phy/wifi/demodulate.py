@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,130 +17,146 @@ _EARLY = 3  # samples that the DFT reaches into the guard interval, so that a st
 _LONG_SYMBOLS = 192  # first sample of the two long training symbols
 _USED = wifi.LTF_SUBCARRIERS != 0
 _LEGACY_SUBCARRIERS = wifi.LTF_SUBCARRIERS[_USED]
+_PILOT_BINS = wifi.PILOT_SUBCARRIERS % 64
 _SMOOTH = 16  # symbols on either side over which an antenna's phase against the others is averaged
-
-
-@dataclass(frozen=True)
-class Field:
-    """Equalised symbols. points: (S, K) of the carriers asked for. weight: (K,) their signal-to-noise ratios."""
-
-    points: NDArray[np.complex64]
-    weight: NDArray[np.float32]
+_CLOCK_PPM = 20.0  # standard deviation expected of the offset between two sampling clocks
+_TINY = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True, eq=False)
-class Front:
-    """One frame, ready to be demodulated.
+class Fronts:
+    """Frames of as many antennas, ready to be demodulated together.
 
-    iq: (A, T) from the first preamble sample. cfo_hz: of the array, all antennas having one oscillator.
-    channel: (A, 64) by DFT bin, zero where no carrier is. noise: (A,) power in each bin.
+    frames: each (A, T) from the first preamble sample. cfo_hz: (F,) of each array, its antennas having one oscillator.
+    channel: (F, A, 64) by DFT bin, zero where no carrier is. noise: (F, A) power in each bin.
     """
 
-    iq: NDArray[np.complex64]
-    cfo_hz: float
+    frames: Sequence[NDArray[np.complex64]]
+    cfo_hz: NDArray[np.float64]
     channel: NDArray[np.complex64]
     noise: NDArray[np.float32]
 
     @staticmethod
-    def of(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64] | float) -> Front:
-        """Channel and noise from the two long training symbols of at least 320 samples.
+    def of(frames: Sequence[NDArray[np.complex64]], cfo_hz: NDArray[np.float64]) -> Fronts:
+        """CFO, channel and noise from the two long training symbols, for which 320 samples are enough.
 
-        cfo_hz: one value, or one per antenna. Antennas are weighted by their power to one CFO, and what it has left is
-        taken out by the array's lag of 64: f = f_s / (2π 64) ∠ Σ_a Σ_n y_a*[n] y_a[n + 64].
+        cfo_hz: (F, A). Antennas are weighted by their power to one CFO, and what it has left is taken out by the
+        array's lag of 64: f = f_s / (2π 64) ∠ Σ_a Σ_n y_a*[n] y_a[n + 64].
         """
-        iq = np.where(np.isfinite(iq), iq, 0).astype(np.complex64, copy=False)
-        long = iq[:, _LONG_SYMBOLS : wifi.PREAMBLE_SAMPLES]
-        power = np.square(np.abs(long)).mean(axis=1)
-        known = np.isfinite(cfo_hz) * np.maximum(power, np.finfo(np.float32).tiny)
-        coarse_hz = float((known * np.nan_to_num(cfo_hz)).sum() / max(known.sum(), np.finfo(np.float32).tiny))
-        turn = np.exp(2j * np.pi * 64 * coarse_hz / SAMPLE_RATE_HZ)
-        left = np.angle(np.vdot(long[:, :64] * turn, long[:, 64:])) / (2 * np.pi * 64) * SAMPLE_RATE_HZ
-        front = Front(iq, coarse_hz + float(left), np.empty(0, np.complex64), np.empty(0, np.float32))
-        pair = front.tones(_LONG_SYMBOLS, 2, spacing=64, guard=0)[..., _LEGACY_SUBCARRIERS % 64]
-        noise = np.square(np.abs(pair[:, 0] - pair[:, 1])).mean(axis=1) / 2
-        floor = 1e-6 * np.square(np.abs(pair)).mean() + np.finfo(np.float32).tiny
-        channel = np.zeros((len(iq), 64), dtype=np.complex64)
-        channel[:, _LEGACY_SUBCARRIERS % 64] = pair.mean(axis=1) * wifi.LTF_TONES[_USED]
-        return Front(iq, front.cfo_hz, channel, np.maximum(noise, floor).astype(np.float32))
+        long = _finite(np.stack([frame[:, _LONG_SYMBOLS : wifi.PREAMBLE_SAMPLES] for frame in frames]))
+        first, second = long[..., :64], long[..., 64:]
+        power = np.isfinite(cfo_hz) * (np.square(np.abs(long)).mean(axis=-1) + _TINY)
+        coarse_hz = (power * np.nan_to_num(cfo_hz)).sum(axis=1) / np.maximum(power.sum(axis=1), _TINY)
+        left = np.angle((np.conj(first) * second).sum(axis=(1, 2)) * np.exp(-128j * np.pi * coarse_hz / SAMPLE_RATE_HZ))
+        refined_hz = coarse_hz + left / (128 * np.pi) * SAMPLE_RATE_HZ
+        unknown = Fronts(frames, refined_hz, np.empty(0, np.complex64), np.empty(0, np.float32))
+        pair = unknown.tones(_LONG_SYMBOLS, 2, spacing=64, guard=0)[..., _LEGACY_SUBCARRIERS % 64]
+        noise = np.square(np.abs(pair[:, :, 0] - pair[:, :, 1])).mean(axis=-1) / 2
+        floor = 1e-6 * np.square(np.abs(pair)).mean(axis=(1, 2, 3)) + _TINY
+        channel = np.zeros((*long.shape[:2], 64), dtype=np.complex64)
+        channel[..., _LEGACY_SUBCARRIERS % 64] = pair.mean(axis=2) * wifi.LTF_TONES[_USED]
+        return replace(unknown, channel=channel, noise=np.maximum(noise, floor[:, None]).astype(np.float32))
 
-    def with_ht_channel(self, first: int) -> Front:
-        """The same frame with the channel of the HT-LTF whose guard interval begins at `first`."""
-        tones = self.tones(first, 1)[:, 0]
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def of_frames(self, chosen: Sequence[int]) -> Fronts:
+        """Some of the frames."""
+        rows = np.array(chosen, dtype=np.int64)
+        frames = [self.frames[i] for i in chosen]
+        return Fronts(frames, self.cfo_hz[rows], self.channel[rows], self.noise[rows])
+
+    def with_ht_channel(self, first: int) -> Fronts:
+        """The same frames with the channel of the HT-LTF whose guard interval begins at `first`."""
         channel = np.zeros_like(self.channel)
-        channel[:, HT_SUBCARRIERS % 64] = tones[:, HT_SUBCARRIERS % 64] * HT_LTF_TONES
-        return Front(self.iq, self.cfo_hz, channel, self.noise)
-
-    def available(self, first: int, spacing: int = wifi.SYMBOL_SAMPLES) -> int:
-        """How many whole symbols there are from sample `first` on."""
-        return max((self.iq.shape[1] + _EARLY - first) // spacing, 0)
+        channel[..., HT_SUBCARRIERS % 64] = self.tones(first, 1)[:, :, 0, HT_SUBCARRIERS % 64] * HT_LTF_TONES
+        return replace(self, channel=channel)
 
     def tones(
         self, first: int, count: int, spacing: int = wifi.SYMBOL_SAMPLES, guard: int = 16
     ) -> NDArray[np.complex64]:
-        """(A, count, 64) DFT of symbols without CFO; the first one's guard interval begins at sample `first`."""
+        """(F, A, count, 64) DFT of symbols without CFO; the first one's guard interval begins at sample `first`."""
         start = first + guard - _EARLY
-        windows = np.lib.stride_tricks.sliding_window_view(self.iq[:, start:], 64, axis=1)
-        symbols = windows[:, : (count - 1) * spacing + 1 : spacing]
-        turn = -2j * np.pi * self.cfo_hz / SAMPLE_RATE_HZ
+        stop = start + (count - 1) * spacing + 64
+        samples = _finite(np.stack([frame[:, start:stop] for frame in self.frames]))
+        symbols = np.lib.stride_tricks.sliding_window_view(samples, 64, axis=-1)[..., ::spacing, :]
+        turn = -2j * np.pi * self.cfo_hz[:, None] / SAMPLE_RATE_HZ
         within = np.exp(turn * np.arange(64)).astype(np.complex64)
         between = np.exp(turn * (start + spacing * np.arange(count))).astype(np.complex64)
-        return fft.fft(symbols * within, axis=-1) * between[:, None]
+        return fft.fft(symbols * within[:, None, None], axis=-1, overwrite_x=True) * between[:, None, :, None]
 
     def points(
         self, tones: NDArray[np.complex64], pilots: NDArray[np.float64], subcarriers: NDArray[np.int64]
-    ) -> Field:
-        """Maximum-ratio combination over antennas: x = Σ_a h_a* y_a / σ_a² ÷ Σ_a |h_a|² / σ_a².
+    ) -> tuple[NDArray[np.complex64], NDArray[np.float32]]:
+        """(F, S, K) points by maximum-ratio combination over antennas, x = Σ_a h_a* y_a / σ_a² ÷ Σ_a |h_a|² / σ_a², and
+        the (F, K) signal-to-noise ratios that the divisor is.
 
-        tones: (A, S, 64). pilots: (S, 4) as they were sent; they tell the phase of every symbol on every antenna, and
-        how the sampling clocks drift apart.
+        tones: (F, A, S, 64). pilots: (S, 4) as they were sent; they tell the phase of every symbol on every antenna,
+        and how the sampling clocks drift apart.
         """
-        matched = np.conj(self.channel) / self.noise[:, None]
-        seen = tones[..., wifi.PILOT_SUBCARRIERS % 64] * matched[:, None, wifi.PILOT_SUBCARRIERS % 64] * pilots
-        back = np.exp(-1j * _common_phase(seen.sum(axis=-1))).astype(np.complex64)  # (A, S)
-        drift = _clock_drift((seen * back[..., None]).sum(axis=0))
-        carriers = subcarriers % 64
-        combined = np.einsum("ask,ak,as->sk", tones[..., carriers], matched[:, carriers], back, optimize=True)
-        if drift:
-            symbols = np.arange(len(combined))
-            combined = combined * np.exp(-1j * drift * symbols[:, None] * subcarriers).astype(np.complex64)
-        weight = (np.square(np.abs(self.channel[:, carriers])) / self.noise[:, None]).sum(axis=0)
-        weight = np.maximum(weight, np.finfo(np.float32).tiny)
-        return Field((combined / weight).astype(np.complex64), weight.astype(np.float32))
+        matched = np.conj(self.channel) / self.noise[..., None]
+        seen = tones[..., _PILOT_BINS] * (matched[:, :, None, _PILOT_BINS] * pilots.astype(np.float32))
+        slope = -1j * _clock_drift(seen)[:, None, None] * np.arange(tones.shape[2])[:, None]  # (F, S, 1)
+        level = (seen * np.exp(slope * wifi.PILOT_SUBCARRIERS)[:, None]).sum(axis=-1)
+        back = np.exp(-1j * _phases(level)).astype(np.complex64)[..., None]
+        bins = subcarriers % 64
+        combined = (tones[..., bins] * (matched[:, :, None, bins] * back)).sum(axis=1)
+        combined *= np.exp(slope * subcarriers).astype(np.complex64)
+        weight = (np.square(np.abs(self.channel[..., bins])) / self.noise[..., None]).sum(axis=1) + _TINY
+        return combined / weight[:, None], weight
 
 
-def _common_phase(pilots: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """(A, S) phase of each antenna in each symbol from the (A, S) sums of its pilots.
+def whole_symbols(samples: int, first: int, spacing: int = wifi.SYMBOL_SAMPLES) -> int:
+    """How many symbols of so many samples from sample `first` on can be demodulated."""
+    return max((samples + _EARLY - first) // spacing, 0)
 
-    The sum of a turn that is steady over the frame, of what an antenna differs from it slowly (nothing in a short frame),
-    and of what all antennas have in common in a symbol.
+
+def _finite(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """Samples with zeros where a receiver gave none."""
+    return samples if np.isfinite(samples.sum()) else np.where(np.isfinite(samples), samples, np.complex64(0))
+
+
+def _phases(pilots: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(F, A, S) phase of each antenna in each symbol from the sums of its pilots.
+
+    It is made of a turn that is steady over the frame, of what an antenna slowly differs from it (nothing in a short
+    frame), and of what all antennas have in common in a symbol.
     """
-    symbols = np.arange(pilots.shape[1])
-    turn = np.angle(np.vdot(pilots[:, :-1], pilots[:, 1:])) if len(symbols) > 1 else 0.0
-    pilots = pilots * np.exp(-1j * turn * symbols)
-    own = np.angle(_moving_sum(pilots)) if len(symbols) > _SMOOTH else np.zeros(pilots.shape)
-    common = np.angle((pilots * np.exp(-1j * own)).sum(axis=0))
-    return turn * symbols + own + common
+    symbols = np.arange(pilots.shape[-1])
+    turn = np.angle((np.conj(pilots[..., :-1]) * pilots[..., 1:]).sum(axis=(1, 2)))[:, None, None] * symbols
+    still = pilots * np.exp(-1j * turn)
+    own = np.angle(_moving_sum(still)) if len(symbols) > _SMOOTH else np.zeros(pilots.shape)
+    common = np.angle((still * np.exp(-1j * own)).sum(axis=1, keepdims=True))
+    return turn + own + common
 
 
 def _moving_sum(x: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """(A, S) sums over at most `_SMOOTH` symbols on either side."""
-    total = np.concatenate([np.zeros((len(x), 1)), np.cumsum(x, axis=1)], axis=1)
-    symbols = np.arange(x.shape[1])
-    return total[:, np.minimum(symbols + _SMOOTH + 1, x.shape[1])] - total[:, np.maximum(symbols - _SMOOTH, 0)]
+    """Sums over at most `_SMOOTH` symbols on either side, along the last axis."""
+    total = np.concatenate([np.zeros((*x.shape[:-1], 1)), np.cumsum(x, axis=-1)], axis=-1)
+    symbols = np.arange(x.shape[-1])
+    return total[..., np.minimum(symbols + _SMOOTH + 1, len(symbols))] - total[..., np.maximum(symbols - _SMOOTH, 0)]
 
 
-def _clock_drift(pilots: NDArray[np.complex128]) -> float:
-    """Phase [rad] per symbol and carrier by which the sampling clocks drift apart, from (S, 4) pilots.
+def _clock_drift(pilots: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(F,) phase [rad] per symbol and carrier by which the sampling clocks drift apart, from (F, A, S, 4) pilots.
 
-    The phase between neighbouring pilots, 14 carriers apart, grows steadily from zero. Half a frame's lag gives it
-    without doubt (40 ppm turn it by 3 rad in the longest half), a line through zero more exactly.
+    The phase between neighbouring pilots, 14 carriers apart, grows steadily. Half a frame's lag gives its rate without
+    doubt (40 ppm turn it by 3 rad in half of the longest frame), a straight line more exactly; the estimate is drawn
+    to zero by as much as its variance outweighs what clocks differ by.
     """
-    between = (pilots[:, 1:] * np.conj(pilots[:, :-1])).sum(axis=1)
-    half = len(between) // 2
+    between = (pilots[..., 1:] * np.conj(pilots[..., :-1])).sum(axis=(1, 3))
+    symbols = np.arange(between.shape[-1])
+    half = len(symbols) // 2
     if half < 4:  # too short to drift
-        return 0.0
-    coarse = float(np.angle(np.vdot(between[:-half], between[half:]))) / half
-    symbols = np.arange(len(between))
-    left = between * np.exp(-1j * coarse * symbols)
-    fine = (symbols * left.imag).sum() / max((symbols**2).sum() * np.abs(left.mean()), np.finfo(np.float64).tiny)
-    return (coarse + float(fine)) / 14
+        return np.zeros(len(pilots))
+    usual = 14 * 2 * np.pi * wifi.SYMBOL_SAMPLES / 64 * _CLOCK_PPM * 1e-6
+    lagged = (np.conj(between[:, :-half]) * between[:, half:]).sum(axis=1)
+    coarse = np.clip(np.angle(lagged) / half, -3 * usual, 3 * usual)
+    left = between * np.exp(-1j * coarse[:, None] * symbols)
+    mean = left.mean(axis=1, keepdims=True)
+    angle = (left * np.conj(mean)).imag / (np.square(np.abs(mean)) + _TINY)
+    time = symbols - symbols.mean()
+    fine = (angle * time).sum(axis=1) / np.square(time).sum()
+    scatter = np.square(angle - fine[:, None] * time).sum(axis=1) / (len(symbols) - 2)
+    variance = scatter / np.square(time).sum()
+    return (coarse + fine) / (1 + variance / usual**2) / 14

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,17 +92,29 @@ def parse(octets: bytes) -> MacHeader | None:
 def first_of_aggregate(octets: bytes) -> tuple[bytes, int] | None:
     """The first frame of an A-MPDU (9.7.1), as far as it is there, and the octets it should have.
 
-    None where no delimiter is right: 4 reserved bits, 12 of length, CRC-8 and the letter N.
+    Delimiters of no frame are passed over. None where one is wrong, or none has a frame.
     """
-    for start in range(0, len(octets) - DELIMITER_OCTETS + 1, 4):
-        delimiter = octets[start : start + DELIMITER_OCTETS]
-        bits = np.unpackbits(np.frombuffer(delimiter, dtype=np.uint8), bitorder="little")
-        if delimiter[3] != ord("N") or not np.array_equal(crc8(bits[:16]), bits[16:24]):
+    for start in range(0, len(octets) - DELIMITER_OCTETS + 1, DELIMITER_OCTETS):
+        rest = octets[start + DELIMITER_OCTETS :]
+        length = int.from_bytes(octets[start : start + 2], "little") >> 4
+        if octets[start : start + DELIMITER_OCTETS] != _delimiter(length):
             return None
-        length = int.from_bytes(delimiter[:2], "little") >> 4
         if length:
-            return octets[start + DELIMITER_OCTETS :][:length], length
+            return rest[:length], length
     return None
+
+
+def aggregate(frames: Sequence[bytes]) -> bytes:
+    """An A-MPDU of frames, each with its delimiter and all but the last padded to four octets."""
+    parts = [_delimiter(len(frame)) + frame for frame in frames]
+    return b"".join(part + bytes(-len(part) % 4) for part in parts[:-1]) + parts[-1]
+
+
+def _delimiter(length: int) -> bytes:
+    """4 reserved bits, 12 of length, CRC-8 and the letter N."""
+    head = np.frombuffer(_u16(length << 4), dtype=np.uint8)
+    check = np.packbits(crc8(np.unpackbits(head, bitorder="little")), bitorder="little")
+    return head.tobytes() + check.tobytes() + b"N"
 
 
 def fcs_is_right(octets: bytes) -> bool:
@@ -138,7 +151,7 @@ def data(
 
 
 def beacon(transmitter: str, ssid: str, *, timestamp_us: int = 0, interval_tu: int = 100, sequence: int = 0) -> bytes:
-    """A beacon of an access point (9.3.3.2): timestamp, interval, capabilities (ESS), SSID and the OFDM rates."""
+    """A beacon of an access point (9.3.3): timestamp, interval, capabilities (ESS), SSID and the OFDM rates."""
     name = ssid.encode()
     if len(name) > 32:
         raise ConfigError(f"SSID of {len(name)} octets; expected at most 32.")

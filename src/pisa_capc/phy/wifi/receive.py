@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,44 +12,69 @@ from numpy.typing import NDArray
 from pisa_capc.phy.base import Header
 from pisa_capc.phy.wifi import mac, viterbi
 from pisa_capc.phy.wifi.coding import SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
-from pisa_capc.phy.wifi.demodulate import Front
+from pisa_capc.phy.wifi.demodulate import Fronts, whole_symbols
 from pisa_capc.phy.wifi.signal import (
     DATA_START,
     HT_DATA_START,
     HT_LTF_START,
     Signal,
-    is_high_throughput,
-    read_ht_signals,
+    read_formats,
     read_signals,
 )
-from pisa_capc.phy.wifi.transmit import HT_DATA_SUBCARRIERS
+from pisa_capc.phy.wifi.transmit import HT_DATA_SUBCARRIERS, SHORT_GUARD_SAMPLES
 from pisa_capc.waveforms import wifi
 
 _FRAMES_TOGETHER = 256
 _SAMPLES_TOGETHER = 2_000_000  # bounds memory, whatever the frames say of themselves
 _HEADER_OCTETS = mac.DELIMITER_OCTETS + mac.ADDRESSES_OCTETS
 _SETTLE_BITS = 64  # bits beyond the header after which its own are decided
-_SHORT_GUARD_SAMPLES = 72
 
 Cfo = Sequence[float] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class _Data:
-    """Where a frame's DATA field is and how it was sent."""
+    """How a DATA field was sent, and what of it is demodulated: the symbols that `bits` need.
 
-    front: Front
+    whole: they are all up to the tail.
+    """
+
     coding: Coding
     length: int
-    first: int
+    aggregated: bool
     spacing: int
-    kind: str
-    rate_mbps: float
-    aggregated: bool = False
+    bits: int
+    whole: bool
+
+    @staticmethod
+    def of(
+        coding: Coding,
+        length: int,
+        samples: int,
+        header_only: bool,
+        aggregated: bool = False,
+        short_guard: bool = False,
+    ) -> _Data:
+        """samples: how many there are from the field's beginning on."""
+        spacing = 64 + (SHORT_GUARD_SAMPLES if short_guard else wifi.GUARD_SAMPLES)
+        sent = SERVICE_BITS + 8 * length + TAIL_BITS
+        there = whole_symbols(samples, 0, spacing) * coding.data_bits
+        header = SERVICE_BITS + 8 * _HEADER_OCTETS + _SETTLE_BITS
+        bits = min(sent, there, header if header_only or there < sent else sent)
+        return _Data(coding, length, aggregated, spacing, bits, bits == sent)
 
     @property
-    def whole(self) -> bool:
-        return self.front.available(self.first, self.spacing) >= self.coding.symbols(self.length)
+    def ht(self) -> bool:
+        return self.coding.carriers == len(HT_DATA_SUBCARRIERS)
+
+    @property
+    def symbols(self) -> int:
+        return -(-self.bits // self.coding.data_bits)
+
+    def header(self) -> Header:
+        """What is known before any bit of it is decoded."""
+        rate_mbps = round(self.coding.rate_mbps * wifi.SYMBOL_SAMPLES / self.spacing, 1)
+        return Header(kind="ht-mixed" if self.ht else "non-ht", rate_mbps=rate_mbps, length=self.length)
 
 
 def receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, *, header_only: bool = False) -> list[Header]:
@@ -59,13 +85,17 @@ def receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, *, header_only
     frames are then not known.
 
     Where the checksum is right, all fields are. Where it is wrong, no address is given, for a wrong one is worse than
-    none, and kind is "non-ht" or "ht-mixed". Where it was not checked (fcs None: header_only, or a frame that is cut),
-    addresses are as received: likely right, since SERVICE bits and frame type were plausible. A frame whose L-SIG is
-    not valid gives an empty header. Of aggregated frames the first is read.
+    none, and kind is only the format, "non-ht" or "ht-mixed". Where it was not checked (fcs None: header_only, or a
+    frame that is cut), addresses are as received: likely right, since SERVICE bits and frame type were plausible.
+
+    A frame whose L-SIG is not valid gives an empty header. Of aggregated frames the first is read. Of HT frames with
+    several streams, in 40 MHz or with another code only HT-SIG is read; VHT frames are told by their kind alone.
     """
-    headers: list[Header] = []
-    for part in _chunks(frames):
-        headers += _receive(frames[part], cfo_hz[part], header_only)
+    headers = [Header() for _ in frames]
+    for chosen in _together(frames):
+        fronts = _fronts(frames, cfo_hz, chosen)
+        for i, header in zip(chosen, _receive(fronts, header_only), strict=True):
+            headers[i] = header
     return headers
 
 
@@ -74,86 +104,88 @@ def signals(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[Signal
 
     None where there are fewer, or where it is not valid.
     """
-    found: list[Signal | None] = []
-    for part in _chunks(frames):
-        heads = [frame[:, :DATA_START] for frame in frames[part]]
-        found += _with_signals(heads, cfo_hz[part])[1]
+    found: list[Signal | None] = [None] * len(frames)
+    for chosen in _together(frames):
+        for i, signal in zip(chosen, read_signals(_fronts(frames, cfo_hz, chosen)), strict=True):
+            found[i] = signal
     return found
 
 
-def _chunks(frames: Sequence[NDArray[np.complex64]]) -> Iterator[slice]:
-    """Runs of frames that are worked on together."""
-    first = samples = 0
+def _together(frames: Sequence[NDArray[np.complex64]]) -> Iterator[list[int]]:
+    """Frames that are worked on together: of as many antennas, with a whole L-SIG, and not too many."""
+    waiting: dict[int, list[int]] = defaultdict(list)
+    samples: dict[int, int] = defaultdict(int)
     for i, frame in enumerate(frames):
-        if i > first and (i - first == _FRAMES_TOGETHER or samples + frame.size > _SAMPLES_TOGETHER):
-            yield slice(first, i)
-            first, samples = i, 0
-        samples += frame.size
-    yield slice(first, len(frames))
-
-
-def _with_signals(
-    frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo
-) -> tuple[list[Front | None], list[Signal | None]]:
-    """Fronts of the frames that have a whole L-SIG, and what it says."""
-    fronts = [
-        Front.of(frame, cfo) if frame.shape[1] >= DATA_START else None for frame, cfo in zip(frames, cfo_hz, strict=True)
-    ]
-    read = iter(read_signals([front for front in fronts if front is not None]))
-    return fronts, [None if front is None else next(read) for front in fronts]
-
-
-def _receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, header_only: bool) -> list[Header]:
-    fronts, found = _with_signals(frames, cfo_hz)
-    headers = [Header() for _ in frames]
-    ht: dict[int, Front] = {}
-    data: dict[int, _Data] = {}
-    for i, (front, signal) in enumerate(zip(fronts, found, strict=True)):
-        if front is None or signal is None:
+        antennas, length = frame.shape
+        if length < DATA_START or antennas == 0:
             continue
-        if is_high_throughput(front, signal):
-            ht[i] = front
+        if len(waiting[antennas]) == _FRAMES_TOGETHER or samples[antennas] + frame.size > _SAMPLES_TOGETHER:
+            yield waiting.pop(antennas)
+            samples[antennas] = 0
+        waiting[antennas].append(i)
+        samples[antennas] += frame.size
+    yield from waiting.values()
+
+
+def _fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, chosen: Sequence[int]) -> Fronts:
+    antennas = len(frames[chosen[0]])
+    each = np.stack([np.broadcast_to(np.asarray(cfo_hz[i], dtype=np.float64), antennas) for i in chosen])
+    return Fronts.of([frames[i] for i in chosen], each)
+
+
+def _receive(fronts: Fronts, header_only: bool) -> list[Header]:
+    headers = [Header() for _ in range(len(fronts))]
+    alike: dict[tuple[Coding, int, int], dict[int, _Data]] = defaultdict(dict)
+    for i, data in _data_fields(fronts, header_only).items():
+        if isinstance(data, Header):
+            headers[i] = data
         else:
-            rate_mbps = signal.coding.rate_mbps
-            data[i] = _Data(
-                front, signal.coding, signal.length, DATA_START, wifi.SYMBOL_SAMPLES, "non-ht", rate_mbps
-            )
-    for (i, front), signal in zip(ht.items(), read_ht_signals(list(ht.values())), strict=True):
-        headers[i] = Header(kind="ht-mixed", length=None if signal is None else signal.length)
-        if signal is not None and signal.coding is not None and signal.length and front.available(HT_DATA_START):
-            spacing = _SHORT_GUARD_SAMPLES if signal.short_guard else wifi.SYMBOL_SAMPLES
-            data[i] = _Data(
-                front.with_ht_channel(HT_LTF_START),
-                signal.coding,
-                signal.length,
-                HT_DATA_START,
-                spacing,
-                "ht-mixed",
-                signal.coding.rate_mbps * wifi.SYMBOL_SAMPLES / spacing,
-                signal.aggregated,
-            )
-    soft = [_soft_bits(d, header_only or not d.whole) for d in data.values()]
-    bits = viterbi.decode([s for s, _ in soft], [ended for _, ended in soft])
-    for (i, d), decoded, (_, ended) in zip(data.items(), bits, soft, strict=True):
-        headers[i] = _header(d, _octets(decoded), ended)
+            headers[i] = data.header()
+            alike[data.coding, data.spacing, data.symbols][i] = data
+    demodulated = [
+        (i, data, soft[: 2 * data.bits])
+        for group in alike.values()
+        for (i, data), soft in zip(group.items(), _soft_bits(fronts, group), strict=True)
+    ]
+    decoded = viterbi.decode([soft for _, _, soft in demodulated], [data.whole for _, data, _ in demodulated])
+    for (i, data, _), bits in zip(demodulated, decoded, strict=True):
+        headers[i] = _header(data, _octets(bits))
     return headers
 
 
-def _soft_bits(data: _Data, header_only: bool) -> tuple[NDArray[np.float32], bool]:
-    """Soft bits of the DATA field up to its tail, or as far as the header needs; and whether that was all."""
-    wanted = SERVICE_BITS + 8 * data.length + TAIL_BITS
-    if header_only:
-        wanted = min(wanted, SERVICE_BITS + 8 * _HEADER_OCTETS + _SETTLE_BITS)
-    needed = -(-wanted // data.coding.data_bits)
-    symbols = min(needed, data.front.available(data.first, data.spacing))
-    bits = min(wanted, symbols * data.coding.data_bits)
-    tones = data.front.tones(data.first, symbols, data.spacing, data.spacing - 64)
-    if data.kind == "ht-mixed":
-        field = data.front.points(tones, ht_pilots(symbols), HT_DATA_SUBCARRIERS)
+def _data_fields(fronts: Fronts, header_only: bool) -> dict[int, _Data | Header]:
+    """How each frame with a valid L-SIG was sent; a header where its DATA field cannot be demodulated."""
+    read = {i: signal for i, signal in enumerate(read_signals(fronts)) if signal is not None}
+    samples = [frame.shape[1] for frame in fronts.frames]
+    slow = [i for i, signal in read.items() if signal.may_be_newer]
+    told = [i for i in slow if whole_symbols(samples[i], DATA_START) >= 2]
+    formats = dict(zip(told, read_formats(fronts.of_frames(told)) if told else [], strict=True))
+    fields: dict[int, _Data | Header] = {}
+    for i, signal in read.items():
+        kind, ht = formats.get(i, (None if signal.may_be_newer else "non-ht", None))
+        if kind == "non-ht":
+            fields[i] = _Data.of(signal.coding, signal.length, samples[i] - DATA_START, header_only)
+        elif ht and ht.coding and ht.length and samples[i] >= HT_DATA_START:
+            there = samples[i] - HT_DATA_START
+            fields[i] = _Data.of(ht.coding, ht.length, there, header_only, ht.aggregated, ht.short_guard)
+        else:
+            fields[i] = Header(kind) if ht is None else Header(kind, ht.rate_mbps, ht.length)
+    return fields
+
+
+def _soft_bits(fronts: Fronts, group: dict[int, _Data]) -> NDArray[np.float32]:
+    """(F, 2 bits) soft bits of DATA fields with as many symbols at one rate."""
+    data = next(iter(group.values()))
+    chosen = fronts.of_frames(list(group))
+    if data.symbols == 0:
+        return np.zeros((len(group), 0), dtype=np.float32)
+    if data.ht:
+        chosen = chosen.with_ht_channel(HT_LTF_START)
+        first, pilots, subcarriers = HT_DATA_START, ht_pilots(data.symbols), HT_DATA_SUBCARRIERS
     else:
-        field = data.front.points(tones, wifi.pilot_tones(symbols, 1), wifi.DATA_SUBCARRIERS)
-    soft = data.coding.soft_bits(field.points, field.weight).reshape(-1)[: 2 * bits]
-    return soft, bits == SERVICE_BITS + 8 * data.length + TAIL_BITS
+        first, pilots, subcarriers = DATA_START, wifi.pilot_tones(data.symbols, 1), wifi.DATA_SUBCARRIERS
+    tones = chosen.tones(first, data.symbols, data.spacing, guard=data.spacing - 64)
+    return data.coding.soft_bits(*chosen.points(tones, pilots, subcarriers)).reshape(len(group), -1)
 
 
 def _descramblers() -> NDArray[np.uint8]:
@@ -179,16 +211,18 @@ def _octets(bits: NDArray[np.uint8]) -> bytes:
     return np.packbits(plain[: len(plain) // 8 * 8], bitorder="little").tobytes()
 
 
-def _header(data: _Data, octets: bytes, whole: bool) -> Header:
+def _header(data: _Data, octets: bytes) -> Header:
     """What SERVICE and PSDU octets say."""
+    known = data.header()
     service, psdu = octets[:2], octets[2 : 2 + data.length]
-    known = Header(kind=data.kind, rate_mbps=data.rate_mbps, length=data.length)
+    if not data.whole:
+        psdu = psdu[:_HEADER_OCTETS]  # what comes after has not settled
     first = mac.first_of_aggregate(psdu) if data.aggregated else (psdu, data.length)
     if first is None:
-        return replace(known, fcs=False if whole else None)
+        return replace(known, fcs=False if data.whole else None)
     frame, length = first
-    fcs = mac.fcs_is_right(frame) if whole or len(frame) == length else None
-    said = mac.parse(frame) if any(service) is False else None
+    fcs = mac.fcs_is_right(frame) if data.whole or len(frame) == length else None
+    said = mac.parse(frame) if service == bytes(2) else None
     if fcs is False or said is None:
         return replace(known, fcs=fcs)
     return replace(known, kind=said.kind, transmitter=said.transmitter, receiver=said.receiver, fcs=fcs)

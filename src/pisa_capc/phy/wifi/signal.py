@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.phy.wifi import viterbi
 from pisa_capc.phy.wifi.coding import HT, LEGACY, Coding, crc8
-from pisa_capc.phy.wifi.demodulate import Front
+from pisa_capc.phy.wifi.demodulate import Fronts
 from pisa_capc.waveforms import wifi
 
 SIGNAL_START = wifi.PREAMBLE_SAMPLES
@@ -28,6 +27,11 @@ class Signal:
     length: int
 
     @property
+    def may_be_newer(self) -> bool:
+        """Whether the frame may be HT-mixed or later: their L-SIG says 6 Mb/s."""
+        return self.coding is _BPSK
+
+    @property
     def samples(self) -> int:
         """Of the whole frame at 20 MS/s, from its first preamble sample, whatever its format."""
         return DATA_START + wifi.SYMBOL_SAMPLES * self.coding.symbols(self.length)
@@ -35,24 +39,40 @@ class Signal:
 
 @dataclass(frozen=True)
 class HtSignal:
-    """HT-SIG. coding: None where it is not one stream in 20 MHz with the convolutional code."""
+    """HT-SIG. simple: no space-time code, no LDPC, no extension streams."""
 
-    coding: Coding | None
+    mcs: int
     length: int
+    wide: bool
     short_guard: bool
     aggregated: bool
+    simple: bool
+
+    @property
+    def coding(self) -> Coding | None:
+        """None where it is not one stream in 20 MHz with the convolutional code."""
+        return HT[self.mcs] if self.simple and not self.wide and self.mcs < len(HT) else None
+
+    @property
+    def rate_mbps(self) -> float | None:
+        """Of one to four equal streams in 20 or 40 MHz (19.5)."""
+        streams, scheme = divmod(self.mcs, len(HT))
+        if streams > 3:
+            return None
+        each = HT[scheme].rate_mbps * (108 / 52 if self.wide else 1) * (10 / 9 if self.short_guard else 1)
+        return round((streams + 1) * each, 1)
 
 
-def read_signals(fronts: Sequence[Front]) -> list[Signal | None]:
-    """L-SIG of each frame; None where it is not there or not valid."""
-    there = [front.iq.shape[1] >= DATA_START for front in fronts]
-    soft = [_soft_bits(front, SIGNAL_START, 1, first_symbol=0) for front, ok in zip(fronts, there, strict=True) if ok]
-    decoded = iter(viterbi.decode(soft, [True] * len(soft)))
-    return [_signal(next(decoded)) if ok else None for ok in there]
+def read_signals(fronts: Fronts) -> list[Signal | None]:
+    """L-SIG of each frame, of at least 400 samples; None where it is not valid."""
+    points, weight = fronts.points(
+        fronts.tones(SIGNAL_START, 1), wifi.pilot_tones(1, first_symbol=0), wifi.DATA_SUBCARRIERS
+    )
+    return [_signal(bits) for bits in _decode(points, weight)]
 
 
 def _signal(bits: NDArray[np.uint8]) -> Signal | None:
-    """RATE, a reserved zero, LENGTH, even parity; the tail is zero as the decoder was told so."""
+    """RATE, a reserved zero, LENGTH, even parity; the tail is zero, for the decoder was told so."""
     coding = LEGACY.get((int(bits[0]), int(bits[1]), int(bits[2]), int(bits[3])))
     length = _number(bits[5:17])
     if coding is None or bits[4] or bits[:18].sum() % 2 or length == 0:
@@ -60,43 +80,37 @@ def _signal(bits: NDArray[np.uint8]) -> Signal | None:
     return Signal(coding, length)
 
 
-def is_high_throughput(front: Front, signal: Signal) -> bool:
-    """Whether both symbols after L-SIG are BPSK turned by 90°, as HT-SIG is."""
-    if signal.coding is not _BPSK or front.available(DATA_START) < 2:
-        return False
-    field = front.points(front.tones(DATA_START, 2), wifi.pilot_tones(2, 1), wifi.DATA_SUBCARRIERS)
-    turned = ((np.square(field.points.imag) - np.square(field.points.real)) * field.weight).sum(axis=1)
-    return bool(np.all(turned > 0))
+def read_formats(fronts: Fronts) -> list[tuple[str, HtSignal | None]]:
+    """ "non-ht", "ht-mixed" or "vht", and HT-SIG where its CRC is right, of frames of at least 560 samples whose L-SIG
+    says 6 Mb/s.
 
-
-def read_ht_signals(fronts: Sequence[Front]) -> list[HtSignal | None]:
-    """HT-SIG of each frame that has one; None where its CRC is wrong."""
-    soft = [_soft_bits(front, DATA_START, 2, first_symbol=1, turned=True) for front in fronts]
-    return [_ht_signal(bits) for bits in viterbi.decode(soft, [True] * len(soft))]
+    Of the two symbols after L-SIG, HT-mixed frames have both as BPSK turned by 90°, VHT frames the second.
+    """
+    points, weight = fronts.points(
+        fronts.tones(DATA_START, 2), wifi.pilot_tones(2, first_symbol=1), wifi.DATA_SUBCARRIERS
+    )
+    turned = ((np.square(points.imag) - np.square(points.real)) * weight[:, None]).sum(axis=-1) > 0
+    both = turned.all(axis=1)
+    decoded = iter(_decode(points[both] * np.complex64(-1j), weight[both]))
+    return [
+        ("ht-mixed", _ht_signal(next(decoded))) if ht else ("vht" if second else "non-ht", None)
+        for ht, second in zip(both, turned[:, 1], strict=True)
+    ]
 
 
 def _ht_signal(bits: NDArray[np.uint8]) -> HtSignal | None:
+    """MCS, 40 MHz, HT LENGTH; smoothing, not sounding, reserved, aggregation, STBC, LDPC, short guard, extension."""
     if not np.array_equal(crc8(bits[:34]), bits[34:42]):
         return None
-    mcs, wide, flags = _number(bits[:7]), bits[7], bits[24:34]
-    aggregated, space_time, parity_check, short_guard, extension = (
-        flags[3],
-        flags[4:6],
-        flags[6],
-        flags[7],
-        flags[8:10],
-    )
-    simple = mcs < len(HT) and not (wide or space_time.any() or parity_check or extension.any())
-    return HtSignal(HT[mcs] if simple else None, _number(bits[8:24]), bool(short_guard), bool(aggregated))
+    mcs, wide, length = _number(bits[:7]), bool(bits[7]), _number(bits[8:24])
+    aggregated, short_guard = bool(bits[27]), bool(bits[31])
+    return HtSignal(mcs, length, wide, short_guard, aggregated, simple=not bits[[28, 29, 30, 32, 33]].any())
 
 
-def _soft_bits(
-    front: Front, first: int, symbols: int, first_symbol: int, turned: bool = False
-) -> NDArray[np.float32]:
-    """Soft bits of BPSK symbols at rate 1/2."""
-    field = front.points(front.tones(first, symbols), wifi.pilot_tones(symbols, first_symbol), wifi.DATA_SUBCARRIERS)
-    points = field.points * np.complex64(-1j) if turned else field.points
-    return _BPSK.soft_bits(points, field.weight).reshape(-1)
+def _decode(points: NDArray[np.complex64], weight: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
+    """Bits of (F, S, 48) BPSK points at rate 1/2 that end in a tail."""
+    soft = [frame.reshape(-1) for frame in _BPSK.soft_bits(points, weight)]
+    return viterbi.decode(soft, [True] * len(soft))
 
 
 def _number(bits: NDArray[np.uint8]) -> int:

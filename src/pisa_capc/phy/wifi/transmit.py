@@ -14,10 +14,11 @@ from pisa_capc.waveforms import wifi
 
 LONGEST_PSDU = 4095  # octets that LENGTH of L-SIG can say
 LONGEST_HT_PSDU = 65535
+SHORT_GUARD_SAMPLES = 8
 
 HT_SUBCARRIERS = np.r_[-28:0, 1:29]
 HT_DATA_SUBCARRIERS = np.setdiff1d(HT_SUBCARRIERS, wifi.PILOT_SUBCARRIERS)
-HT_LTF_TONES = np.concatenate([[1, 1], wifi.LTF_TONES[wifi.LTF_SUBCARRIERS != 0], [-1, -1]])  # 19-23
+HT_LTF_TONES = np.concatenate([[1, 1], wifi.LTF_TONES[wifi.LTF_SUBCARRIERS != 0], [-1, -1]])
 _HT_SCALE = np.sqrt(52 / 56)  # four more carriers, same power
 
 
@@ -35,30 +36,32 @@ def transmit(psdu: bytes, rate_mbps: float, scrambler: int) -> NDArray[np.comple
     return np.concatenate([wifi.preamble(), signal, wifi.data_symbols(points, first_symbol=1)])
 
 
-def transmit_ht(psdu: bytes, mcs: int, scrambler: int) -> NDArray[np.complex128]:
-    """(T,) a whole HT-mixed PPDU of 1 … 65535 octets: one stream, 20 MHz, long guard interval, MCS 0 … 7.
+def transmit_ht(
+    psdu: bytes, mcs: int, scrambler: int, *, aggregated: bool = False, short_guard: bool = False
+) -> NDArray[np.complex128]:
+    """(T,) a whole HT-mixed PPDU of 1 … 65535 octets: one stream, 20 MHz, MCS 0 … 7.
 
-    Its L-SIG says 6 Mb/s and a length that lasts as long (19.3.9.3.5), so the frame may be at most 1,361 symbols long.
+    Its L-SIG says 6 Mb/s and a length that lasts as long (19.3.9.3.5), so the frame is at most 1,366 symbols long.
+    aggregated: the PSDU is an A-MPDU.
     """
     if not 0 <= mcs < len(HT):
         raise ConfigError(f"MCS {mcs} is not one stream in 20 MHz; expected 0 … {len(HT) - 1}.")
     _check(psdu, LONGEST_HT_PSDU, scrambler)
-    coding = HT[mcs]
-    points = coding.points(data_bits(psdu, coding, scrambler))
-    spoofed = 3 * (4 + len(points)) - 3  # HT-SIG, HT-STF and HT-LTF are four symbols
-    if spoofed > LONGEST_PSDU:
-        raise ConfigError(f"{len(psdu)} octets at MCS {mcs} last longer than L-SIG can say. Send fewer octets.")
+    points = HT[mcs].points(data_bits(psdu, HT[mcs], scrambler))
     tones = np.concatenate([points, ht_pilots(len(points))], axis=1)
-    return np.concatenate(
+    guard = SHORT_GUARD_SAMPLES if short_guard else wifi.GUARD_SAMPLES
+    body = np.concatenate(
         [
-            wifi.preamble(),
-            wifi.signal_field(spoofed),
-            _ht_signal(mcs, len(psdu)),
+            _ht_signal(mcs, len(psdu), aggregated, short_guard),
             np.tile(wifi.ofdm(wifi.STF_TONES, wifi.STF_SUBCARRIERS), 2)[: wifi.SYMBOL_SAMPLES],
             _HT_SCALE * wifi.guarded(HT_LTF_TONES[None].astype(np.complex128), HT_SUBCARRIERS),
-            _HT_SCALE * wifi.guarded(tones, np.concatenate([HT_DATA_SUBCARRIERS, wifi.PILOT_SUBCARRIERS])),
+            _HT_SCALE * wifi.guarded(tones, np.concatenate([HT_DATA_SUBCARRIERS, wifi.PILOT_SUBCARRIERS]), guard),
         ]
     )
+    pretended = 3 * -(-len(body) // wifi.SYMBOL_SAMPLES) - 3
+    if pretended > LONGEST_PSDU:
+        raise ConfigError(f"{len(psdu)} octets at MCS {mcs} last longer than L-SIG can say. Send fewer octets.")
+    return np.concatenate([wifi.preamble(), wifi.signal_field(pretended), body])
 
 
 def data_bits(psdu: bytes, coding: Coding, scrambler: int) -> NDArray[np.uint8]:
@@ -71,11 +74,11 @@ def data_bits(psdu: bytes, coding: Coding, scrambler: int) -> NDArray[np.uint8]:
     return bits
 
 
-def _ht_signal(mcs: int, octets: int) -> NDArray[np.complex128]:
-    """(160,) HT-SIG (19.3.9.4.3): 20 MHz, smoothing recommended, not sounding, no aggregation, no STBC, BCC, long
-    guard interval, no extension streams; BPSK turned by 90°."""
+def _ht_signal(mcs: int, octets: int, aggregated: bool, short_guard: bool) -> NDArray[np.complex128]:
+    """(160,) HT-SIG (19.3.9.4.3): 20 MHz, smoothing recommended, not sounding, no STBC, BCC, no extension streams; BPSK
+    turned by 90°."""
     head = [(mcs >> i) & 1 for i in range(7)] + [0] + [(octets >> i) & 1 for i in range(16)]
-    flags = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    flags = [1, 1, 1, int(aggregated), 0, 0, 0, int(short_guard), 0, 0]
     covered = np.array(head + flags, dtype=np.uint8)
     bits = np.concatenate([covered, crc8(covered), np.zeros(TAIL_BITS, dtype=np.uint8)])
     return wifi.data_symbols(1j * wifi.bpsk_points(bits), first_symbol=1)

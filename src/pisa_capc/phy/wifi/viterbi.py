@@ -14,18 +14,23 @@ from numpy.typing import NDArray
 WINDOW = 768  # bits that one window decides
 OVERLAP = 96  # bits that it sees on either side; 14 constraint lengths, enough for the code punctured to 5/6
 _SIDE = 8  # bits on either side where one window sees a whole sequence: the six of the register, and two more
-_CERTAIN = 100.0  # soft value of a bit that is known, in units of the mean size of the received ones
-_TOGETHER = 256  # windows that fit in a processor's cache
+_MEAN = 32.0  # what the mean size of a sequence's soft values becomes as an integer
+_CERTAIN = 255  # the largest soft value, and that of a bit that is known
+_LEVEL = 32  # steps after which metrics are brought back to zero: what 32 steps add and their spread fit in 16 bits
+_TOGETHER = 512  # windows that fit in a processor's cache
 
 
-def _expected() -> NDArray[np.int64]:
-    """(32,) which of the four pairs (A, B), as 2 A + B, state j emits on a zero; bit d of a register is delay d."""
-    register = 2 * np.arange(32)
-    parity = np.array([[bin(r & mask).count("1") & 1 for r in register] for mask in (0b1101101, 0b1001111)])
-    return 2 * parity[0] + parity[1]
+def _emitted() -> NDArray[np.int64]:
+    """(64,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one.
+
+    Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left.
+    """
+    register = np.concatenate([2 * np.arange(32), 2 * np.arange(32) + 1])
+    a, b = ([bin(r & mask).count("1") & 1 for r in register] for mask in (0b1101101, 0b1001111))
+    return 2 * np.array(a) + np.array(b)
 
 
-_EXPECTED = _expected()
+_EMITTED = _emitted()
 
 
 def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[NDArray[np.uint8]]:
@@ -46,7 +51,7 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
     return [bits[f : f + c].reshape(-1)[:n] for f, c, n in zip(firsts, counts, lengths, strict=False)]
 
 
-def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> NDArray[np.float32]:
+def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> NDArray[np.int16]:
     """(W, side + size + side, 2) overlapping windows of one sequence.
 
     Before its beginning, and after its end where that is known, stand the zeros that the encoder in state zero would
@@ -54,32 +59,34 @@ def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> ND
     """
     n = len(soft) // 2
     count = -(-n // size)
-    padded = np.zeros((count * size + 2 * side, 2), dtype=np.float32)
+    padded = np.zeros((count * size + 2 * side, 2), dtype=np.int16)
     padded[:side] = -_CERTAIN
     if ended:
         padded[side + n :] = -_CERTAIN
-    padded[side : side + n] = soft.reshape(n, 2) / max(float(np.abs(soft).mean()), np.finfo(np.float32).tiny)
+    unit = max(float(np.abs(soft).mean(dtype=np.float64)), 1e-30) / _MEAN
+    padded[side : side + n] = np.clip(np.rint(soft / unit), -_CERTAIN, _CERTAIN).reshape(n, 2)
     views = np.lib.stride_tricks.sliding_window_view(padded, size + 2 * side, axis=0)[::size]
     return views[:count].transpose(0, 2, 1)
 
 
-def _walk(windows: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _walk(windows: NDArray[np.int16]) -> NDArray[np.uint8]:
     """(W, n) bits of (W, n, 2) soft values, from unknown states to the best one."""
     count, steps, _ = windows.shape
     a, b = windows.transpose(2, 1, 0)
-    branches = np.ascontiguousarray(np.stack([-a - b, b - a, a - b, a + b], axis=1))  # (n, 4, W)
-    metric, following = np.zeros((2, 64, count), dtype=np.float32)
+    pairs = np.ascontiguousarray(np.stack([-a - b, b - a, a - b, a + b], axis=1))  # (n, 4, W)
+    metric, following = np.zeros((2, 64, count), dtype=np.int16)
+    branch, low, high = np.empty((3, 2, 32, count), dtype=np.int16)
     from_high = np.empty((steps, 2, 32, count), dtype=bool)
-    branch, low, high = np.empty((3, 32, count), dtype=np.float32)
     for n in range(steps):
-        # States 2j and 2j + 1 are reached from j and from j + 32, whose outputs on either bit are opposite.
-        np.take(branches[n], _EXPECTED, axis=0, out=branch, mode="clip")
-        for bit, (plus, minus) in enumerate(((np.add, np.subtract), (np.subtract, np.add))):
-            plus(metric[:32], branch, out=low)
-            minus(metric[32:], branch, out=high)
-            np.greater(high, low, out=from_high[n, bit])
-            np.maximum(low, high, out=following[bit::2])
+        # Bit b leads from j and from j + 32 to 2 j + b; the two emit opposite pairs.
+        np.take(pairs[n], _EMITTED, axis=0, out=branch.reshape(64, count), mode="clip")
+        np.add(metric[:32], branch, out=low)
+        np.subtract(metric[32:], branch, out=high)
+        np.greater(high, low, out=from_high[n])
+        np.maximum(low, high, out=following.reshape(32, 2, count).swapaxes(0, 1))
         metric, following = following, metric
+        if n % _LEVEL == 0:
+            metric -= metric.max(axis=0)
     return _trace(from_high.reshape(steps, 64 * count), metric.argmax(axis=0))
 
 
