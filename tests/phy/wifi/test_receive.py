@@ -229,6 +229,20 @@ def test_noise_is_never_a_frame() -> None:
     assert named <= 3
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_a_right_signal_field_before_noise_leads_nowhere(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    heard = []
+    for n in range(120):
+        frame = scale * (rng.standard_normal((1 + n % 4, 400 + 17 * n, 2)) @ [1, 1j])
+        frame[:, :400] = scale * np.r_[wifi.preamble(), wifi.signal_field(4095 - n, list(RATE_BITS.values())[n % 8])]
+        heard.append(frame.astype(np.complex64))
+    for header in receive(heard, np.zeros(len(heard))):
+        assert header.fcs is None
+        assert header.transmitter is None
+
+
 def test_vht_frames_are_told_from_older_ones() -> None:
     sent = transmit(_frame(), 6, 1)
     bits = np.random.default_rng(0).integers(0, 2, 48).astype(np.uint8)

@@ -56,4 +56,6 @@ def test_scale_does_not_matter_and_silence_is_no_error() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert viterbi.decode([], []) == []
-    assert [len(bits) for bits in viterbi.decode([np.zeros(0, np.float32)], [False])] == [0]
+    for lengths in ([0], [0, 24, 0], [24, 0]):
+        found = viterbi.decode([np.ones(2 * n, np.float32) for n in lengths], [False] * len(lengths))
+        assert [len(bits) for bits in found] == lengths

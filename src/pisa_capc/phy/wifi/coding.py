@@ -110,47 +110,31 @@ def soft_gray(levels: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     return np.stack(soft, axis=-1)
 
 
-_SCHEMES = {
-    "bpsk-1/2": (1, Fraction(1, 2)),
-    "bpsk-3/4": (1, Fraction(3, 4)),
-    "qpsk-1/2": (2, Fraction(1, 2)),
-    "qpsk-3/4": (2, Fraction(3, 4)),
-    "16qam-1/2": (4, Fraction(1, 2)),
-    "16qam-3/4": (4, Fraction(3, 4)),
-    "64qam-2/3": (6, Fraction(2, 3)),
-    "64qam-3/4": (6, Fraction(3, 4)),
-    "64qam-5/6": (6, Fraction(5, 6)),
-}
-
-
-def _coding(scheme: str, rate_mbps: float, carriers: int) -> Coding:
-    bits, code_rate = _SCHEMES[scheme]
-    return Coding(rate_mbps, bits, code_rate, carriers)
-
+_1_2, _2_3, _3_4, _5_6 = _PUNCTURING
 
 # Bits R1 … R4 of the SIGNAL field (17.3.4).
 LEGACY: dict[tuple[int, int, int, int], Coding] = {
-    (1, 1, 0, 1): _coding("bpsk-1/2", 6, 48),
-    (1, 1, 1, 1): _coding("bpsk-3/4", 9, 48),
-    (0, 1, 0, 1): _coding("qpsk-1/2", 12, 48),
-    (0, 1, 1, 1): _coding("qpsk-3/4", 18, 48),
-    (1, 0, 0, 1): _coding("16qam-1/2", 24, 48),
-    (1, 0, 1, 1): _coding("16qam-3/4", 36, 48),
-    (0, 0, 0, 1): _coding("64qam-2/3", 48, 48),
-    (0, 0, 1, 1): _coding("64qam-3/4", 54, 48),
+    (1, 1, 0, 1): Coding(6, 1, _1_2),
+    (1, 1, 1, 1): Coding(9, 1, _3_4),
+    (0, 1, 0, 1): Coding(12, 2, _1_2),
+    (0, 1, 1, 1): Coding(18, 2, _3_4),
+    (1, 0, 0, 1): Coding(24, 4, _1_2),
+    (1, 0, 1, 1): Coding(36, 4, _3_4),
+    (0, 0, 0, 1): Coding(48, 6, _2_3),
+    (0, 0, 1, 1): Coding(54, 6, _3_4),
 }
 RATE_BITS = {coding.rate_mbps: bits for bits, coding in LEGACY.items()}
 
 # MCS 0 … 7 at 20 MHz with the long guard interval (19.5).
 HT = (
-    _coding("bpsk-1/2", 6.5, 52),
-    _coding("qpsk-1/2", 13, 52),
-    _coding("qpsk-3/4", 19.5, 52),
-    _coding("16qam-1/2", 26, 52),
-    _coding("16qam-3/4", 39, 52),
-    _coding("64qam-2/3", 52, 52),
-    _coding("64qam-3/4", 58.5, 52),
-    _coding("64qam-5/6", 65, 52),
+    Coding(6.5, 1, _1_2, carriers=52),
+    Coding(13, 2, _1_2, carriers=52),
+    Coding(19.5, 2, _3_4, carriers=52),
+    Coding(26, 4, _1_2, carriers=52),
+    Coding(39, 4, _3_4, carriers=52),
+    Coding(52, 6, _2_3, carriers=52),
+    Coding(58.5, 6, _3_4, carriers=52),
+    Coding(65, 6, _5_6, carriers=52),
 )
 
 

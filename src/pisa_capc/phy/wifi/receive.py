@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.phy.base import Header
 from pisa_capc.phy.wifi import mac, viterbi
-from pisa_capc.phy.wifi.coding import SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
+from pisa_capc.phy.wifi.coding import LEGACY, SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
 from pisa_capc.phy.wifi.demodulate import Fronts, whole_symbols
 from pisa_capc.phy.wifi.signal import (
     DATA_START,
@@ -28,6 +28,8 @@ _FRAMES_TOGETHER = 256
 _SAMPLES_TOGETHER = 2_000_000  # bounds memory, whatever the frames say of themselves
 _HEADER_OCTETS = mac.DELIMITER_OCTETS + mac.ADDRESSES_OCTETS
 _SETTLE_BITS = 64  # bits beyond the header after which its own are decided
+_HEADER_BITS = SERVICE_BITS + 8 * _HEADER_OCTETS + _SETTLE_BITS
+_HEADER_SAMPLES = HT_DATA_START + wifi.SYMBOL_SAMPLES * -(-_HEADER_BITS // LEGACY[wifi.RATE_6_MBPS].data_bits)
 
 Cfo = Sequence[float] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
 
@@ -59,8 +61,7 @@ class _Data:
         spacing = 64 + (SHORT_GUARD_SAMPLES if short_guard else wifi.GUARD_SAMPLES)
         sent = SERVICE_BITS + 8 * length + TAIL_BITS
         there = whole_symbols(samples, 0, spacing) * coding.data_bits
-        header = SERVICE_BITS + 8 * _HEADER_OCTETS + _SETTLE_BITS
-        bits = min(sent, there, header if header_only or there < sent else sent)
+        bits = min(sent, there, _HEADER_BITS if header_only or there < sent else sent)
         return _Data(coding, length, aggregated, spacing, bits, bits == sent)
 
     @property
@@ -91,6 +92,8 @@ def receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, *, header_only
     A frame whose L-SIG is not valid gives an empty header. Of aggregated frames the first is read. Of HT frames with
     several streams, in 40 MHz or with another code only HT-SIG is read; VHT frames are told by their kind alone.
     """
+    if header_only:
+        frames = [frame[:, :_HEADER_SAMPLES] for frame in frames]
     headers = [Header() for _ in frames]
     for chosen in _together(frames):
         fronts = _fronts(frames, cfo_hz, chosen)
@@ -104,6 +107,7 @@ def signals(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[Signal
 
     None where there are fewer, or where it is not valid.
     """
+    frames = [frame[:, :DATA_START] for frame in frames]
     found: list[Signal | None] = [None] * len(frames)
     for chosen in _together(frames):
         for i, signal in zip(chosen, read_signals(_fronts(frames, cfo_hz, chosen)), strict=True):
@@ -141,7 +145,8 @@ def _receive(fronts: Fronts, header_only: bool) -> list[Header]:
             headers[i] = data
         else:
             headers[i] = data.header()
-            alike[data.coding, data.spacing, data.symbols][i] = data
+            if data.bits:
+                alike[data.coding, data.spacing, data.symbols][i] = data
     demodulated = [
         (i, data, soft[: 2 * data.bits])
         for group in alike.values()
@@ -177,8 +182,6 @@ def _soft_bits(fronts: Fronts, group: dict[int, _Data]) -> NDArray[np.float32]:
     """(F, 2 bits) soft bits of DATA fields with as many symbols at one rate."""
     data = next(iter(group.values()))
     chosen = fronts.of_frames(list(group))
-    if data.symbols == 0:
-        return np.zeros((len(group), 0), dtype=np.float32)
     if data.ht:
         chosen = chosen.with_ht_channel(HT_LTF_START)
         first, pilots, subcarriers = HT_DATA_START, ht_pilots(data.symbols), HT_DATA_SUBCARRIERS

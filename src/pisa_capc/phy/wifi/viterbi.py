@@ -38,32 +38,32 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
 
     All begin in state zero; those that are `ended` also end there.
     """
+    if not soft:
+        return []
     lengths = [len(s) // 2 for s in soft]
-    longest = max(lengths, default=0)
+    longest = max(1, *lengths)
     size, side = (longest, _SIDE) if longest <= WINDOW else (WINDOW, OVERLAP)
-    if longest == 0:
-        return [np.zeros(0, dtype=np.uint8) for _ in soft]
-    windows = np.concatenate([_windows(s, end, size, side) for s, end in zip(soft, ended, strict=True)])
-    parts = [_walk(windows[i : i + _TOGETHER]) for i in range(0, len(windows), _TOGETHER)]
-    bits = np.concatenate(parts)[:, side : side + size]
-    counts = [-(-n // size) for n in lengths]
-    firsts = np.concatenate([[0], np.cumsum(counts)])
-    return [bits[f : f + c].reshape(-1)[:n] for f, c, n in zip(firsts, counts, lengths, strict=False)]
+    windows = [_windows(s, end, size, side) for s, end in zip(soft, ended, strict=True)]
+    together = np.concatenate(windows)
+    walked = [_walk(together[i : i + _TOGETHER]) for i in range(0, len(together), _TOGETHER)]
+    bits = np.concatenate(walked)[:, side : side + size]
+    ends = np.cumsum([len(w) for w in windows])
+    return [own.reshape(-1)[:n] for own, n in zip(np.split(bits, ends[:-1]), lengths, strict=True)]
 
 
 def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> NDArray[np.int16]:
-    """(W, side + size + side, 2) overlapping windows of one sequence.
+    """(W, side + size + side, 2) overlapping windows of one sequence, at least one.
 
     Before its beginning, and after its end where that is known, stand the zeros that the encoder in state zero would
     send for zeros.
     """
     n = len(soft) // 2
-    count = -(-n // size)
+    count = max(-(-n // size), 1)
     padded = np.zeros((count * size + 2 * side, 2), dtype=np.int16)
     padded[:side] = -_CERTAIN
     if ended:
         padded[side + n :] = -_CERTAIN
-    unit = max(float(np.abs(soft).mean(dtype=np.float64)), 1e-30) / _MEAN
+    unit = max(float(np.abs(soft).sum(dtype=np.float64)) / max(len(soft), 1), 1e-30) / _MEAN
     padded[side : side + n] = np.clip(np.rint(soft / unit), -_CERTAIN, _CERTAIN).reshape(n, 2)
     views = np.lib.stride_tricks.sliding_window_view(padded, size + 2 * side, axis=0)[::size]
     return views[:count].transpose(0, 2, 1)
