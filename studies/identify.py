@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, simulate
 from pisa_capc.cli.output import print_table
-from pisa_capc.detect import Detection, Found, detect
+from pisa_capc.detect import Found, FoundFrame, detect
 from pisa_capc.identify import Choices, Identified, identify, verify
 from pisa_capc.identify.evidence import first_beyond
 from pisa_capc.identify.verify import Reference, evidence
@@ -38,6 +38,7 @@ from pisa_capc.recordings import Recording, open_recording
 from pisa_capc.rehearsal import fit_with_guard
 from pisa_capc.simulate.recording import record
 from pisa_capc.training import Run, TrainingConfig
+from pisa_capc.waveforms import WAVEFORMS
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"
@@ -48,30 +49,12 @@ ALPHA = 0.01
 
 
 class Truth:
-    """A detector that knows where the frames of a simulated recording are, and a look-up of who sent them."""
+    """What is true of a simulated recording: its frames as they were sent, and who sent what is found."""
 
-    def __init__(self, meta: Path, recording: Recording, samples: int) -> None:
+    def __init__(self, meta: Path) -> None:
         notes = json.loads(meta.read_text(encoding="utf-8"))["annotations"]
         self.notes: list[dict[str, Any]] = sorted(notes, key=lambda note: note["core:sample_start"])
         self._starts = np.array([note["core:sample_start"] for note in self.notes])
-        self._recording, self._samples = recording, samples
-
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
-        return []
-
-    def finish(self) -> list[Detection]:
-        return [
-            Detection(
-                note["core:sample_start"],
-                self._recording.read(note["core:sample_start"], self._samples),
-                np.array(note["pisa:cfo_hz"]),
-                np.array(note["pisa:snr_db"]),
-                1.0,
-                note["core:sample_count"],
-                Header(transmitter=note["pisa:address"], fcs=True),
-            )
-            for note in self.notes
-        ]
 
     def of(self, start: NDArray[np.int64]) -> list[dict[str, Any] | None]:
         """What is true of frames that were found at these samples; None where there is none."""
@@ -84,6 +67,25 @@ class Truth:
         """Whose addresses are whose."""
         own = [note for note in self.notes if note["pisa:enrolled"] and not note["pisa:spoofed"]]
         return {note["pisa:address"]: note["core:label"] for note in own if note["pisa:address"]}
+
+
+def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]]) -> Found:
+    """The frames of a recording at 20 MS/s where its annotations say that they are."""
+    frames = [
+        FoundFrame(
+            recording.about.name,
+            note["core:sample_start"],
+            note["core:sample_start"] / recording.about.sample_rate_hz,
+            note["core:sample_start"],
+            note["core:sample_count"],
+            tuple(note["pisa:cfo_hz"]),
+            tuple(note["pisa:snr_db"]),
+            1.0,
+            Header(transmitter=note["pisa:address"], fcs=True),
+        )
+        for note in notes
+    ]
+    return Found(recording, recording, WAVEFORMS["wifi"], tuple(frames))
 
 
 class Trained(NamedTuple):
@@ -119,9 +121,8 @@ def recorded(folder: Path, scene: Path, capture: str, seconds: float, seed: int)
 
 def identified(model: TrainedModel, meta: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """How well the frames of a recording are identified, cut by the truth and as they are found."""
-    recording = open_recording(meta)
-    truth = Truth(meta, recording, model.about["samples"])
-    yield "cut by the truth", _scores(model, detect(recording, decode=False, detector=truth), truth)
+    recording, truth = open_recording(meta), Truth(meta)
+    yield "cut by the truth", _scores(model, found_by_truth(recording, truth.notes), truth)
     yield "detected", _scores(model, detect(recording), truth)
 
 

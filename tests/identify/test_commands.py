@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.identify import found_by_truth
 
-from pisa_capc.detect import Found, detect
+from pisa_capc.detect import Found
 from pisa_capc.inference import TrainedModel
 from pisa_capc.recordings.files import FileRecording
 from tests.cli.test_model_commands import Command, Result, refused
 from tests.identify.test_identify import ENROLLED, A, in_turn
-from tests.identify.tools import TruthDetector, played
+from tests.identify.tools import played
 from tests.problems import ANTENNAS, SAMPLES
 
 SENT = [(2, A) if i > 6 and device == 0 else (device, address) for i, (device, address) in enumerate(in_turn(90))]
@@ -33,10 +34,10 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recording on disk in which frames are found where they are."""
     recording, notes = played(SENT)
     path = tmp_path / "room.cf32"
-    recording.samples.T.astype("<c8").tofile(path)
+    recording.read(0, recording.about.length).T.astype("<c8").tofile(path)
 
     def find(opened: FileRecording, waveform: str, *_: object) -> Found:
-        return detect(opened, waveform, decode=False, detector=TruthDetector(notes, SAMPLES))
+        return found_by_truth(opened, notes)
 
     monkeypatch.setattr("pisa_capc.cli.identify.find_frames", find)
     return path

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.identify import found_by_truth
 
 from pisa_capc.calibration.peers.direct import Direct
 from pisa_capc.errors import ConfigError, DataError, ModelError
@@ -15,6 +16,7 @@ from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.recordings import About
 from tests.identify.tools import found_in, played
 from tests.problems import small_frames
+from tests.recordings.tools import InMemory
 
 A, B, C = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
 ENROLLED = {A: "D1", B: "D2", C: "D3"}
@@ -57,9 +59,9 @@ def test_a_carrier_offset_that_is_left_in_changes_what_the_model_sees(trained: T
 
 
 def test_antennas_may_be_brought_to_equal_power(trained: TrainedModel) -> None:
-    recording, _ = played([(0, A)] * 3)
-    recording.samples[1] *= 0.1
-    found = replace(found_in([(0, A)] * 3), recording=recording, stream=recording)
+    recording, notes = played([(0, A)] * 3)
+    weak = InMemory(recording.read(0, recording.about.length) * np.array([[1], [0.1]], dtype=np.complex64))
+    found = found_by_truth(weak, notes)
     power = np.mean(np.abs(observe(trained, [found], equalise_antennas=True).frames.iq) ** 2, axis=2)
     np.testing.assert_allclose(power, 1, rtol=1e-4)
 
