@@ -95,6 +95,7 @@ def identify_(
     from pisa_capc.figures.identified import draw_identified
     from pisa_capc.identify import Choices
     from pisa_capc.identify.write import check_format, frames, write
+    from pisa_capc.inference.devices import choose_device
 
     if out is not None:
         check_format(out, 1 if per_antenna else len(recordings))
@@ -107,9 +108,10 @@ def identify_(
         keep_cfo,
         equalise_antennas,
     )
+    place = choose_device(device)
     trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
-    who = _identified(trained, found, choices, device, not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
     if out is not None:
         write(out, who, opened[0])
     pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
@@ -160,18 +162,22 @@ def verify_(
     """
     from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify
+    from pisa_capc.identify.verify import check_alpha
+    from pisa_capc.inference.devices import choose_device
 
+    check_alpha(alpha)
     choices = Choices(
         chosen_calibrator(calibration, "paper", {}, []),
         None if reject == "none" else reject,
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
     )
+    place = choose_device(device)
     trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     rename = renaming(pseudonyms)
     enrolled = None if addresses is None else _enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
-    who = _identified(trained, found, choices, device, not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
     verdicts = verify(who, _by_name(who) if enrolled is None else enrolled, alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
@@ -226,12 +232,13 @@ def _found(
     return found
 
 
-def _identified(trained: TrainedModel, found: Sequence[Found], choices: Choices, device: str, show: bool) -> Identified:
+def _identified(
+    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
+) -> Identified:
     from pisa_capc.identify import identify
-    from pisa_capc.inference.devices import choose_device
 
     with progress("embed", sum(len(one.frames) for one in found), show) as bar:
-        return identify(trained, found, choices, choose_device(device), bar.advance)
+        return identify(trained, found, choices, device, bar.advance)
 
 
 def _enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
