@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ from pisa_capc.progress import progress
 from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
+    import torch
+
     from pisa_capc.detect import Found
     from pisa_capc.detect.finding import Rename
     from pisa_capc.identify import Choices, Identified, Verdict
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from pisa_capc.recordings.files import FileRecording
 
 REFUTED = 1  # exit code of verify
+NAMED = 6  # addresses in a line of the table
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
@@ -282,13 +286,12 @@ def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
 
 
 def _of_device(who: Identified, rows: np.ndarray) -> dict[str, Any]:
-    addresses = [who.seen.address[i] for i in rows]
-    claimed = sorted({a for a in addresses if a is not None}, key=lambda a: -addresses.count(a))
+    claimed = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
     return {
         "frames": len(rows),
         "share": len(rows) / len(who),
         "probability": float(who.confidence[rows].mean()),
-        "addresses": {address: addresses.count(address) for address in claimed},
+        "addresses": dict(claimed.most_common()),
     }
 
 
@@ -296,7 +299,8 @@ def _show(who: Identified) -> None:
     rows = []
     for name, members in _by_device(who):
         own = _of_device(who, members)
-        claimed = ", ".join(f"{address} ({count})" for address, count in own["addresses"].items())
+        claimed = ", ".join(f"{address} ({count:,})" for address, count in list(own["addresses"].items())[:NAMED])
+        claimed += f" and {len(own['addresses']) - NAMED:,} more" * (len(own["addresses"]) > NAMED)
         sure = "–" if name is None else f"{own['probability']:.3f}"
         rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
     headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
