@@ -19,6 +19,7 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.samples import check_samples
 from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
+from pisa_capc.store.dataset import UNLABELLED
 from pisa_capc.store.files import new_folder
 from pisa_capc.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 
@@ -294,6 +295,15 @@ def index_of(kind: str, name: str, known: Sequence[str]) -> int:
     if name not in known:
         raise DataError(unknown_name(kind, name, known))
     return list(known).index(name)
+
+
+def check_labelled(frames: Frames) -> None:
+    """Refuse frames of which nobody knows whose they are where it has to be known."""
+    if UNLABELLED in frames.devices:
+        raise DataError(
+            f"the dataset holds frames that are {UNLABELLED}: whose they are is not known, so nothing can be trained "
+            "or scored on them. Embed them (`pisa embed`), or label them when they are detected or imported."
+        )
 
 
 def load(folder: str | Path) -> Frames:

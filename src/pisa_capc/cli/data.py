@@ -75,6 +75,9 @@ def import_(
     axes: str | None = typer.Option(None, help="Order of MAT axes: n, T and A, as nTA.", show_default=False),
     environment: str = typer.Option("E1", help="Environment of files that name none."),
     capture: str = typer.Option("L1", help="Capture of files that name none."),
+    device: str | None = typer.Option(
+        None, help="Device of frames that name none; `unlabelled` where nobody knows it.", show_default=False
+    ),
     sample_rate: float | None = typer.Option(None, help="Sample rate in Hz.", show_default=False),
     carrier: float | None = typer.Option(None, help="Carrier frequency in Hz.", show_default=False),
     array: str | None = typer.Option(
@@ -85,7 +88,10 @@ def import_(
     ),
     as_json: bool = AsJson,
 ) -> None:
-    """Make a dataset from recordings in another format; a run that was stopped goes on where it was."""
+    """Make a dataset from frames in another format; a run that was stopped goes on where it was.
+
+    Raw recordings, in which the frames are still to be found, are for `pisa detect`.
+    """
     from pisa_capc.formats import ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
@@ -93,7 +99,7 @@ def import_(
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
     options = ImportOptions(
-        pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry
+        pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry, device
     )
     dataset = import_dataset(format, source, out, options, show=not as_json)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
@@ -175,6 +181,7 @@ def split_(
 def _verify(folder: Path) -> None:
     from pisa_capc.progress import progress
     from pisa_capc.store.native import Dataset, StoreSource
+    from pisa_capc.store.origins import read_origins
 
     dataset = Dataset.read(folder)
     missing = {c.name for c in dataset.missing(folder)}
@@ -183,6 +190,7 @@ def _verify(folder: Path) -> None:
         for spec in there:
             StoreSource(folder, dataset).verify(spec)
             bar.advance(note=spec.name)
+    read_origins(folder)
 
 
 def _geometry(array: str, antennas: int, spacing: float) -> Any:

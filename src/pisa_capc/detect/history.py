@@ -26,7 +26,7 @@ class History:
         if block.ndim != 2 or (self._blocks and len(block) != self.antennas):
             expected = self.antennas or "any"
             raise DataError(f"a block of shape {block.shape}; expected ({expected}, n): antennas, samples")
-        self._blocks.append(block)
+        self._blocks.append(np.array(block, np.complex64))  # its own: a reader may use its buffer again
         self.end += block.shape[1]
 
     def read(self, first: int, last: int) -> NDArray[np.complex64]:

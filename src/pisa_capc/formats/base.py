@@ -33,7 +33,8 @@ class ImportOptions:
     pattern: path of a capture's file under the source folder, with {environment}, {device} and {capture}.
     iq_key, cfo_key: names of the arrays, where they cannot be recognised.
     antennas, samples: shape of a frame. axes: order of an array's axes, n frames, T samples, A antennas, as "nTA".
-    environment, capture: names for frames whose file and path name none.
+    environment, capture, device: names for frames whose file and path name none; `unlabelled` is the device of frames
+    of which nobody knows whose they are.
     """
 
     pattern: str | None = None
@@ -47,6 +48,7 @@ class ImportOptions:
     sample_rate_hz: float | None = None
     carrier_hz: float | None = None
     geometry: ArrayGeometry | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, 
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
-from pisa_capc.store.dataset import CaptureSpec
+from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_file, reading
 from pisa_capc.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 
@@ -43,11 +43,13 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
     iq_key, cfo_key = options.iq_key or "iq", options.cfo_key or "cfo_hz"
     with zipfile.ZipFile(source) as archive:
         there = array_members(archive)
-        for name in (iq_key, "device", *filter(None, [options.cfo_key])):
+        needed = [iq_key, *["device"] * (options.device is None), *filter(None, [options.cfo_key])]
+        for name in needed:
             if name not in there:
                 raise DataError(
                     f"{source}: holds no array {name!r}; found {', '.join(there) or 'none'}. Expected the I/Q "
-                    "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,)."
+                    "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,); "
+                    f"--device {UNLABELLED} where nobody knows them."
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
@@ -66,7 +68,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             raise DataError(f"{source}: {name} has shape {values.shape}; expected ({n},), one per frame.")
         return values
 
-    defaults = {"environment": options.environment, "device": "", "capture": options.capture}
+    defaults = {"environment": options.environment, "device": options.device or "", "capture": options.capture}
     names = [column(name, default).astype(str) for name, default in defaults.items()]
     frame = column("frame", 0).astype(np.int64)
     cfo_hz = arrays[cfo_key].astype(np.float64) if cfo_key in arrays else None

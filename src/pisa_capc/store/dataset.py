@@ -14,6 +14,7 @@ from pisa_capc.store.seal import sealed, unsealed
 
 SCHEMA = 1
 LONGEST_NAME = 240  # bytes; file systems have 255, of which endings take some
+UNLABELLED = "unlabelled"  # the device of frames of which nobody knows whose they are
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def parse(frame: bytes) -> Claim | None:
         return Claim(kind, transmitter=_address(frame[9:17]), receiver=_address(frame[1:9]))
     if kind not in KINDS[2:6]:
         return Claim(kind)
-    if len(frame) < SHORTEST_DATA + (frame[5] & 15):  # options may follow the counter
+    if len(frame) < SHORTEST_DATA or len(frame) < SHORTEST_DATA + (frame[5] & 15):  # options may follow the counter
         return None
     address = _address(frame[1:5])
     return Claim(kind, transmitter=address) if kind.endswith("up") else Claim(kind, receiver=address)

@@ -14,6 +14,8 @@ from pisa_capc.phy.lora.despread import despread
 from pisa_capc.phy.lora.modulation import SYNC_SYMBOLS, Modulation
 from pisa_capc.phy.lora.synchronise import Preamble, header_at, measure, symbol_step
 
+NEEDED = 15 / 16  # of the last symbol this much must be there
+
 
 @dataclass(frozen=True)
 class LoraHeader(Header):
@@ -66,9 +68,12 @@ class Symbols:
         return high << 4 | low
 
     def block(self, first: int, count: int) -> NDArray[np.floating] | None:
-        """(count, N) powers of the symbols from the `first` after the downchirps on; None where samples are missing."""
+        """(count, N) powers of the symbols from the `first` after the downchirps on; None where samples are missing.
+
+        A few may: a slow transmitter's frame is longer than its symbols say.
+        """
         starts = header_at(self._preamble.start, self._step, self._upchirps) + (first + np.arange(count)) * self._step
-        if starts[-1] + self._modulation.symbol_samples > self._samples.shape[1] + self._modulation.oversampling:
+        if starts[-1] + NEEDED * self._modulation.symbol_samples > self._samples.shape[1]:
             return None
         return self._power(starts)
 

@@ -39,8 +39,9 @@ class Preamble:
 
     @property
     def common_cfo_hz(self) -> float:
-        """Of all antennas, each by the power it hears."""
-        return float(np.average(self.cfo_hz, weights=self.signal if self.signal.any() else None))
+        """Of all antennas, each by the SNR it has."""
+        weights = self.signal * _inverse(self.noise)
+        return float(np.average(self.cfo_hz, weights=weights if weights.any() else None))
 
     def snr_db(self, modulation: Modulation) -> NDArray[np.float64]:
         """(A,) within the band: a chirp of N chips is gathered in one of N bins."""
@@ -166,7 +167,8 @@ def measure(
     step = symbol_step(modulation, float(np.mean(cfo_hz)), carrier_hz)
     correlations = despread(samples, _grid(start, np.arange(upchirps), step), modulation, cfo_hz)
     peaks = correlations[..., 0].astype(np.complex128)
-    common = np.angle((peaks[:, 1:] * peaks[:, :-1].conj()).sum())
+    loudness = (np.abs(correlations) ** 2).mean(axis=(1, 2), dtype=np.float64)
+    common = float(np.angle(_inverse(loudness) @ (peaks[:, 1:] * peaks[:, :-1].conj()).sum(axis=1)))
     turns = np.array([_turn(row, common) for row in peaks])
     still = correlations * np.exp(-1j * turns[:, None, None] * np.arange(upchirps)[:, None])
     mean = still.mean(axis=1, keepdims=True)
@@ -177,8 +179,7 @@ def measure(
         np.abs(correlate(modulation.upchirp, modulation)[::2]) ** 2
     ).sum()  # of a chirp of amplitude one, in all bins
     energy = (np.abs(still[..., ::2]) ** 2).sum()
-    weight = np.divide(1, noise, out=np.zeros_like(noise), where=noise > 0)
-    power = (np.abs(correlations) ** 2 * weight[:, None, None]).sum(axis=(0, 1))
+    power = np.einsum("a,aks->s", _inverse(noise), np.abs(correlations) ** 2)
     late = peak_offset(power) - common / (2 * np.pi)
     return Preamble(
         start=start - late * modulation.oversampling,
@@ -187,6 +188,11 @@ def measure(
         noise=noise,
         quality=float(min(upchirps * own * signal.sum() / energy, 1)) if energy > 0 else 0.0,
     )
+
+
+def _inverse(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """1/x, and 0 where x is 0: the weight of an antenna."""
+    return np.divide(1, values, out=np.zeros(len(values)), where=values > 0)
 
 
 def _turn(peaks: NDArray[np.complex128], around: float) -> float:
