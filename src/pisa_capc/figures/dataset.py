@@ -122,7 +122,7 @@ def _draw_channels(axes: Axes, frames: UnlabelledFrames) -> None:
     axes.set_title("Mean power by capture", loc="left")
     axes.set(xlabel="subcarrier, counted from the lowest", ylabel="level (dB)")
     axes.margins(x=0)
-    axes.legend(loc="lower right")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _level_db(values: NDArray[np.generic]) -> NDArray[np.float64]:
