@@ -196,6 +196,27 @@ def test_cards_are_recognised_and_what_is_done_is_said(
     assert ("5825 MHz of carrier" in said) == (card == "intel")  # the others say
 
 
+def test_csiread_finds_the_same_in_good_files(tmp_path: Path) -> None:
+    csiread = pytest.importorskip("csiread")
+    path = str(tmp_path / "log")
+    parsers = {
+        "intel": lambda: csiread.Intel(path, 3, 1, if_report=False),
+        "atheros": lambda: csiread.Atheros(path, 2, 1, tones=56, if_report=False, bufsize=FRAMES),
+        "nexmon": lambda: csiread.Nexmon(path, "43455c0", 20, if_report=False),
+        "esp32": lambda: csiread.ESP32(path, if_report=False),
+    }
+    fft = {"nexmon": [*range(-28, 0), *range(1, 29)], "esp32": [*range(-26, 0), *range(1, 27)]}
+    for card, content in contents().items():
+        folder = tmp_path / card
+        folder.mkdir()
+        *_, iq = imported(content, folder)
+        (tmp_path / "log").write_bytes(content)
+        parser = parsers[card]()
+        parser.read()
+        csi = parser.csi[:, None, fft[card]] if card in fft else parser.csi[..., 0].transpose(0, 2, 1)
+        assert np.array_equal(iq, csi.astype(np.complex64)), card
+
+
 def test_names_come_from_the_pattern(tmp_path: Path) -> None:
     for name in ("lab/phone", "lab/laptop", "hall/phone"):
         (tmp_path / "logs" / name).parent.mkdir(parents=True, exist_ok=True)
