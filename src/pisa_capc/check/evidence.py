@@ -1,0 +1,57 @@
+"""What the checks look at; what several of them need is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.check.measure import Measured
+from pisa_capc.check.naming import Direction, Number, Place, name_devices
+from pisa_capc.frames import Frames, group_name, groups_of
+
+
+@dataclass(eq=False)
+class Evidence:
+    """frames: the whole set, of which no samples need be read. found: what was measured on some of them."""
+
+    frames: Frames
+    found: Measured
+
+    @cached_property
+    def recordings(self) -> list[str]:
+        """Names of the recordings, 'E1/D01/L1', in the order of their numbers."""
+        return ["/".join(group_name(self.frames, int(members[0]))) for members in groups_of(self.frames)]
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """(environments, devices, captures) frames."""
+        shape = (len(self.frames.environments), len(self.frames.devices), len(self.frames.captures))
+        flat = np.ravel_multi_index((self.frames.environment, self.frames.device, self.frames.capture), shape)
+        return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+
+    @cached_property
+    def by_recording(self) -> dict[str, NDArray[np.intp]]:
+        """Positions among the measured frames, in time order; recordings without a usable frame are left out."""
+        number = self.found.sample.recording
+        return {name: own for r, name in enumerate(self.recordings) if len(own := np.flatnonzero(number == r))}
+
+    @cached_property
+    def room(self) -> list[Place] | None:
+        """Devices named by channels alone."""
+        channel = self.found.channel
+        return None if channel is None else name_devices(self.found, Direction(), channel)
+
+    @cached_property
+    def recorded_cfo(self) -> list[Place] | None:
+        """Devices named by the recorded CFO alone, the mean of the antennas."""
+        cfo_hz = self.found.cfo_hz
+        return None if cfo_hz is None else name_devices(self.found, Number(), cfo_hz.mean(axis=1))
+
+    @cached_property
+    def residual_cfo(self) -> list[Place] | None:
+        """Devices named by the offset that is left in the frames."""
+        offset_hz = self.found.offset_hz
+        return None if offset_hz is None else name_devices(self.found, Number(), offset_hz)

@@ -1,0 +1,128 @@
+"""One look at the samples: what every check needs of a frame, in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.check.sample import Sample
+from pisa_capc.check.sounding import Sounder, choose_sounder, energy
+from pisa_capc.frames import Frames
+from pisa_capc.randomness import generator
+
+MOST_SAMPLES = 1024  # looked at of a frame
+PIECE_SAMPLES = 2**22  # complex samples in memory at once, 32 megabytes
+MARKS = 6  # random projections by which copies are found
+AT_THE_RAIL = 1e-6  # of the largest value: equal, but for rounding
+LEAST_CLIPPED = 0.01  # of the values of an antenna's frame
+SPIKE = 2 / 3  # of the values in the tenth below the rail: where more are at it, no smooth distribution is
+
+Real = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Of the frames of a sample that could be used, N of them; A antennas.
+
+    usable: of the whole sample; the others hold NaN, infinity or nothing at all. power, snr_db: (N, A). mean: (N, A)
+    of the samples, DC. clipped: (N,) on some antenna. unlike: (N, A, A) 1 − |ρ|² of two antennas' samples. marks:
+    (N, 6) |⟨w, y⟩|² T A / ‖w‖²‖y‖², the same for a frame and its copies, whatever their level and phase. channel,
+    offset_hz, snr_db: see `sounding`; None where it cannot be told. cfo_hz: (N, A) as recorded.
+    """
+
+    frames: Frames
+    sample: Sample
+    usable: NDArray[np.bool_]
+    about: str
+    power: Real
+    mean: NDArray[np.complex128]
+    clipped: NDArray[np.bool_]
+    unlike: Real
+    marks: Real
+    channel: NDArray[np.complex64] | None
+    offset_hz: Real | None
+    snr_db: Real | None
+    cfo_hz: Real | None
+
+
+def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], None]) -> Measured:
+    """Read the sample piece by piece; `advance` is told how many frames were read."""
+    frames = frames.segment(min(frames.samples, MOST_SAMPLES))
+    chosen = frames.select(sample.position)
+    usable = np.empty(len(chosen), dtype=bool)
+    shape = (frames.antennas, frames.samples)
+    projection = generator(seed, "check", "marks").standard_normal((MARKS, *shape, 2)) @ [1, 1j]
+    sounder = _sounder(chosen)
+    columns: dict[str, list[NDArray[np.generic]]] = {}
+    size = max(1, PIECE_SAMPLES // (shape[0] * shape[1]))
+    for start in range(0, len(chosen), size):
+        iq = chosen[start : start + size].iq
+        usable[start : start + size] = keep = is_usable(iq)
+        for name, values in describe(iq[keep], projection.reshape(MARKS, -1), sounder).items():
+            columns.setdefault(name, []).append(values)
+        advance(len(iq))
+    found = {name: np.concatenate(parts) for name, parts in columns.items()}
+    kept = Sample(*(getattr(sample, name)[usable] for name in ("position", "recording", "third", "neighbour")))
+    chosen = chosen.select(usable)
+    return Measured(
+        frames=chosen,
+        sample=kept,
+        usable=usable,
+        about="nothing: one antenna, and no preamble is known" if sounder is None else sounder.about,
+        cfo_hz=chosen.cfo_hz,
+        **{name: found.get(name) for name in ("channel", "offset_hz", "snr_db")},  # type: ignore[arg-type]
+        **{name: found[name] for name in ("power", "mean", "clipped", "unlike", "marks")},  # type: ignore[arg-type]
+    )
+
+
+def _sounder(chosen: Frames) -> Sounder | None:
+    """Chosen by frames that can be used; there are none among many where nothing is received at all."""
+    few = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(np.int64))]
+    keep = is_usable(few.iq)
+    return choose_sounder(few.select(keep)) if keep.any() else None
+
+
+def is_usable(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:
+    """(N,) finite, and not all zero."""
+    total = energy(iq, (-1, -2))
+    return np.asarray(np.isfinite(total) & (total > 0))
+
+
+def describe(
+    iq: NDArray[np.complex64], projection: NDArray[np.complex128], sounder: Sounder | None
+) -> dict[str, NDArray[np.generic]]:
+    """The columns of `Measured` that come from the samples."""
+    samples = iq.shape[-1]
+    power = energy(iq) / samples
+    cross = np.abs(iq @ iq.conj().swapaxes(-1, -2)).astype(np.float64) ** 2
+    own = np.maximum(power[:, :, None] * power[:, None, :] * samples**2, 1e-30)
+    marks = np.abs(iq.reshape(len(iq), -1) @ projection.T) ** 2
+    marks *= iq[0].size / ((np.abs(projection) ** 2).sum(1) * energy(iq, (-1, -2))[:, None]) if len(iq) else 1
+    found: dict[str, NDArray[np.generic]] = {
+        "power": power,
+        "mean": iq.mean(-1, dtype=np.complex128),
+        "clipped": clipped(iq).any(-1),
+        "unlike": np.maximum(1 - cross / own, 0),
+        "marks": marks,
+    }
+    if sounder is not None:
+        sounding = sounder.sound(iq)
+        given = {"channel": sounding.channel, "offset_hz": sounding.offset_hz, "snr_db": sounding.snr_db}
+        found |= {name: values for name, values in given.items() if values is not None}
+    return found
+
+
+def clipped(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:
+    """(N, A) whether an antenna's values pile up at the largest.
+
+    A converter that is driven too far repeats its last value: 1 % of I and Q or more are equal to the largest. So are
+    those of a coarsely quantised tone, but fewer than lie in the tenth below it; behind a rail they are more.
+    """
+    values = np.abs(np.ascontiguousarray(iq).view(np.float32))
+    top = values.max(-1, keepdims=True)
+    rail = (values >= (1 - AT_THE_RAIL) * top).sum(-1)
+    below = (values >= 0.9 * top).sum(-1) - rail
+    return np.asarray((rail >= LEAST_CLIPPED * values.shape[-1]) & (rail >= SPIKE * below) & (top[..., 0] > 0))
