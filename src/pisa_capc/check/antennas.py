@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import expon
 
 from pisa_capc.check.base import Finding, Verdict, named, register
 from pisa_capc.check.evidence import Evidence
@@ -71,7 +70,7 @@ def dc(evidence: Evidence) -> Finding:
         power = np.maximum(evidence.found.power[own].mean(axis=0), 1e-30)
         coherent = np.abs(mean.mean(axis=0)) ** 2
         scatter = mean.var(axis=0) / len(own)
-        limit = expon.isf(DC_CHANCE / (antennas * len(evidence.by_recording))) * scatter
+        limit = -np.log(DC_CHANCE / (antennas * len(evidence.by_recording))) * scatter
         found = np.where(coherent > np.maximum(limit, 1e-12 * power), coherent / power, 0).max()
         level_db[name] = 10 * np.log10(max(found, 1e-12))
     worst = max(level_db, key=lambda name: level_db[name], default=None)

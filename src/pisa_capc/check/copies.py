@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from pisa_capc.check.antennas import COPY
 from pisa_capc.check.base import Finding, Verdict, named, register
@@ -49,23 +48,26 @@ def copies(evidence: Evidence) -> Finding:
     return Finding(
         Verdict.FAULT,
         f"{len(pairs):,} frames are copies of another one, {looked}: {'; '.join(where)}.",
-        "See how the recordings were cut and named: a frame that is in training and in a test makes its score too good, "
-        "and one that has two devices teaches nothing.",
+        "See how the recordings were cut and named: a frame that is in training and in a test makes its score too "
+        "good, and one that has two devices teaches nothing.",
         {"frames": len(pairs), "between": places, "within": within},
     )
 
 
 def copied_pairs(found: Measured) -> NDArray[np.int64]:
     """(M, 2) measured frames and, for each, an earlier one that it is a copy of."""
+    from scipy.spatial import cKDTree  # here, so that the command line answers at once
+
     # Equal marks first: a tree of equal points is slow, and a copied file has many.
     _, first, group = np.unique(np.round(found.marks, 5), axis=0, return_index=True, return_inverse=True)
     group = group.ravel()
     again = np.flatnonzero(first[group] != np.arange(len(group)))
     candidates = [np.stack([again, first[group[again]]], axis=1)]
     if len(first) > 1:
-        near, other = cKDTree(found.marks[first]).query(found.marks[first], k=[2], distance_upper_bound=NEAR)
-        close = np.flatnonzero(np.isfinite(near[:, 0]))
-        pairs = np.sort(np.stack([first[close], first[other[close, 0]]], axis=1), axis=1)[:, ::-1]
+        points = found.marks[first]
+        near, other = (np.ravel(x) for x in cKDTree(points).query(points, k=[2], distance_upper_bound=NEAR))
+        close = np.flatnonzero(np.isfinite(near))
+        pairs = np.sort(np.stack([first[close], first[other[close]]], axis=1), axis=1)[:, ::-1]
         candidates.append(np.unique(pairs, axis=0))
     pairs = np.concatenate(candidates)
     chosen = np.unique(np.linspace(0, len(pairs) - 1, min(MOST_COMPARED, len(pairs))).astype(np.int64))

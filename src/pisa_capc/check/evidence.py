@@ -38,6 +38,16 @@ class Evidence:
         number = self.found.sample.recording
         return {name: own for r, name in enumerate(self.recordings) if len(own := np.flatnonzero(number == r))}
 
+    def change(self, values: NDArray[np.float64]) -> dict[str, float]:
+        """Of each recording, the median of its last third less that of its first; values: (N,) of each frame."""
+        third = self.found.sample.third
+        ends = {name: (own[third[own] == 0], own[third[own] == 2]) for name, own in self.by_recording.items()}
+        return {
+            name: float(np.median(values[last]) - np.median(values[first]))
+            for name, (first, last) in ends.items()
+            if len(first) and len(last)
+        }
+
     @cached_property
     def room(self) -> list[Place] | None:
         """Devices named by channels alone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pisa_capc.check.base import Finding, Verdict, named, register
 from pisa_capc.check.evidence import Evidence
@@ -12,8 +11,8 @@ from pisa_capc.check.room import gives_away, summary
 
 MOST_DRIFT_PPM = 1.0  # over a recording; crystals move so far within minutes of warming up, or with several kelvin
 MEANING = (
-    "It is what oscillators are: not a fault. But it holds the receiver's oscillator too, moves with temperature and age, "
-    "and whoever imitates a device can set it."
+    "It is what oscillators are: not a fault. But it holds the receiver's oscillator too, moves with temperature and "
+    "age, and whoever imitates a device can set it."
 )
 
 
@@ -37,7 +36,7 @@ def cfo_drift(evidence: Evidence) -> Finding:
     if frequency_hz is None:
         return Finding(Verdict.FINE, "Drift of the CFO was not looked at: none was recorded or could be measured.")
     drift_ppm = {
-        name: change * 1e6 / evidence.frames.carrier_hz for name, change in thirds(evidence, frequency_hz).items()
+        name: change * 1e6 / evidence.frames.carrier_hz for name, change in evidence.change(frequency_hz).items()
     }
     if not drift_ppm:
         return Finding(Verdict.FINE, "Drift of the CFO was not looked at: recordings are too short.")
@@ -54,17 +53,6 @@ def cfo_drift(evidence: Evidence) -> Finding:
             numbers,
         )
     return Finding(Verdict.FINE, f"The CFO stays within a recording: it moves {told}.", numbers=numbers)
-
-
-def thirds(evidence: Evidence, values: NDArray[np.float64]) -> dict[str, float]:
-    """Of each recording, the median of the last third less that of the first."""
-    third = evidence.found.sample.third
-    ends = {name: (own[third[own] == 0], own[third[own] == 2]) for name, own in evidence.by_recording.items()}
-    return {
-        name: float(np.median(values[last]) - np.median(values[first]))
-        for name, (first, last) in ends.items()
-        if len(first) and len(last)
-    }
 
 
 def _names(what: str, places: list[Place] | None, otherwise: str) -> Finding:

@@ -93,7 +93,7 @@ def frames(evidence: Evidence) -> Finding:
     if short:
         return Finding(
             Verdict.NOTE,
-            f"Recordings are short: {told}, {short} of them with fewer than {WINDOW}, the window of the CFO descriptor.",
+            f"Recordings are short: {told}, {short} of them with fewer than {WINDOW}, the CFO descriptor's window.",
             "Record longer: statistics over time, calibration and this check rest on few frames.",
             {"short": short},
         )

@@ -6,7 +6,6 @@ import numpy as np
 
 from pisa_capc.check.base import Finding, Verdict, named, register
 from pisa_capc.check.evidence import Evidence
-from pisa_capc.check.frequency import thirds
 
 LOW_SNR_DB, NO_SNR_DB = 10.0, 3.0
 APART_DB = 10.0  # between devices in one place: then how far away a device was is written on its frames
@@ -39,14 +38,14 @@ def snr_of_devices(evidence: Evidence) -> Finding:
     level_db = recording_snr_db(evidence)
     if level_db is None:
         return Finding(Verdict.FINE, "Whether the SNR names the device was not looked at: it was not measured.")
+    place = evidence.found.frames.capture_key
     places: dict[str, list[float]] = {}
-    for name, level in level_db.items():
-        environment, _, capture = name.split("/")
-        places.setdefault(f"{environment}/{capture}", []).append(level)
-    spread = {place: max(own) - min(own) for place, own in places.items()}
-    widest = max(spread, key=lambda place: spread[place])
+    for name, own in evidence.by_recording.items():
+        places.setdefault(str(place[own[0]]), []).append(level_db[name])
+    spread = {name: max(levels) - min(levels) for name, levels in places.items()}
+    widest = max(spread, key=lambda name: spread[name])
     told = f"up to {spread[widest]:.0f} dB apart ({widest})"
-    many = [place for place, own in spread.items() if own > APART_DB]
+    many = [name for name, apart in spread.items() if apart > APART_DB]
     if many:
         return Finding(
             Verdict.NOTE,
@@ -61,21 +60,21 @@ def snr_of_devices(evidence: Evidence) -> Finding:
 def power_drift(evidence: Evidence) -> Finding:
     """From the first to the last third of each recording."""
     power_db = 10 * np.log10(np.maximum(evidence.found.power.mean(axis=1), 1e-30))
-    drift_db = thirds(evidence, power_db)
+    drift_db = evidence.change(power_db)
     moved = [name for name, drift in drift_db.items() if abs(drift) > POWER_DRIFT_DB]
     if moved:
         largest = max(drift_db.values(), key=abs)
         return Finding(
             Verdict.NOTE,
             f"The received power changes within recordings, by up to {abs(largest):.0f} dB: {named(moved)}.",
-            "See whether a gain control worked or a device moved away; frames are brought to unit power before training.",
+            "See whether a gain control worked or a device moved; frames are brought to unit power before training.",
             {"largest_db": largest, "recordings": moved},
         )
     return Finding(Verdict.FINE, f"The received power of a recording stays within {POWER_DRIFT_DB:g} dB.")
 
 
 def recording_snr_db(evidence: Evidence) -> dict[str, float] | None:
-    """Median over the frames of each recording, of the antennas' mean signal and noise."""
+    """Median over the frames and antennas of each recording; None where there is no preamble to measure it by."""
     snr_db = evidence.found.snr_db
     if snr_db is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from pisa_capc.randomness import generator
 
 MOST_SAMPLES = 1024  # looked at of a frame
 PIECE_SAMPLES = 2**22  # complex samples in memory at once, 32 megabytes
+SOME = 256  # frames by which it is decided how channels are estimated
 MARKS = 6  # random projections by which copies are found
 AT_THE_RAIL = 1e-6  # of the largest value: equal, but for rounding
 LEAST_CLIPPED = 0.01  # of the values of an antenna's frame
@@ -37,52 +39,47 @@ class Measured:
     sample: Sample
     usable: NDArray[np.bool_]
     about: str
+    cfo_hz: Real | None
     power: Real
     mean: NDArray[np.complex128]
     clipped: NDArray[np.bool_]
     unlike: Real
     marks: Real
-    channel: NDArray[np.complex64] | None
-    offset_hz: Real | None
-    snr_db: Real | None
-    cfo_hz: Real | None
+    channel: NDArray[np.complex64] | None = None
+    offset_hz: Real | None = None
+    snr_db: Real | None = None
 
 
 def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], None]) -> Measured:
     """Read the sample piece by piece; `advance` is told how many frames were read."""
     frames = frames.segment(min(frames.samples, MOST_SAMPLES))
     chosen = frames.select(sample.position)
-    usable = np.empty(len(chosen), dtype=bool)
-    shape = (frames.antennas, frames.samples)
-    projection = generator(seed, "check", "marks").standard_normal((MARKS, *shape, 2)) @ [1, 1j]
-    sounder = _sounder(chosen)
+    cfo_hz = chosen.cfo_hz
+    usable = np.ones(len(chosen), dtype=np.bool_)
+    if cfo_hz is not None:
+        usable &= np.isfinite(cfo_hz).all(axis=1)
+    values_each = frames.antennas * frames.samples
+    projection = generator(seed, "check", "marks").standard_normal((MARKS, values_each, 2)) @ np.array([1, 1j])
+    some = chosen[np.unique(np.linspace(0, len(chosen) - 1, SOME).astype(np.int64))].iq
+    sounder = choose_sounder(some[is_usable(some)], frames.sample_rate_hz)
     columns: dict[str, list[NDArray[np.generic]]] = {}
-    size = max(1, PIECE_SAMPLES // (shape[0] * shape[1]))
+    size = max(1, PIECE_SAMPLES // values_each)
     for start in range(0, len(chosen), size):
         iq = chosen[start : start + size].iq
-        usable[start : start + size] = keep = is_usable(iq)
-        for name, values in describe(iq[keep], projection.reshape(MARKS, -1), sounder).items():
+        usable[start : start + size] &= is_usable(iq)
+        for name, values in describe(iq[usable[start : start + size]], projection, sounder).items():
             columns.setdefault(name, []).append(values)
         advance(len(iq))
-    found = {name: np.concatenate(parts) for name, parts in columns.items()}
+    found: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
     kept = Sample(*(getattr(sample, name)[usable] for name in ("position", "recording", "third", "neighbour")))
-    chosen = chosen.select(usable)
     return Measured(
-        frames=chosen,
+        frames=chosen.select(usable),
         sample=kept,
         usable=usable,
         about="nothing: one antenna, and no preamble is known" if sounder is None else sounder.about,
-        cfo_hz=chosen.cfo_hz,
-        **{name: found.get(name) for name in ("channel", "offset_hz", "snr_db")},  # type: ignore[arg-type]
-        **{name: found[name] for name in ("power", "mean", "clipped", "unlike", "marks")},  # type: ignore[arg-type]
+        cfo_hz=None if cfo_hz is None else cfo_hz[usable],
+        **found,
     )
-
-
-def _sounder(chosen: Frames) -> Sounder | None:
-    """Chosen by frames that can be used; there are none among many where nothing is received at all."""
-    few = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(np.int64))]
-    keep = is_usable(few.iq)
-    return choose_sounder(few.select(keep)) if keep.any() else None
 
 
 def is_usable(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:
@@ -100,11 +97,11 @@ def describe(
     cross = np.abs(iq @ iq.conj().swapaxes(-1, -2)).astype(np.float64) ** 2
     own = np.maximum(power[:, :, None] * power[:, None, :] * samples**2, 1e-30)
     marks = np.abs(iq.reshape(len(iq), -1) @ projection.T) ** 2
-    marks *= iq[0].size / ((np.abs(projection) ** 2).sum(1) * energy(iq, (-1, -2))[:, None]) if len(iq) else 1
+    marks *= projection.shape[1] / ((np.abs(projection) ** 2).sum(1) * energy(iq, (-1, -2))[:, None])
     found: dict[str, NDArray[np.generic]] = {
         "power": power,
         "mean": iq.mean(-1, dtype=np.complex128),
-        "clipped": clipped(iq).any(-1),
+        "clipped": np.asarray(clipped(iq).any(-1)),
         "unlike": np.maximum(1 - cross / own, 0),
         "marks": marks,
     }

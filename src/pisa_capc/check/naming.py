@@ -3,8 +3,8 @@
 Three questions about a place, that is an environment and a capture, where several devices were recorded:
 
 - *later*: the last third of each recording, by the means of the first, and the other way round;
-- *next*: every other frame, by the one of its neighbours in time that is most like it: what a random split of the frames
-  into training and validation lets a model do;
+- *next*: every other frame, by the frame among the rest that is most like it, and may be its neighbour in time: what a
+  random split of the frames into training and validation lets a model do;
 - *elsewhere*: all frames of the place, by the means of all other places.
 
 Frames of one recording are no independent witnesses, so intervals (Wilson, 95 %) count each device in each part that is

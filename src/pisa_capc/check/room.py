@@ -39,8 +39,8 @@ def room(evidence: Evidence) -> Finding:
     if gives_away(elsewhere):
         return Finding(
             Verdict.FAULT,
-            f"Devices keep their channels from capture to capture: {told}{abroad}. Either each of them always stands at "
-            "a spot of its own, or the estimates hold something of the hardware; this set cannot tell which.",
+            f"Devices keep their channels from capture to capture: {told}{abroad}. Either each of them always stands "
+            "at a spot of its own, or the estimates hold something of the hardware; this set cannot tell which.",
             "Exchange the devices' places between captures, or record all of them at the same places.",
             numbers,
         )
@@ -48,8 +48,8 @@ def room(evidence: Evidence) -> Finding:
         where = f", surely in {named(still)}" if still else ""
         return Finding(
             Verdict.FAULT,
-            f"The room names the device: {told}{abroad}{where}. In training the room can stand in for the hardware, and "
-            "validation on the same recordings will not show it.",
+            f"The room names the device: {told}{abroad}{where}. In training the room can stand in for the hardware, "
+            "and validation on the same recordings will not show it.",
             "Record all devices at the same places, or let them move; with what there is, judge models only in "
             "environments that were left out, and try the methods that equalise (pisa train --method pisa-equalised).",
             numbers,
@@ -78,7 +78,7 @@ def neighbours(evidence: Evidence) -> Finding:
             "out the ends of recordings, captures or environments.",
             following.to_json(),
         )
-    return Finding(Verdict.FINE, f"Neighbouring frames do not share a channel: {told}.", numbers=following.to_json())
+    return Finding(Verdict.FINE, f"Neighbouring frames give little away: {told}.", numbers=following.to_json())
 
 
 def gives_away(answer: Named | None) -> bool:

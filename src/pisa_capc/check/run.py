@@ -36,8 +36,8 @@ class Checked:
         count = {v: sum(finding.verdict == v for finding in self.findings.values()) for v in WORST_FIRST}
         verdict = "Fit to be trained on" if self.fit else "Not fit to be trained on as it is"
         return (
-            f"{verdict}: {count[Verdict.FAULT]} faults, {count[Verdict.NOTE]} things worth knowing, "
-            f"{count[Verdict.FINE]} fine. Channels by: {self.evidence.found.about}."
+            f"{verdict}. Faults: {count[Verdict.FAULT]}, worth knowing: {count[Verdict.NOTE]}, fine: "
+            f"{count[Verdict.FINE]}. Channels by {self.evidence.found.about}."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ Where the frames begin with a preamble that is known, the channel of each antenn
 with Q (T, r) an orthonormal basis of x behind all channels of the taps −4 … 12 (as in `limit`), and f̂ common to the
 antennas. c_a is the estimate in coordinates in which the noise is white; what Q does not explain is noise.
 
-Where no preamble is known, the array alone tells: in each of some sub-bands whatever was sent is common to the antennas,
-so the strongest direction of their covariance, Σ_f Y_a Y_b*, is the ratio of their channels. That takes two antennas.
+Where no preamble is known, the array alone tells: in each of some sub-bands whatever was sent is common to the
+antennas, so the strongest direction of their covariance, Σ_f Y_a Y_b*, is the ratio of their channels. That takes two.
 
 Either way the phase of a frame is unknown: a channel is a direction, and only |⟨h, h'⟩|² of two has a meaning.
 """
@@ -21,7 +21,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.limit import UnknownChannel
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
@@ -30,7 +29,6 @@ LAG = 16  # samples, the period of Wi-Fi's short training field: offsets up to �
 LEAST_SAMPLES = 2 * (BEFORE + AFTER + LAG)  # of a preamble that tells offset and channel from noise
 EXPLAINED = 0.5  # of the energy: with less, at 0 dB, it is not seen that frames begin with the preamble
 BANDS = 8
-FRAMES = 256  # of the set, by which it is decided how channels are estimated
 
 Iq = NDArray[np.complex64]
 Real = NDArray[np.float64]
@@ -118,17 +116,16 @@ class ArraySounder:
         return Sounding(np.stack(found, axis=1).astype(np.complex64))
 
 
-def choose_sounder(frames: UnlabelledFrames) -> Sounder | None:
-    """By the preamble where the frames begin with one that is known, else by the array; None: one antenna alone."""
-    some = frames.select(np.unique(np.linspace(0, len(frames) - 1, FRAMES).astype(np.int64)))
-    iq = some.iq
+def choose_sounder(iq: Iq, sample_rate_hz: float) -> Sounder | None:
+    """By the preamble where frames begin with one that is known, else by the array; None: one antenna, or no frame."""
+    _, antennas, samples = iq.shape
     for waveform in WAVEFORMS.parts().values():
-        known = min(frames.samples, len(waveform.preamble()))
-        if waveform.sample_rate_hz == frames.sample_rate_hz and known >= LEAST_SAMPLES:
-            sounder = PreambleSounder(waveform, frames.samples)
+        known = min(samples, len(waveform.preamble()))
+        if waveform.sample_rate_hz == sample_rate_hz and known >= LEAST_SAMPLES and len(iq):
+            sounder = PreambleSounder(waveform, samples)
             if np.median(sounder.explained(iq)) > EXPLAINED:
                 return sounder
-    return ArraySounder.of_frames(iq) if frames.antennas > 1 else None
+    return ArraySounder.of_frames(iq) if antennas > 1 and len(iq) else None
 
 
 def directions(x: NDArray[np.complex64]) -> NDArray[np.complex64]:
