@@ -9,8 +9,6 @@ from pisa_capc.check.evidence import Evidence
 
 SILENT_DB = -40.0  # of the strongest antenna of the recording
 DEAF_DB, HEARD_DB = 0.0, 10.0  # SNR of an antenna that hears nothing, where the best one has this or more
-# 1 − |ρ|² of two antennas, or two frames: noise of their own would have to be 60 dB down to leave so little.
-COPY = 1e-6
 DC_NOTE_DB, DC_FAULT_DB = -30.0, -15.0  # of the frames' power; the second is 802.11's limit for transmitters
 DC_CHANCE = 1e-4  # with which frames without DC have a mean that is taken for one
 CLIPPED_NOTE, CLIPPED_FAULT = 0.01, 0.1  # of the frames of a recording
@@ -42,9 +40,8 @@ def copied_antennas(evidence: Evidence) -> Finding:
     """Equal up to level and phase, noise and all."""
     copied = []
     for name, own in evidence.by_recording.items():
-        unlike = np.median(evidence.found.unlike[own], axis=0)
-        heard = np.median(evidence.found.power[own], axis=0) > 0
-        pairs = np.argwhere(np.triu((unlike < COPY) & heard & heard[:, None], 1))
+        mostly = evidence.found.copied[own].mean(axis=0) > 0.5
+        pairs = np.argwhere(np.triu(mostly, 1))
         copied += [f"{name} antennas {a} and {b}" for a, b in pairs]
     if copied:
         return Finding(

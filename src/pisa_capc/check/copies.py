@@ -7,10 +7,9 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.check.antennas import COPY
 from pisa_capc.check.base import Finding, Verdict, named, register
 from pisa_capc.check.evidence import Evidence
-from pisa_capc.check.measure import Measured
+from pisa_capc.check.measure import COPY, Measured
 
 NEAR = 0.02  # of marks, whose spread is about one: COPY turns them by some thousandths
 MOST_COMPARED = 4096  # pairs whose samples are compared

@@ -13,6 +13,16 @@ from pisa_capc.check.naming import Direction, Number, Place, name_devices
 from pisa_capc.frames import Frames, group_name, groups_of
 
 
+@dataclass(frozen=True)
+class Layout:
+    """frames: (environments, devices, captures), how many of each."""
+
+    environments: list[str]
+    devices: list[str]
+    captures: list[str]
+    frames: NDArray[np.int64]
+
+
 @dataclass(eq=False)
 class Evidence:
     """frames: the whole set, of which no samples need be read. found: what was measured on some of them."""
@@ -26,11 +36,14 @@ class Evidence:
         return ["/".join(group_name(self.frames, int(members[0]))) for members in groups_of(self.frames)]
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """(environments, devices, captures) frames."""
-        shape = (len(self.frames.environments), len(self.frames.devices), len(self.frames.captures))
-        flat = np.ravel_multi_index((self.frames.environment, self.frames.device, self.frames.capture), shape)
-        return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+    def layout(self) -> Layout:
+        """Who was recorded where; names that a selection has no frames of do not count."""
+        environments, e = _occurring(self.frames.environments, self.frames.environment)
+        devices, d = _occurring(self.frames.devices, self.frames.device)
+        captures, c = _occurring(self.frames.captures, self.frames.capture)
+        counts = np.zeros((len(environments), len(devices), len(captures)), dtype=np.int64)
+        np.add.at(counts, (e, d, c), 1)
+        return Layout(environments, devices, captures, counts)
 
     @cached_property
     def by_recording(self) -> dict[str, NDArray[np.intp]]:
@@ -65,3 +78,9 @@ class Evidence:
         """Devices named by the offset that is left in the frames."""
         offset_hz = self.found.offset_hz
         return None if offset_hz is None else name_devices(self.found, Number(), offset_hz)
+
+
+def _occurring(names: tuple[str, ...], column: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """The names that occur in a column, and the column as their numbers."""
+    there, number = np.unique(column, return_inverse=True)
+    return [names[i] for i in there], number.astype(np.int64)

@@ -14,7 +14,7 @@ UNEVEN_NOTE, UNEVEN_FAULT = 2.0, 10.0  # frames of the most to the least recorde
 @register("devices")
 def devices(evidence: Evidence) -> Finding:
     """How many frames each device has."""
-    counts = dict(zip(evidence.frames.devices, evidence.counts.sum(axis=(0, 2)).tolist(), strict=True))
+    counts = dict(zip(evidence.layout.devices, evidence.layout.frames.sum(axis=(0, 2)).tolist(), strict=True))
     if len(counts) < 2:
         return Finding(
             Verdict.FAULT,
@@ -37,15 +37,15 @@ def devices(evidence: Evidence) -> Finding:
 @register("environments")
 def environments(evidence: Evidence) -> Finding:
     """Environments that only some devices were recorded in."""
-    there = evidence.counts.sum(axis=2) > 0  # (environments, devices)
-    names = evidence.frames.environments
+    there = evidence.layout.frames.sum(axis=2) > 0  # (environments, devices)
+    names = evidence.layout.environments
     if len(names) == 1:
         return Finding(
             Verdict.NOTE,
             f"There is one environment alone, {names[0]}: how a model does in another cannot be tested.",
             "Record the same devices in a second place, or on another day.",
         )
-    absent = [f"{evidence.frames.devices[d]} in {names[e]}" for e, d in np.argwhere(~there)]
+    absent = [f"{evidence.layout.devices[d]} in {names[e]}" for e, d in np.argwhere(~there)]
     if absent:
         return Finding(
             Verdict.FAULT,
@@ -60,14 +60,14 @@ def environments(evidence: Evidence) -> Finding:
 @register("captures")
 def captures(evidence: Evidence) -> Finding:
     """Captures of an environment that only some of its devices have."""
-    there = evidence.counts > 0
+    layout = evidence.layout
+    there = layout.frames > 0
     expected = there.any(axis=1, keepdims=True) & there.any(axis=2, keepdims=True)
-    frames = evidence.frames
     missing = np.argwhere(expected & ~there)
-    absent = [f"{frames.environments[e]}/{frames.devices[d]}/{frames.captures[c]}" for e, d, c in missing]
+    absent = [f"{layout.environments[e]}/{layout.devices[d]}/{layout.captures[c]}" for e, d, c in missing]
     alone = np.argwhere((there.sum(axis=1) == 1) & (there.any(axis=2).sum(axis=1) > 1)[:, None])
     if len(alone):
-        own = [f"{frames.environments[e]}/{frames.captures[c]}" for e, c in alone]
+        own = [f"{layout.environments[e]}/{layout.captures[c]}" for e, c in alone]
         return Finding(
             Verdict.FAULT,
             f"Captures that one device alone has: {named(own)}. Whatever is special about them names the device.",
@@ -87,7 +87,7 @@ def captures(evidence: Evidence) -> Finding:
 @register("frames")
 def frames(evidence: Evidence) -> Finding:
     """Recordings that are too short."""
-    counts = evidence.counts[evidence.counts > 0]
+    counts = evidence.layout.frames[evidence.layout.frames > 0]
     short = int((counts < WINDOW).sum())
     told = f"{counts.min():,} to {counts.max():,} frames in each of {len(counts)} recordings"
     if short:

@@ -18,6 +18,7 @@ MOST_SAMPLES = 1024  # looked at of a frame
 PIECE_SAMPLES = 2**22  # complex samples in memory at once, 32 megabytes
 SOME = 256  # frames by which it is decided how channels are estimated
 MARKS = 6  # random projections by which copies are found
+COPY = 1e-6  # 1 − |ρ|² of two antennas or frames: noise of their own would have to be 60 dB down to leave so little
 AT_THE_RAIL = 1e-6  # of the largest value: equal, but for rounding
 LEAST_CLIPPED = 0.01  # of the values of an antenna's frame
 SPIKE = 2 / 3  # of the values in the tenth below the rail: where more are at it, no smooth distribution is
@@ -30,9 +31,10 @@ class Measured:
     """Of the frames of a sample that could be used, N of them; A antennas.
 
     usable: of the whole sample; the others hold NaN, infinity or nothing at all. power, snr_db: (N, A). mean: (N, A)
-    of the samples, DC. clipped: (N,) on some antenna. unlike: (N, A, A) 1 − |ρ|² of two antennas' samples. marks:
-    (N, 6) |⟨w, y⟩|² T A / ‖w‖²‖y‖², the same for a frame and its copies, whatever their level and phase. channel,
-    offset_hz, snr_db: see `sounding`; None where it cannot be told. cfo_hz: (N, A) as recorded.
+    of the samples, DC. clipped: (N,) on some antenna. copied: (N, A, A) whether two antennas' samples are
+    equal up to a factor. marks: (N, 6) |⟨w, y⟩|² T A / ‖w‖²‖y‖², the same for a frame and its copies, whatever their
+    level and phase. channel, offset_hz, snr_db: see `sounding`; None where it cannot be told. cfo_hz: (N, A), as
+    recorded.
     """
 
     frames: Frames
@@ -43,7 +45,7 @@ class Measured:
     power: Real
     mean: NDArray[np.complex128]
     clipped: NDArray[np.bool_]
-    unlike: Real
+    copied: NDArray[np.bool_]
     marks: Real
     channel: NDArray[np.complex64] | None = None
     offset_hz: Real | None = None
@@ -94,15 +96,13 @@ def describe(
     """The columns of `Measured` that come from the samples."""
     samples = iq.shape[-1]
     power = energy(iq) / samples
-    cross = np.abs(iq @ iq.conj().swapaxes(-1, -2)).astype(np.float64) ** 2
-    own = np.maximum(power[:, :, None] * power[:, None, :] * samples**2, 1e-30)
-    marks = np.abs(iq.reshape(len(iq), -1) @ projection.T) ** 2
+    marks = np.abs(iq.reshape(len(iq), projection.shape[1]) @ projection.T) ** 2
     marks *= projection.shape[1] / ((np.abs(projection) ** 2).sum(1) * energy(iq, (-1, -2))[:, None])
     found: dict[str, NDArray[np.generic]] = {
         "power": power,
         "mean": iq.mean(-1, dtype=np.complex128),
         "clipped": np.asarray(clipped(iq).any(-1)),
-        "unlike": np.maximum(1 - cross / own, 0),
+        "copied": copied_antennas(iq),
         "marks": marks,
     }
     if sounder is not None:
@@ -110,6 +110,15 @@ def describe(
         given = {"channel": sounding.channel, "offset_hz": sounding.offset_hz, "snr_db": sounding.snr_db}
         found |= {name: values for name, values in given.items() if values is not None}
     return found
+
+
+def copied_antennas(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:
+    """(N, A, A) |⟨y_a, y_b⟩|² ≥ (1 − 10⁻⁶) ‖y_a‖²‖y_b‖² > 0; in double precision, or rounding would decide."""
+    wide = iq.astype(np.complex128)
+    product = wide @ wide.conj().swapaxes(-1, -2)
+    own = np.einsum("naa->na", product).real
+    bound = own[:, :, None] * own[:, None, :]
+    return np.asarray((np.abs(product) ** 2 >= (1 - COPY) * bound) & (bound > 0))
 
 
 def clipped(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:

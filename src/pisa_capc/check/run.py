@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ class Checked:
     """findings: by name of the check, the worst first. evidence: what they rest on, for pictures."""
 
     findings: dict[str, Finding]
-    evidence: Evidence
+    evidence: Evidence = field(repr=False)
 
     @property
     def fit(self) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.frames import Frames, groups_of
 
-MOST_FRAMES = 200_000  # of a whole set; more recordings than this allows are looked at with fewer frames each
+MOST = 800_000  # frames × antennas of a whole set; of more recordings fewer frames each are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Sample:
 def draw_sample(frames: Frames, each: int) -> Sample:
     """Up to `each` frames of every recording: pairs of neighbours, evenly spread."""
     recordings = groups_of(frames)
-    each = max(2, min(each, MOST_FRAMES // len(recordings)))
+    each = max(2, min(each, MOST // (frames.antennas * len(recordings))))
     parts = []
     for r, members in enumerate(recordings):
         in_time = members[np.argsort(frames.frame[members], kind="stable")]
