@@ -52,7 +52,7 @@ class Checked:
 
 
 def check(
-    data: Annotated[str | Path, "A dataset made by `pisa simulate`, `pisa import` or `pisa detect`."],
+    data: Annotated[str | Path, "A dataset made by `pisa simulate` or `pisa import`."],
     *,
     frames: Annotated[int, "Frames looked at of each recording, in pairs, from its beginning to its end."] = 256,
     seed: Annotated[int, "Of the projections by which copies are found."] = 2026,
