@@ -33,6 +33,12 @@ def begin(main: Callable[[], None]) -> None:
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:
     """Print `rows` as a table with their keys as columns, then everything as JSON."""
+    show_table(title, rows)
+    print(json.dumps({"benchmark": title, "machine": machine(), **(facts or {}), "rows": list(rows)}))
+
+
+def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print `rows` as a table with their keys as columns."""
     table = Table(title=title)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for name in columns:
@@ -40,7 +46,6 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
     for row in rows:
         table.add_row(*(_text(row.get(name)) for name in columns))
     Console(width=160).print(table)
-    print(json.dumps({"benchmark": title, "machine": machine(), **(facts or {}), "rows": list(rows)}))
 
 
 def _text(value: Any) -> str:

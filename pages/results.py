@@ -108,7 +108,7 @@ def pictures(folder: Path) -> None:
         protocol = read_protocol(name)
         results = load_results(protocol, RECORDS / name)
         three_stage_bars(protocol, results, results.places()[0], folder / f"{name}-stages.png")
-    shared_channel.picture(folder)
+    shared_channel.pictures(folder)
     protocol = read_protocol("external-baselines")
     results = load_results(protocol, RECORDS / protocol.name)
     for place in results.places():

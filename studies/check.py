@@ -68,7 +68,7 @@ def main() -> None:
                     workers=options.workers,
                 )  # fmt: skip
                 found = {"preamble": told(check_frames(frames, show_progress=True))}
-                with patch("pisa_capc.check.measure.choose_sounder", lambda iq, _: ArraySounder.of_frames(iq)):
+                with patch("pisa_capc.check.measure.choose_sounder", lambda iq, *_: ArraySounder.of_frames(iq)):
                     found["array"] = told(check_frames(frames, show_progress=True))
             rows.append({"waveform": waveform, "way": way, **found})
     cells = [[row["waveform"], row["way"], row["preamble"]["room"], *_shares(row)] for row in rows]

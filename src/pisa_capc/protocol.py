@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, group_name, groups_of, index_of
+from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of, index_of
 from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
@@ -152,6 +152,7 @@ class SplitRecipe:
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
+        check_labelled(frames)
         for kind, names in (("source", self.source), ("target", self.target)):
             if not names:
                 raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")

@@ -13,6 +13,7 @@ from pisa_capc.check import CHECKS, Checked, Finding, Verdict, check_frames, reg
 from pisa_capc.check.evidence import Evidence
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames
+from pisa_capc.store.dataset import SUBCARRIERS, UNLABELLED
 from tests.check.sets import Plain, small_scene
 
 BAD = ("E2", "D03", "L3")
@@ -225,6 +226,24 @@ def test_one_antenna_without_a_preamble_says_what_it_cannot_tell(healthy: Frames
     checked = check_frames(plain.frames())
     assert checked.fit
     assert "cannot be told" in checked.findings["room"].found
+
+
+def test_frames_of_subcarriers_are_channels_already(healthy: Frames) -> None:
+    rng = np.random.default_rng(3)
+    plain = Plain.of(healthy)
+    own = {device: rng.normal(size=(4, 30, 2)) @ [1, 1j] for device in np.unique(plain.device)}
+    for spread, verdict in {0.2: Verdict.FAULT, 20.0: Verdict.FINE}.items():
+        plain.iq = np.stack([own[device] + spread * (rng.normal(size=(4, 30, 2)) @ [1, 1j]) for device in plain.device])
+        checked = check_frames(changed(plain.frames(), domain=SUBCARRIERS))
+        assert checked.findings["room"].verdict == verdict
+        assert "subcarriers" in checked.findings["dc"].found
+
+
+def test_frames_of_nobody_are_refused(healthy: Frames) -> None:
+    plain = Plain.of(healthy)
+    plain.device = np.where(plain.device == "D02", UNLABELLED, plain.device)
+    with pytest.raises(DataError, match="whose they are is not known"):
+        check_frames(plain.frames())
 
 
 @pytest.mark.usefixtures("own_parts")

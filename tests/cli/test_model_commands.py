@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from pisa_capc.cli import main
-from pisa_capc.frames import load
+from pisa_capc.frames import Frames, load
 from pisa_capc.protocol import split
+from pisa_capc.store.dataset import UNLABELLED
 from pisa_capc.store.seal import sealed
 from tests.problems import write_small
 
@@ -317,6 +318,21 @@ def test_a_run_folder_of_another_dataset_is_refused(pisa: Command, data: Path, t
     refused(pisa(*train(data, trained / "one", "--seed", "5")), "already holds another model (seed: 3 there, 5 here)")
     found = pisa("embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz", "--other-dataset")
     assert "84 frames of E1" in found.out
+
+
+def test_frames_without_labels_are_embedded_and_never_scored(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    frames = load(data).where(environment="E1", device="D1")
+    nobody = Frames.from_arrays(frames.iq, UNLABELLED, "E7", cfo_hz=frames.cfo_hz, geometry=frames.geometry)
+    nobody.save(tmp_path / "set")
+    found = pisa("embed", trained / "one", tmp_path / "set", "--environment", "E7", "--out", tmp_path / "s.npz")
+    assert f"{len(nobody)} frames of E7" in found.out, found.err
+    for command in (
+        ["evaluate", trained / "one", tmp_path / "set", "--target", "E7"],
+        train(tmp_path / "set", tmp_path / "run"),
+    ):
+        assert pisa(*command).code == 2
 
 
 def test_a_run_of_another_class_set_or_array_is_refused(pisa: Command, trained: Path, tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def _lines(folder: Path) -> Any:
         return [vars(frame) for frame in LineReader(file, lambda note: None)]
 
 
+def _recording(file: str, folder: Path) -> Any:
+    from pisa_capc.recordings import open_recording
+
+    plain = {"sample_rate_hz": 20e6, "antennas": 2} if file.endswith(".cs16") else {}
+    found = open_recording(folder / file, **plain)  # type: ignore[arg-type]
+    return found.about, found.annotations, np.concatenate(list(found.blocks(700)), axis=1)
+
+
+def _origins(folder: Path) -> Any:
+    from pisa_capc.store.origins import read_origins
+
+    return read_origins(folder)
+
+
 RECORD = "record"  # stands for the file, whose name is that of its content
 READERS = {
     "capture, .h5": Reader("set", "E1/D01/L1.h5", "hdf5", _dataset, _always),
@@ -136,6 +150,17 @@ READERS = {
     "import mat 5": Reader("mat5", "E1/D01/L1.mat", "mat5", partial(_imported, "mat", "."), _never),
     "import mat 7.3": Reader("mat7", "E1/D01/L1.mat", "hdf5", partial(_imported, "mat", "."), _never),
     "import hdf5": Reader("hdf5", "E1/L1.h5", "hdf5", partial(_imported, "hdf5", "."), _never),
+    "recording, SigMF data": Reader(
+        "roof", "roof.sigmf-data", "bytes", partial(_recording, "roof.sigmf-meta"), _always
+    ),
+    "recording, SigMF metadata": Reader(
+        "roof", "roof.sigmf-meta", "json", partial(_recording, "roof.sigmf-meta"), _never
+    ),
+    "recording, collection": Reader(
+        "array", "array.sigmf-collection", "json", partial(_recording, "array.sigmf-collection"), _never
+    ),
+    "recording, .cs16": Reader("plain", "roof.cs16", "bytes", partial(_recording, "roof.cs16"), _never),
+    "frames.csv": Reader("detected", "frames.csv", "bytes", _origins, _always),
     "scene, .yaml": Reader("scene", "scene.yaml", "yaml", _scene, _never),
     "protocol, .yaml": Reader("protocol", "protocol.yaml", "yaml", _protocol, _never),
     "stream, JSON lines": Reader("lines", "frames.jsonl", "lines", _lines, _never),
@@ -166,6 +191,7 @@ def make_originals(folder: Path) -> None:
     export_dataset("mat", frames, folder / "mat5", ExportOptions(version="5"))
     export_dataset("mat", frames, folder / "mat7", ExportOptions(version="7.3"))
     export_dataset("hdf5", frames, folder / "hdf5", ExportOptions(antenna=0))
+    _make_recordings(folder)
     [model] = fit(runs(small_frames(frames=8)), **FAST)
     model.save(folder / "model")
     (folder / "model" / "known.json").write_text(json.dumps(sorted(model.about)), encoding="utf-8")
@@ -194,6 +220,32 @@ def make_originals(folder: Path) -> None:
         shutil.copy(record, folder / "records")
     shutil.copy(scene_file("wifi"), folder / "scene" / "scene.yaml")
     shutil.copy(ROOT / "protocols" / "wifi-sim.yaml", folder / "protocol" / "protocol.yaml")
+
+
+def _make_recordings(folder: Path) -> None:
+    """Recordings, and a dataset of what was found in one."""
+    from dataclasses import replace
+
+    from pisa_capc.detect import detect
+    from pisa_capc.detect.dataset import Choices, write_frames
+    from tests.detect.senders import Marks, marked
+    from tests.recordings.test_sigmf import collection
+    from tests.recordings.tools import InMemory, encoded, noise, write_sigmf
+
+    for name in ("roof", "array", "plain"):
+        (folder / name).mkdir()
+    x = noise(2, 2000)
+    notes = [{"core:sample_start": 100 * i, "core:sample_count": 40, "core:label": f"D{i}"} for i in range(5)]
+    digest = hashlib.sha512(encoded(x, "cs16")).hexdigest()
+    write_sigmf(folder / "roof" / "roof", x, annotations=notes, sha512=digest)
+    for i, row in enumerate(x):
+        write_sigmf(folder / "array" / f"ch{i}", row[None])
+    collection(folder / "array", ["ch0", "ch1"])
+    (folder / "plain" / "roof.cs16").write_bytes(encoded(x, "cs16"))
+    recording = InMemory(marked((100, 500, 900)))
+    recording.about = replace(recording.about, carrier_hz=5.2e9)
+    found = detect(recording, detector=Marks(), decode=False)
+    write_frames(folder / "detected", [found], Choices("none", samples=20))
 
 
 def mark(value: Any) -> str:

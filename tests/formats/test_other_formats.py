@@ -14,6 +14,7 @@ import pytest
 from pisa_capc import load
 from pisa_capc.errors import ConfigError, DataError, MissingExtraError
 from pisa_capc.formats import ExportOptions, ImportOptions, export_dataset, import_dataset, transfer
+from pisa_capc.store.dataset import UNLABELLED
 from tests.datasets import write_random
 
 
@@ -60,6 +61,27 @@ class TestSigMF:
         assert (frames.devices, frames.environments, len(frames)) == (("0", "7"), ("roof",), 3)
         raw = np.fromfile(folder / "r.sigmf-data", np.complex64).reshape(100, 2)
         np.testing.assert_array_equal(frames.select(frames.device == 1).iq[1], raw[60:80].T)
+
+    def test_frames_of_nobody_knows_whom_go_in_and_out_without_a_name(self, tmp_path: Path) -> None:
+        notes = [{"core:sample_start": s, "core:sample_count": 20} for s in (0, 30)]
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        options = ImportOptions(carrier_hz=868e6, device=UNLABELLED)
+        import_dataset("sigmf", folder, tmp_path / "set", options)
+        frames = load(tmp_path / "set")
+        assert (frames.devices, len(frames)) == ((UNLABELLED,), 2)
+        export_dataset("sigmf", frames, tmp_path / "again")
+        (meta,) = (tmp_path / "again").rglob("*.sigmf-meta")
+        assert all(
+            not {"core:label", "signal:emitter"} & {*note} for note in json.loads(meta.read_text())["annotations"]
+        )
+        import_dataset("sigmf", tmp_path / "again", tmp_path / "back", ImportOptions(device=UNLABELLED))
+        np.testing.assert_array_equal(load(tmp_path / "back").iq, frames.iq)
+
+    def test_an_emitter_may_be_text(self, tmp_path: Path) -> None:
+        notes = [{"core:sample_start": 0, "core:sample_count": 20, "signal:emitter": "x"}]
+        folder = self.foreign(tmp_path / "src", notes, **{"core:sample_rate": 1e6})
+        import_dataset("sigmf", folder, tmp_path / "out", ImportOptions(carrier_hz=1e9))
+        assert load(tmp_path / "out").devices == ("x",)
 
     def test_frames_of_several_lengths_are_cut_on_request_only(self, tmp_path: Path) -> None:
         notes = [{"core:sample_start": 0, "core:sample_count": c, "signal:emitter": {"label": "x"}} for c in (20, 30)]
@@ -142,6 +164,11 @@ class TestNpz:
         frames = load(tmp_path / "out")
         assert (frames.devices, frames.environments, frames.carrier_hz) == (("1", "2"), ("E1",), 1e9)
         np.testing.assert_array_equal(frames.iq, self.IQ[[3, 4, 1, 2, 0]])
+
+    def test_an_archive_without_devices_is_read_when_they_are_given(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", iq=self.IQ)
+        import_dataset("npz", tmp_path / "a.npz", tmp_path / "out", ImportOptions(device=UNLABELLED))
+        assert load(tmp_path / "out").devices == (UNLABELLED,)
 
     def test_fortran_order_and_double_precision_are_read(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=np.asfortranarray(self.IQ.astype(complex)), device=["a"] * 5)

@@ -95,7 +95,7 @@ def test_a_missing_antenna_is_masked_and_the_power_is_that_of_the_others() -> No
 
 @pytest.mark.parametrize("method", ["equalised", "eada", "pisa-equalised"])
 def test_behind_an_equaliser_the_antennas_that_are_left_keep_their_power(method: str) -> None:
-    equalise = frozen(method).model.equalise
+    equalise = frozen(method).model.front
     seen, present = available_input(silenced([0], [1]))
     found = equalise(torch.from_numpy(seen), torch.from_numpy(present)).square().sum(-1).mean(-1)
     torch.testing.assert_close(found[1:].mean(1), torch.ones(len(FRAMES) - 1))

@@ -1,4 +1,4 @@
-"""The equaliser undoes channels and keeps what is the device's."""
+"""The equaliser undoes channels, the alignment phases, and both keep what is the device's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from pisa_capc.errors import ConfigError
 from pisa_capc.geometry import square
 from pisa_capc.methods import Setup, build_method
-from pisa_capc.methods.equaliser import Equaliser
+from pisa_capc.methods.equaliser import Aligner, Equaliser
 from pisa_capc.waveforms import WAVEFORMS
 
 SAMPLES = 320
@@ -42,13 +42,31 @@ def test_the_channel_is_removed_and_the_frequency_offset_is_kept(waveform: str, 
     assert np.ptp(phases) < 0.1  # the antennas agree: their channels are gone
 
 
-def test_silence_stays_silence() -> None:
+@pytest.mark.parametrize("cfo", [0.0, 0.004, -0.01])
+@pytest.mark.parametrize("waveform", ["wifi", "lora"])
+def test_aligned_antennas_have_the_preambles_phase_and_nothing_else_changes(waveform: str, cfo: float) -> None:
+    iq, sent = received(waveform, cfo, taps=1)
+    align = Aligner(waveform, SAMPLES, 8)
+    found = torch.view_as_complex(align(iq)).numpy()
+    before = torch.view_as_complex(iq).numpy()
+    np.testing.assert_allclose(np.abs(found), np.abs(before), rtol=1e-5, atol=1e-6)
+    for antenna in range(4):
+        turned = np.vdot(before[antenna], found[antenna])  # one phase for all samples: the offset is kept
+        assert abs(turned) == pytest.approx(np.linalg.norm(before[antenna]) ** 2, rel=1e-5)
+        assert abs(np.angle(np.vdot(sent, found[antenna]))) < 1e-3
+    turn = torch.polar(torch.ones(4, 1, dtype=torch.float64), torch.tensor([[0.3], [-2.0], [3.0], [1.0]]).double())
+    other = torch.view_as_real(torch.view_as_complex(iq) * turn)
+    torch.testing.assert_close(align(other), align(iq), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("front", [Equaliser("wifi", SAMPLES, 8, 0.01, 0.01), Aligner("wifi", SAMPLES, 8)])
+def test_silence_stays_silence(front: torch.nn.Module) -> None:
     iq, _ = received("wifi")
     iq[2] = 0
-    found = Equaliser("wifi", SAMPLES, 8, 0.01, 0.01)(iq)
+    found = front(iq)
     assert found.isfinite().all()
     assert (found[2] == 0).all()
-    assert (Equaliser("wifi", SAMPLES, 8, 0.01, 0.01)(0 * iq) == 0).all()
+    assert (front(0 * iq) == 0).all()
 
 
 def test_frames_may_be_longer_than_the_preamble() -> None:
@@ -57,15 +75,16 @@ def test_frames_may_be_longer_than_the_preamble() -> None:
     assert Equaliser("wifi", 2 * SAMPLES, 8, 0.01, 0.01)(longer).shape == longer.shape
 
 
-def test_pisa_behind_the_equaliser_is_pisa_of_equalised_frames() -> None:
+@pytest.mark.parametrize("name", ["pisa-equalised", "pisa-aligned"])
+def test_pisa_behind_the_preamble_is_pisa_of_the_frames_that_it_gives(name: str) -> None:
     setup = Setup(3, "cnn", square(), (0, 1), SAMPLES, 20e6)
-    method = build_method("pisa-equalised", setup)
+    method = build_method(name, setup)
     model = method.build().eval()
     plain = build_method("pisa", setup).build().eval()
     plain.load_state_dict(model.state_dict())
     iq, _ = received("wifi")
     iq = iq.float().expand(2, *iq.shape)
-    expected = plain(model.equalise(iq)).logits
+    expected = plain(model.front(iq)).logits
     torch.testing.assert_close(model(iq).logits, expected)
     assert not torch.allclose(plain(iq).logits, expected)
     mask = torch.tensor([True, True, False, True]).expand(2, 4)

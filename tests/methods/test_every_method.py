@@ -15,7 +15,7 @@ import torch
 from pisa_capc.errors import ConfigError
 from pisa_capc.inference import embed, load_model
 from pisa_capc.methods import METHODS, Method, build_method, method_list, method_names, method_title, register
-from pisa_capc.methods.preamble import BehindEqualiser
+from pisa_capc.methods.preamble import BehindPreamble
 from pisa_capc.stacked import bind_noise, stack
 from pisa_capc.training import TrainingConfig, fit
 from pisa_capc.training.stack import build_seeded
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:equaliser")  # the small problem
 
 def of(name: str) -> dict[str, Any]:
     """How to fit the method to the small problem."""
-    equalised = issubclass(METHODS[name], BehindEqualiser)  # must know the preamble that these frames do not have
+    equalised = issubclass(METHODS[name], BehindPreamble)  # must know the preamble that these frames do not have
     return {"method": name, "settings": {"waveform": "wifi"} if equalised else {}}
 
 

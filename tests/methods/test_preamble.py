@@ -83,7 +83,7 @@ def test_silent_antennas_do_not_count() -> None:
     assert (preamble_share(equaliser, 0 * iq) == 0).all()
 
 
-@pytest.mark.parametrize("name", ["eada", "equalised", "pisa-equalised"])
+@pytest.mark.parametrize("name", ["eada", "equalised", "pisa-equalised", "aligned", "pisa-aligned"])
 def test_noise_is_refused_before_it_is_trained_on(name: str) -> None:
     frames = frames_of(noise(80, 4, SAMPLES), 20e6)
     frames = Frames.concatenate([frames, replace(frames, environments=("E3", "E4"))])

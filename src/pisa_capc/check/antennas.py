@@ -6,6 +6,7 @@ import numpy as np
 
 from pisa_capc.check.base import Finding, Verdict, named, register
 from pisa_capc.check.evidence import Evidence
+from pisa_capc.store.dataset import TIME
 
 SILENT_DB = -40.0  # of the strongest antenna of the recording
 DEAF_DB, HEARD_DB = 0.0, 10.0  # SNR of an antenna that hears nothing, where the best one has this or more
@@ -60,6 +61,8 @@ def dc(evidence: Evidence) -> Finding:
 
     The mean of n frames' means has, without DC, an exponentially distributed power of E|m|²/n.
     """
+    if evidence.frames.domain != TIME:
+        return Finding(Verdict.FINE, "DC was not looked for: these are frames of subcarriers.")
     level_db = {}
     antennas = evidence.frames.antennas
     for name, own in evidence.by_recording.items():
@@ -84,6 +87,9 @@ def dc(evidence: Evidence) -> Finding:
 
 @register("clipping")
 def clipping(evidence: Evidence) -> Finding:
+    """I and Q that pile up at their largest value."""
+    if evidence.frames.domain != TIME:
+        return Finding(Verdict.FINE, "Clipping was not looked for: these are frames of subcarriers.")
     share = {name: float(evidence.found.clipped[own].mean()) for name, own in evidence.by_recording.items()}
     many = [name for name, own in share.items() if own > CLIPPED_NOTE]
     if not many:

@@ -63,7 +63,7 @@ def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], 
     values_each = frames.antennas * frames.samples
     projection = generator(seed, "check", "marks").standard_normal((MARKS, values_each, 2)) @ np.array([1, 1j])
     some = chosen[np.unique(np.linspace(0, len(chosen) - 1, SOME).astype(np.int64))].iq
-    sounder = choose_sounder(some[is_usable(some)], frames.sample_rate_hz)
+    sounder = choose_sounder(some[is_usable(some)], frames.sample_rate_hz, frames.domain)
     columns: dict[str, list[NDArray[np.generic]]] = {}
     size = max(1, PIECE_SAMPLES // values_each)
     for start in range(0, len(chosen), size):

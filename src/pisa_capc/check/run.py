@@ -13,7 +13,7 @@ from pisa_capc.check.evidence import Evidence
 from pisa_capc.check.measure import measure
 from pisa_capc.check.sample import draw_sample
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, load
+from pisa_capc.frames import Frames, check_labelled, load
 from pisa_capc.progress import progress
 
 WORST_FIRST = (Verdict.FAULT, Verdict.NOTE, Verdict.FINE)
@@ -52,7 +52,7 @@ class Checked:
 
 
 def check(
-    data: Annotated[str | Path, "A dataset made by `pisa simulate` or `pisa import`."],
+    data: Annotated[str | Path, "A dataset made by `pisa simulate`, `pisa import` or `pisa detect`."],
     *,
     frames: Annotated[int, "Frames looked at of each recording, in pairs, from its beginning to its end."] = 256,
     seed: Annotated[int, "Of the projections by which copies are found."] = 2026,
@@ -68,6 +68,7 @@ def check_frames(data: Frames, frames: int = 256, seed: int = 2026, show_progres
         raise ConfigError(f"frames: expected 6 or more of each recording, found {frames}.")
     if not len(data):
         raise DataError("check: there are no frames.")
+    check_labelled(data)
     sample = draw_sample(data, frames)
     with threadpool_limits(1), progress("check", total=len(sample.position), show=show_progress) as bar:
         evidence = Evidence(data, measure(data, sample, seed, bar.advance))

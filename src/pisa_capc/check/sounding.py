@@ -10,7 +10,9 @@ antennas. c_a is the estimate in coordinates in which the noise is white; what Q
 Where no preamble is known, the array alone tells: in each of some sub-bands whatever was sent is common to the
 antennas, so the strongest direction of their covariance, Σ_f Y_a Y_b*, is the ratio of their channels. That takes two.
 
-Either way the phase of a frame is unknown: a channel is a direction, and only |⟨h, h'⟩|² of two has a meaning.
+Frames of subcarriers, from receivers that report channel state, are channels already.
+
+In any case the phase of a frame is unknown: a channel is a direction, and only |⟨h, h'⟩|² of two has a meaning.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.limit import UnknownChannel
+from pisa_capc.store.dataset import TIME
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
 BEFORE, AFTER = 4, 12  # taps: tails of a fractional delay, and echoes of 0.6 µs at 20 MS/s
@@ -116,8 +119,19 @@ class ArraySounder:
         return Sounding(np.stack(found, axis=1).astype(np.complex64))
 
 
-def choose_sounder(iq: Iq, sample_rate_hz: float) -> Sounder | None:
+class StateSounder:
+    """Frames of subcarriers as they are."""
+
+    about = "what the receiver reported of them"
+
+    def sound(self, iq: Iq) -> Sounding:
+        return Sounding(directions(iq.reshape(len(iq), 1, iq.shape[1] * iq.shape[2])))
+
+
+def choose_sounder(iq: Iq, sample_rate_hz: float, domain: str = TIME) -> Sounder | None:
     """By the preamble where frames begin with one that is known, else by the array; None: one antenna, or no frame."""
+    if domain != TIME:
+        return StateSounder()
     _, antennas, samples = iq.shape
     for waveform in WAVEFORMS.parts().values():
         known = min(samples, len(waveform.preamble()))

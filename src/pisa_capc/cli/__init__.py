@@ -28,7 +28,7 @@ app = typer.Typer(
     help=(
         "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
         "\n\n"
-        "**Frames in:** simulate · import · inspect · check · limit · split · export\n\n"
+        "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
         "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
@@ -94,6 +94,7 @@ def main() -> None:
     """Entry point: user errors become one message and exit code 2; Typer turns Ctrl-C into exit code 130."""
     # In the order the data flows, which is the order of the commands in the help.
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
+    from pisa_capc.cli import detect  # noqa: F401
     from pisa_capc.cli import data  # noqa: F401
     from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401

@@ -173,7 +173,9 @@ def embed(
     force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
     as_json: bool = AsJson,
     other_dataset: bool = typer.Option(
-        False, "--other-dataset", help="Allow a dataset the run was not trained on, with all its frames."
+        False,
+        "--other-dataset",
+        help="Allow a dataset the run was not trained on, with all its frames; always, where it has no labels.",
     ),
 ) -> None:
     """Write embeddings and logits of a trained model, without labels, for `pisa calibrate`.
@@ -192,12 +194,14 @@ def embed(
     from pisa_capc.inference import load_model
     from pisa_capc.inference.devices import choose_device
     from pisa_capc.progress import progress
+    from pisa_capc.store.dataset import UNLABELLED
     from pisa_capc.store.files import refuse_existing
     from pisa_capc.store.native import fingerprint
 
     refuse_existing(out, force)
     place = choose_device(device)
     trained, frames, environments = load_model(run), load(dataset), listed(environment)
+    other_dataset = other_dataset or frames.devices == (UNLABELLED,)
     if not other_dataset:
         check_dataset(trained, frames, fingerprint(dataset), run, dataset)
     if other_dataset or all_frames:

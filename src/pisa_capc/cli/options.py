@@ -12,6 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from pisa_capc.errors import ConfigError
+
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -49,6 +52,34 @@ def options_of(
         return command
 
     return decorate
+
+
+def either(usual: Callable[..., T], other: Callable[..., S], when: str) -> Callable[..., T | S]:
+    """A function with the parameters of both: `other` is called where its parameter `when` is given, else `usual`.
+
+    What both have is as `usual` has it. A value for a parameter that the called one does not have is refused.
+    """
+    first, second = (inspect.signature(function).parameters for function in (usual, other))
+    merged = {**second, when: second[when].replace(default=None), **first}
+    hints = typing.get_type_hints(other, include_extras=True) | typing.get_type_hints(usual, include_extras=True)
+    kind, help = typing.get_args(hints[when])
+    hints[when] = Annotated[kind | None, help]
+    option = f"--{when}"
+
+    def call(**given: Any) -> T | S:
+        chosen, known = (usual, first) if given[when] is None else (other, second)
+        for name in merged:
+            if name not in known and given[name] != merged[name].default:
+                how = f"needs {option}: give that too, or leave it out"
+                how = how if chosen is usual else f"does not go with {option}: leave one of them out"
+                raise ConfigError(f"--{name.replace('_', '-')} {how}.")
+        return chosen(**{name: value for name, value in given.items() if name in known})
+
+    names = [*first, *(name for name in second if name not in first)]
+    parameters = [merged[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = hints
+    return call
 
 
 def _typer(hint: Any, metavar: str | None) -> Any:

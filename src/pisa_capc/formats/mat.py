@@ -31,7 +31,7 @@ EXPECTED = "a MAT file of version 5 or 7.3"
 
 def plan(source: Path, options: ImportOptions) -> Plan:
     """A folder of MAT files whose paths name environment, device and capture."""
-    defaults = {"environment": options.environment, "device": "D01", "capture": options.capture}
+    defaults = {"environment": options.environment, "device": options.device or "D01", "capture": options.capture}
     files: dict[CaptureSpec, Path] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
     found = find_captures(source, options.pattern or PATTERN, defaults)

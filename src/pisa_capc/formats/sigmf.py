@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pisa_capc.errors import DataError, MissingExtraError
+from pisa_capc.errors import DataError
 from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.store.dataset import CaptureSpec
+from pisa_capc.recordings.sigmf import EXTENSIONS, Metadata, data_beside, device_of, package
+from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_folder, reading, write_text_atomic
 from pisa_capc.store.outside import files_under
 
 EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
-EXTENSIONS = [{"name": name, "version": "1.0.0", "optional": True} for name in ("signal", "pisa")]
-
-Metadata = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,10 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     if len(rates) > 1:
         raise DataError(f"{source}: recordings of several sample rates and carriers: {sorted(rates)}. Split them.")
     if not frames:
-        raise DataError(f"{source}: no annotations; expected one per frame, with its device in signal:emitter.")
+        raise DataError(
+            f"{source}: no annotations; expected one per frame, with its device in signal:emitter. `pisa detect` finds "
+            "the frames of a raw recording."
+        )
     found: dict[CaptureSpec, list[_Frame]] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
     for key, members in frames.items():
@@ -94,15 +95,14 @@ def plan(source: Path, options: ImportOptions) -> Plan:
 
 
 def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
-    emitter = note.get("signal:emitter", {})
-    device = next(
-        (v for v in (emitter.get("label"), emitter.get("seid"), note.get("core:label")) if v is not None), None
-    )
-    if device is None:
-        raise DataError(f"{meta}: an annotation names no device; expected signal:emitter with label or seid.")
+    if (device := device_of(note) or options.device) is None:
+        raise DataError(
+            f"{meta}: an annotation names no device; expected signal:emitter with label or seid. Give --device, "
+            f"{UNLABELLED} where nobody knows it."
+        )
     environment = note.get("pisa:environment") or info.get("pisa:environment") or options.environment
     capture = note.get("pisa:capture") or info.get("pisa:capture") or options.capture
-    return str(environment), str(device), str(capture)
+    return str(environment), device, str(capture)
 
 
 def _rates(recording: Any, options: ImportOptions, meta: Path) -> tuple[float, float]:
@@ -140,17 +140,9 @@ def _read(frames: list[_Frame]) -> Samples:
         return iq, np.array([f.cfo_hz for f in frames])
 
 
-def _package() -> Any:
-    try:
-        import sigmf
-    except ImportError as error:
-        raise MissingExtraError("sigmf", "sigmf", "SigMF") from error
-    return sigmf
-
-
 def _open(meta: Path, check: bool) -> Any:
     """A recording; with `check` its metadata is validated and its data hashed, which takes most of the time."""
-    sigmf = _package()
+    sigmf = package()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
         if check and meta.suffix.lower() == ".sigmf-meta":
@@ -163,14 +155,10 @@ def _open(meta: Path, check: bool) -> Any:
 
 def _check_data(meta: Path, described: Any) -> None:
     """Refuse data that is missing or cut off within a sample, of which the package speaks in NumPy's words."""
-    if (other := described.get_global_info().get("core:dataset")) is not None:
-        # Data of another name, perhaps with a header: the package finds and counts it.
-        if not isinstance(other, str) or (meta.parent / other).resolve().parent != meta.parent.resolve():
-            raise DataError(f"{meta}: core:dataset {other!r} is not a file beside it. Expected its name alone.")
-        return
-    data = meta.with_suffix(".sigmf-data")
-    if not data.is_file():
-        raise DataError(f"{meta}: its data file {data.name} is missing; expected it in the same folder.")
+    info = described.get_global_info()
+    data = data_beside(meta, info)
+    if "core:dataset" in info:
+        return  # perhaps with a header: the package counts it
     size = described.get_sample_size() * described.num_channels
     found = data.stat().st_size
     if not found or found % size:
@@ -183,7 +171,7 @@ def _check_data(meta: Path, described: Any) -> None:
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
     """One recording per capture, its frames one after the other; `options` has nothing for this format."""
-    sigmf = _package()
+    sigmf = package()
     new_folder(out)
     for spec, part in frames.recordings():
         stem = out / spec.environment / spec.device / spec.capture
@@ -205,11 +193,9 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
         emitter = {"seid": frames.devices.index(spec.device) + 1, "label": spec.device}
         cfo_hz = part.cfo_hz
         for i in range(len(part)):
-            note: dict[str, Any] = {
-                "core:label": spec.device,
-                "signal:emitter": emitter,
-                "pisa:frame": int(part.frame[i]),
-            }
+            note: dict[str, Any] = {"pisa:frame": int(part.frame[i])}
+            if spec.device != UNLABELLED:
+                note |= {"core:label": spec.device, "signal:emitter": emitter}
             if cfo_hz is not None:
                 note["pisa:cfo_hz"] = cfo_hz[i].tolist()
             recording.add_annotation(i * frames.samples, frames.samples, metadata=note)

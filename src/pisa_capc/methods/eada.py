@@ -10,7 +10,7 @@ from pisa_capc.methods.across import CriticSettings
 from pisa_capc.methods.adversarial import WithCritic
 from pisa_capc.methods.dann import DannMethod
 from pisa_capc.methods.equaliser import Equalised, EqualiserSettings
-from pisa_capc.methods.preamble import BehindEqualiser
+from pisa_capc.methods.preamble import BehindPreamble
 from pisa_capc.methods.registry import register
 
 
@@ -28,7 +28,7 @@ class EqualisedWithCritic(Equalised, WithCritic):
 
 
 @register("eada")
-class EadaMethod(BehindEqualiser, DannMethod):
+class EadaMethod(BehindPreamble, DannMethod):
     """EADA: every antenna is equalised with the known preamble, then a critic must not see the environment.
 
     x̂ = equalise(x) as in `Equaliser`;  min_{f,h} max_d CE(h(f(x̂)), y) − λ CE(d(f(x̂)), e) as in DANN.
@@ -48,5 +48,5 @@ class EadaMethod(BehindEqualiser, DannMethod):
     def build(self, runs: int = 1) -> nn.Module:
         environments = len(self.setup.source_environments)
         return EqualisedWithCritic(
-            self.equaliser(), *self.network, runs, hidden=self.settings.hidden, environments=environments
+            self.front(), *self.network, runs, hidden=self.settings.hidden, environments=environments
         )

@@ -1,4 +1,4 @@
-"""Single and PISA behind an equaliser: what it does alone, and what structure adds to it."""
+"""Single and PISA behind an equaliser, or an alignment of phases: what each does alone, and what structure adds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pisa_capc.methods.equaliser import Equalised, Equaliser, EqualiserSettings
+from pisa_capc.methods.equaliser import Equalised, EqualiserSettings, PreambleSettings, Reference
 from pisa_capc.methods.pisa import PisaMethod, PisaSettings
-from pisa_capc.methods.preamble import BehindEqualiser
+from pisa_capc.methods.preamble import BehindPreamble
 from pisa_capc.methods.registry import Batch, register
 from pisa_capc.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model import PISA, Single
@@ -31,7 +31,7 @@ class EqualisedSingle(Equalised, Single):
 
 
 @register("equalised")
-class EqualisedMethod(BehindEqualiser, SingleMethod):
+class EqualisedMethod(BehindPreamble, SingleMethod):
     """Single behind an equaliser: every antenna is equalised with the known preamble, then cross-entropy only.
 
     min E L_ce(h(f(x̂)), y), x̂ = equalise(x) as in `Equaliser`.
@@ -46,7 +46,7 @@ class EqualisedMethod(BehindEqualiser, SingleMethod):
     settings: EqualisedSettings
 
     def build(self, runs: int = 1) -> nn.Module:
-        return EqualisedSingle(self.equaliser(), *self.network, runs)
+        return EqualisedSingle(self.front(), *self.network, runs)
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class EqualisedPisaSettings(EqualiserSettings, PisaSettings):
 class EqualisedPISA(PISA):
     """PISA behind an equaliser."""
 
-    def __init__(self, equaliser: Equaliser, *network: Any) -> None:
+    def __init__(self, front: Reference, *network: Any) -> None:
         super().__init__(*network)
-        self.equalise = equaliser
+        self.front = front
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         # In training the loss has equalised already: through a dropped span of the perturbed view none could see.
-        return super().encode(iq if self.training else self.equalise(iq, mask), mask)
+        return super().encode(iq if self.training else self.front(iq, mask), mask)
 
 
 @register("pisa-equalised")
-class EqualisedPisaMethod(BehindEqualiser, PisaMethod):
+class EqualisedPisaMethod(BehindPreamble, PisaMethod):
     """PISA behind an equaliser: every antenna is equalised with the known preamble, then as PISA.
 
     Eq. (overall_loss) of x̂ = equalise(x) as in `Equaliser`; views are perturbed after that.
@@ -84,8 +84,53 @@ class EqualisedPisaMethod(BehindEqualiser, PisaMethod):
 
     def build(self, runs: int = 1) -> PISA:
         setup = self.setup
-        return EqualisedPISA(self.equaliser(), setup.classes, setup.encoder, setup.geometry, self.settings.model, runs)
+        return EqualisedPISA(self.front(), setup.classes, setup.encoder, setup.geometry, self.settings.model, runs)
 
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         network: Any = model
-        return super().loss(model, batch._replace(iq=network.equalise(batch.iq)))
+        return super().loss(model, batch._replace(iq=network.front(batch.iq)))
+
+
+ALIGNED = "option of this software, see studies/lora_source.py"
+
+
+@dataclass(frozen=True)
+class AlignedSettings(PreambleSettings, SingleSettings):
+    """Of the network and of the preamble."""
+
+    def __post_init__(self) -> None:
+        SingleSettings.__post_init__(self)
+        PreambleSettings.__post_init__(self)
+
+
+@register("aligned")
+class AlignedMethod(EqualisedMethod):
+    """Single on frames whose antennas are each turned to the phase of the known preamble.
+
+    min E L_ce(h(f(x̂)), y), x̂ = align(x) as in `Aligner`.
+
+    What a chirp says of its sender is a faint mirror image and a faint tone in a fixed relation to it, while the phase
+    of the whole differs from frame to frame: networks of short filters do not find the relation by themselves. Where
+    the phase is taken off they do. The frame has to begin with the preamble.
+    """
+
+    Settings = AlignedSettings  # type: ignore[assignment]
+    title = "Aligned Single"
+    citation = ALIGNED
+
+
+@dataclass(frozen=True)
+class AlignedPisaSettings(PreambleSettings, PisaSettings):
+    """PISA's and those of the preamble."""
+
+
+@register("pisa-aligned")
+class AlignedPisaMethod(EqualisedPisaMethod):
+    """PISA on frames whose antennas are each turned to the phase of the known preamble; see `AlignedMethod`.
+
+    Eq. (overall_loss) of x̂ = align(x) as in `Aligner`; views are perturbed after that.
+    """
+
+    Settings = AlignedPisaSettings  # type: ignore[assignment]
+    title = "Aligned PISA"
+    citation = ALIGNED

@@ -1,9 +1,8 @@
-"""Whether frames begin with the preamble that an equaliser goes by."""
+"""Whether frames begin with the preamble that an equaliser or an alignment goes by."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,7 @@ from scipy.stats import beta
 
 from pisa_capc.errors import DataError
 from pisa_capc.frames import Frames
-from pisa_capc.methods.equaliser import (
-    AUTO,
-    LAG,
-    Equaliser,
-    EqualiserSettings,
-    equaliser_of,
-    least_samples,
-    waveform_of,
-)
+from pisa_capc.methods.equaliser import AUTO, LAG, PreambleSettings, Reference, least_samples, waveform_of
 from pisa_capc.methods.registry import Method, Setup
 from pisa_capc.waveforms import WAVEFORMS
 
@@ -30,17 +21,17 @@ FRAMES = 64  # looked at in each source environment, evenly spread
 CHANCE = 1e-6  # with which noise is taken for a preamble
 
 
-def preamble_share(equaliser: Equaliser, iq: NDArray[np.complex64]) -> NDArray[np.float64]:
+def preamble_share(known: Reference, iq: NDArray[np.complex64]) -> NDArray[np.float64]:
     """Part of each frame's energy that the preamble explains: (N, A, T) → (N,), each in [0, 1].
 
     s = Σ_a ‖Qᴴ ỹ_a‖² / Σ_a ‖ỹ_a‖², the squared normalised correlation. ỹ_a: what antenna a received while the preamble
     lasts, its frequency offset taken off as the equaliser does. Q: an orthonormal basis of the preamble behind all
     channels of `taps` samples. At a signal-to-noise ratio of ρ, s is about ρ/(1 + ρ).
     """
-    reference = equaliser.reference.numpy()
-    basis, _ = np.linalg.qr(toeplitz(reference.astype(np.complex128), np.zeros(equaliser.taps)))
+    reference = known.reference.numpy()
+    basis, _ = np.linalg.qr(toeplitz(reference.astype(np.complex128), np.zeros(known.taps)))
     received = torch.from_numpy(np.ascontiguousarray(iq))
-    still = (received * equaliser.turn(received).conj()).numpy()[..., : len(reference)]
+    still = (received * known.turn(received).conj()).numpy()[..., : len(reference)]
     energy = (np.abs(still) ** 2).sum((-1, -2), dtype=np.float64)
     explained = (np.abs(still @ basis.conj()) ** 2).sum((-1, -2))
     return np.asarray(explained / np.maximum(energy, np.finfo(np.float64).tiny))
@@ -57,23 +48,23 @@ def noise_share(known: int, taps: int) -> float:
     return float(beta.isf(CHANCE * LAG / known, taps, known - taps))
 
 
-def check_preamble(frames: Frames, settings: EqualiserSettings, setup: Setup) -> None:
+def check_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> None:
     """Refuse frames that do not begin with the preamble: no better explained than noise, or better by another one.
 
     Judged by the median of some frames of each environment. Where the waveform was named and not inferred from the
     sample rate, the user is taken to know better, and only warned.
     """
     chosen = waveform_of(settings, setup)
-    equalisers = {
-        name: equaliser_of(replace(settings, waveform=name), setup)
+    preambles = {
+        name: Reference(name, setup.samples, settings.taps)
         for name, waveform in WAVEFORMS.parts().items()
         if name == chosen or len(waveform.preamble()) >= least_samples(settings.taps)
     }
-    level = noise_share(len(equalisers[chosen].reference), settings.taps)
+    level = noise_share(len(preambles[chosen].reference), settings.taps)
     for environment in np.unique(frames.environment).tolist():
         own = np.flatnonzero(frames.environment == environment)
         iq = frames.select(own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).astype(int)]).iq
-        share = {name: float(np.median(preamble_share(equaliser, iq))) for name, equaliser in equalisers.items()}
+        share = {name: float(np.median(preamble_share(known, iq))) for name, known in preambles.items()}
         best = max(share, key=lambda name: share[name])
         if best == chosen and share[chosen] > level:
             continue
@@ -92,21 +83,21 @@ def check_preamble(frames: Frames, settings: EqualiserSettings, setup: Setup) ->
 
 
 class _KnownPreambles:
-    """What the methods that equalise need of the data; of plugins' waveforms too, so it is said when it is asked."""
+    """What these methods need of the data; of plugins' waveforms too, so it is said when it is asked."""
 
     def __get__(self, method: Any, cls: type | None = None) -> tuple[str, ...]:
         known = (f"{w.title} ({w.sample_rate_hz / 1e6:g} MS/s)" for w in WAVEFORMS.parts().values())
         return (f"frames that begin with a preamble that is known: {' or '.join(known)}",)
 
 
-class BehindEqualiser(Method):
-    """Base of the methods that equalise; to be named before the method it is mixed with."""
+class BehindPreamble(Method):
+    """Base of the methods that equalise or align; to be named before the method it is mixed with."""
 
     needs = _KnownPreambles()
-    settings: EqualiserSettings
+    settings: PreambleSettings
 
-    def equaliser(self) -> Equaliser:
-        return equaliser_of(self.settings, self.setup)
+    def front(self) -> Reference:
+        return self.settings.front(self.setup)
 
     def check_source(self, frames: Frames) -> None:
         check_preamble(frames, self.settings, self.setup)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Header:
     """What a frame says of itself, as far as it could be decoded; None: not known.
 
-    kind: as "data", "beacon", "ack", or "ht-mixed" where no more is known. length: octets of the PSDU.
+    kind: as "data", "beacon", "ack"; where no more is known the format, as "non-ht", "ht-mixed", "vht".
+    length: octets of the PSDU.
     transmitter, receiver: addresses.
     fcs: whether its checksum is right; None where it was not seen whole.
     """

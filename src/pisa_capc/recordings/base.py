@@ -19,6 +19,7 @@ class About:
 
     name: what its frames are remembered by. length: samples per antenna. time: of the first sample, where it is known.
     geometry: of the array, where the recording says it. environment, capture: where and when, where it says it.
+    full_scale: I or Q at which a receiver may have clipped.
     """
 
     name: str
@@ -30,6 +31,7 @@ class About:
     geometry: ArrayGeometry | None = None
     environment: str | None = None
     capture: str | None = None
+    full_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ class Annotation:
 class Recording(Protocol):
     """Samples that are read when they are asked for; integers come at a full scale of one."""
 
-    about: About
-    annotations: tuple[Annotation, ...]
+    @property
+    def about(self) -> About: ...
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]: ...
 
     def read(self, first: int, count: int) -> NDArray[np.complex64]:
         """(A, count) samples from `first` on; fewer at the end of the recording."""

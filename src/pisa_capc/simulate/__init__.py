@@ -8,6 +8,10 @@ cfo            carrier frequency offset over places and time
 scene          who transmits where; every value stands in scenes/*.yaml
 capture        the frames of one capture
 generate       a whole dataset, in parallel and resumable
+networks       what devices say to each other: frames with addresses
+traffic        who sends when: random times, spoofed addresses, collisions
+stream         what the antennas hear without a break
+recording      a continuous recording, in parallel; truth: its annotations
 interpolation  between the samples; phasor: unit phasors and Gaussian noise
 
 The attribute `pisa_capc.simulate` is the function that makes a dataset; import modules as

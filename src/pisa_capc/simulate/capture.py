@@ -116,6 +116,11 @@ def wavelength_m(scene: Scene) -> float:
     return channel.SPEED_OF_LIGHT_M_S / scene.waveform.carrier_hz
 
 
+def temperature_stream(scene: Scene, seed: int, spec: CaptureSpec) -> np.random.Generator:
+    """The generator of a device's temperature in an environment."""
+    return generator(seed, scene.waveform.kind, "temperature", spec.environment, spec.device)
+
+
 def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float64] | None = None) -> Capture:
     """Draw everything about a capture but its samples; `cfo_hz` (F, A) takes the place of the synthesised CFO."""
     waveform = scene.waveform
@@ -123,7 +128,7 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
     stream = partial(capture_stream, scene, seed, spec)
     frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
-        in_place = generator(seed, waveform.kind, "temperature", spec.environment, spec.device)
+        in_place = temperature_stream(scene, seed, spec)
         cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
     return Capture(
         scene=scene,
@@ -152,28 +157,45 @@ def impulse_responses(
         setting.speed_m_s,
         setting.turning_rad_per_sqrt_s,
     )
-    duration_s = waveform.samples / waveform.sample_rate_hz
-    fastest_hz = setting.speed_m_s / wavelength_m(scene) + float(np.abs(rays.doppler_hz).max())
+    instant_s = frame_instants_s(scene, rays, setting.speed_m_s, waveform.samples)
+    position_m = position_m[:, None] + velocity_m_s[:, None] * instant_s[:, None]
+    return responses_at(scene, rays, ray_basis(scene, rays), position_m, frame_time_s[:, None] + instant_s)
+
+
+def frame_instants_s(scene: Scene, rays: channel.Rays, speed_m_s: float, samples: int) -> NDArray[np.float64]:
+    """(E,) instants of a frame at which its channel is computed: its middle, or the edges of E − 1 blocks."""
+    duration_s = samples / scene.waveform.sample_rate_hz
+    fastest_hz = speed_m_s / wavelength_m(scene) + float(np.abs(rays.doppler_hz).max())
     turn_rad = 2 * np.pi * fastest_hz * duration_s
     blocks = int(np.ceil(turn_rad / BLOCK_RAD))
-    instant_s = np.array([0.5]) if turn_rad < STATIC_RAD else np.linspace(0, 1, blocks + 1)
-    instant_s = instant_s * duration_s
-    phasors = channel.ray_phasors(
-        rays,
-        position_m[:, None] + velocity_m_s[:, None] * instant_s[:, None],
-        frame_time_s[:, None] + instant_s,
-        wavelength_m(scene),
-    )
-    basis = channel.tap_basis(
+    instant = np.array([0.5]) if turn_rad < STATIC_RAD else np.linspace(0, 1, blocks + 1)
+    return instant * duration_s
+
+
+def ray_basis(scene: Scene, rays: channel.Rays) -> NDArray[np.complex64]:
+    """(P, A, L) taps of each ray at each antenna of the scene's receiver."""
+    waveform = scene.waveform
+    return channel.tap_basis(
         rays,
         scene.receiver.geometry,
         waveform.sample_rate_hz,
         waveform.channel_half_width_samples,
         waveform.occupied,
     )
+
+
+def responses_at(
+    scene: Scene,
+    rays: channel.Rays,
+    basis: NDArray[np.complex64],
+    position_m: NDArray[np.float64],
+    time_s: NDArray[np.float64],
+) -> NDArray[np.complex64]:
+    """(…, A, L) taps of the channel with the transmitter at positions (…, 2) at times (…); basis: of the rays."""
+    phasors = channel.ray_phasors(rays, position_m, time_s, wavelength_m(scene))
     rays_count, antennas, length = basis.shape
     taps = phasors.reshape(-1, rays_count) @ basis.reshape(rays_count, -1)
-    return taps.reshape(spec.frames, len(instant_s), antennas, length)
+    return taps.reshape(*time_s.shape, antennas, length)
 
 
 def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
@@ -187,15 +209,36 @@ def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     for start in range(0, frames, step):
         chunk = slice(start, min(start + step, frames))
         x = sender.frames(capture.delay_samples[chunk])
-        normal = complex_normal(phase_noise, x.shape)
-        phase = phase_noise_rad(
-            normal, capture.profile.white_phase_deg, capture.profile.linewidth_hz, waveform.sample_rate_hz
+        y = arrive(
+            x,
+            capture.profile,
+            capture.taps[chunk],
+            capture.residual_hz[chunk],
+            capture.phase_rad[chunk],
+            waveform.sample_rate_hz,
+            phase_noise,
         )
-        x *= phasor(phase)
-        y = propagate(x, capture.taps[chunk])
-        common_phase = np.broadcast_to(capture.phase_rad[chunk, None], (len(x), antennas))
-        y *= rotation(capture.residual_hz[chunk], common_phase, samples, waveform.sample_rate_hz)
         yield level(add_noise(noise, y, capture.snr_db), receiver.equalise_antennas)
+
+
+def arrive(
+    x: NDArray[np.complex64],
+    profile: DeviceProfile,
+    taps: NDArray[np.complex64],
+    frequency_hz: NDArray[np.float64],
+    phase_rad: NDArray[np.float64],
+    sample_rate_hz: float,
+    phase_noise: np.random.Generator,
+) -> NDArray[np.complex64]:
+    """(f, A, T) what frames (f, T + L − 1) are at the antennas, before noise: oscillator, channel, frequency offset.
+
+    taps (f, E, A, L) as in `Capture`; frequency_hz (f, A) of each antenna, phase_rad (f,) common to them.
+    """
+    normal = complex_normal(phase_noise, x.shape)
+    x *= phasor(phase_noise_rad(normal, profile.white_phase_deg, profile.linewidth_hz, sample_rate_hz))
+    y = propagate(x, taps)
+    y *= rotation(frequency_hz, np.broadcast_to(phase_rad[:, None], frequency_hz.shape), y.shape[-1], sample_rate_hz)
+    return y
 
 
 def propagate(x: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDArray[np.complex64]:

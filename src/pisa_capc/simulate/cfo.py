@@ -29,6 +29,24 @@ class FrequencySpread:
     residual_jitter_hz: Spread
 
 
+def oscillator_cfo_hz(
+    profile: DeviceProfile,
+    spread: FrequencySpread,
+    carrier_hz: float,
+    frame_time_s: NDArray[np.float64],
+    environment_rng: np.random.Generator,
+    capture_rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """(F, A) f = f_c (ε_device + ε_antenna + ε_environment + ε_capture + ε̇ t): the true offset, nobody's estimate.
+
+    `environment_rng` belongs to a device in an environment, `capture_rng` to one capture.
+    """
+    fixed_ppm = profile.cfo_ppm + spread.environment_ppm.draw(environment_rng) + spread.capture_ppm.draw(capture_rng)
+    slope_ppm_per_s = spread.drift_ppm_per_s.draw(capture_rng)
+    ppm = fixed_ppm + np.array(profile.antenna_cfo_ppm) + slope_ppm_per_s * frame_time_s[:, None]
+    return carrier_hz * 1e-6 * ppm
+
+
 def nominal_cfo_hz(
     profile: DeviceProfile,
     spread: FrequencySpread,
@@ -37,17 +55,10 @@ def nominal_cfo_hz(
     environment_rng: np.random.Generator,
     capture_rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """(F, A) f = f_c (ε_device + ε_antenna + ε_environment + ε_capture + ε̇ t) + jitter.
-
-    `environment_rng` belongs to a device in an environment, `capture_rng` to one capture.
-    """
-    fixed_ppm = profile.cfo_ppm + spread.environment_ppm.draw(environment_rng) + spread.capture_ppm.draw(capture_rng)
-    slope_ppm_per_s = spread.drift_ppm_per_s.draw(capture_rng)
+    """(F, A) what a receiver notes of each frame: f + jitter, f as in `oscillator_cfo_hz`."""
+    offset_hz = oscillator_cfo_hz(profile, spread, carrier_hz, frame_time_s, environment_rng, capture_rng)
     jitter_std_hz = spread.jitter_hz.draw(capture_rng)
-    antenna_ppm = np.array(profile.antenna_cfo_ppm)
-    jitter_hz = jitter_std_hz * capture_rng.standard_normal((len(frame_time_s), len(antenna_ppm)))
-    ppm = fixed_ppm + antenna_ppm + slope_ppm_per_s * frame_time_s[:, None]
-    return carrier_hz * 1e-6 * ppm + jitter_hz
+    return offset_hz + jitter_std_hz * capture_rng.standard_normal(offset_hz.shape)
 
 
 def residual_cfo_hz(

@@ -23,6 +23,7 @@ SPEED_OF_LIGHT_M_S = 299_792_458.0
 BELL_EDGE = 5.0  # of the bell spectrum, in f_d; beyond it lie 4 % of the power, and an unlimited one has no variance
 LONGEST_DELAY_SPREADS = 6.0  # rays later than this many delay spreads (−26 dB in an exponential profile) arrive then
 WINDOW_SAMPLES = 2**16  # complex samples of the filter's working copy, half a megabyte
+LONG_SAMPLES = 2**14  # frames that are longer are filtered in pieces, for the same reason
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,9 @@ def filter_frames(x: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDAr
     step = max(1, WINDOW_SAMPLES // windows[0].size)
     for start in range(0, frames, step):
         chunk = slice(start, start + step)
-        np.matmul(taps[chunk], np.ascontiguousarray(windows[chunk]), out=y[chunk])
+        for first in range(0, windows.shape[-1], LONG_SAMPLES):
+            part = slice(first, first + LONG_SAMPLES)
+            np.matmul(taps[chunk], np.ascontiguousarray(windows[chunk, :, part]), out=y[chunk, :, part])
     return y
 
 

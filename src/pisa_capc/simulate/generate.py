@@ -81,7 +81,9 @@ def lengths() -> str:
 
 def generate(
     name: Annotated[str, f"A built-in scene ({', '.join(scene_names())}), or a .yaml file that holds a whole one."],
-    out: Annotated[str | Path, "Folder of the dataset; an interrupted run of the same recipe goes on."],
+    out: Annotated[
+        str | Path, "Folder of the dataset or the recording; an interrupted dataset of the same recipe goes on."
+    ],
     *,
     seed: Annotated[int, "Names the devices, places and noise."] = DEFAULT_SEED,
     scale: Annotated[float, "Part of the frames of each capture (at least 8); never the layout."] = 1.0,
@@ -109,7 +111,8 @@ def generate(
     missing = sorted(dataset.missing(folder), key=lambda spec: -spec.frames)
     frames = sum(spec.frames for spec in missing)
     # Before anything is written: a smaller set is another one, and would find this in its place.
-    _check_space(folder, frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8))
+    needed = frames * chosen.receiver.geometry.antennas * (8 * chosen.waveform.samples + 8)
+    check_space(folder, needed, "the set", "--scale or --samples")
     dataset.create(folder)
     started = time.perf_counter()
     written = 0
@@ -189,11 +192,12 @@ def recorded_traces_hz(folder: Path, dataset: Dataset) -> dict[str, NDArray[np.f
     return traces
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Path, needed: int, what: str, less: str) -> None:
+    """Refuse to begin what the disk cannot hold; less: the options that make it smaller."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
         raise DataError(
-            f"{folder}: the set needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
-            "Free space, choose another --out, or a smaller --scale or --samples."
+            f"{folder}: {what} needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
+            f"Free space, choose another --out, or a smaller {less}."
         )

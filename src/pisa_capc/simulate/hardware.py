@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError
-from pisa_capc.simulate.interpolation import resample
+from pisa_capc.simulate.interpolation import Kernel, delay_kernel, resample
 
 Complex = NDArray[np.complexfloating[Any, Any]]
 
@@ -90,12 +90,12 @@ def draw_profile(spread: HardwareSpread, antennas: int, rng: np.random.Generator
     )
 
 
-def sampling_offset(x: Complex, offset_ppm: float, occupied: float) -> Complex:
+def sampling_offset(x: Complex, offset_ppm: float, occupied: float, kernel: Kernel = delay_kernel) -> Complex:
     """Sampling frequency offset: y[n] = x(n (1 + ε)), ε = offset · 10⁻⁶. A fast clock ends the waveform early.
 
     occupied: part of the Nyquist band that the signal uses, see `interpolation.delay_kernel`.
     """
-    return resample(x, 1 + offset_ppm * 1e-6, occupied)
+    return resample(x, 1 + offset_ppm * 1e-6, occupied, kernel=kernel)
 
 
 def iq_imbalance(x: Complex, gain_db: float, phase_deg: float) -> Complex:
@@ -146,12 +146,14 @@ def phase_noise_rad(
     return phase
 
 
-def transmit(base: Complex, profile: DeviceProfile, occupied: float) -> NDArray[np.complex64]:
+def transmit(
+    base: Complex, profile: DeviceProfile, occupied: float, kernel: Kernel = delay_kernel
+) -> NDArray[np.complex64]:
     """(…, T) what leaves the amplifier for a base waveform, without CFO and phase noise.
 
     Power control holds the mean output at one, so compression changes the shape of a frame and not its SNR.
     """
-    x = sampling_offset(base, profile.cfo_ppm, occupied)
+    x = sampling_offset(base, profile.cfo_ppm, occupied, kernel)
     x = iq_imbalance(x, profile.iq_gain_db, profile.iq_phase_deg)
     x = dc_offset(x, profile.dc_offset_db, profile.dc_phase_rad)
     x = power_amplifier(x, profile.pa_backoff_db, profile.pa_smoothness, profile.pa_am_pm_deg)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
+
+LONG_SAMPLES = 2**14  # worked on at once; longer signals in pieces, for memory
+TABLE_STEPS = 256  # delays of half a sample to either side in a table of kernels
+
+Kernel = Callable[[NDArray[np.float64], int, int, float], NDArray[np.float64]]
 
 
 def delay_kernel(delay_samples: ArrayLike, half_width: int, length: int, occupied: float) -> NDArray[np.float64]:
@@ -25,15 +32,42 @@ def delay_kernel(delay_samples: ArrayLike, half_width: int, length: int, occupie
     return np.where(inside > 0, np.sinc(x) * window, 0.0)
 
 
+def tabulated_kernel(
+    delay_samples: NDArray[np.float64], half_width: int, length: int, occupied: float
+) -> NDArray[np.float64]:
+    """As `delay_kernel` for delays of −½ … ½, many times faster: linear between kernels h = 1/256 apart.
+
+    A kernel's second derivative is at most π²/3 + 2.8/W, so the error of a tap is at most h²/8 of that, 7·10⁻⁶.
+    """
+    table = _kernels(half_width, length, occupied)
+    place = (delay_samples + 0.5) * TABLE_STEPS
+    node = np.clip(place.astype(np.int64), 0, TABLE_STEPS - 1)
+    weight = (place - node)[..., None]
+    return table[node] * (1 - weight) + table[node + 1] * weight
+
+
+@cache
+def _kernels(half_width: int, length: int, occupied: float) -> NDArray[np.float64]:
+    return delay_kernel(np.linspace(-0.5, 0.5, TABLE_STEPS + 1), half_width, length, occupied)
+
+
 def resample(
-    x: NDArray[np.complexfloating[Any, Any]], ratio: float, occupied: float, half_width: int = 16
+    x: NDArray[np.complexfloating[Any, Any]],
+    ratio: float,
+    occupied: float,
+    half_width: int = 16,
+    kernel: Kernel = delay_kernel,
 ) -> NDArray[np.complex128]:
     """y[n] = x(n · ratio) on the last axis, for ratios close to one; the signal is zero outside its samples."""
     n = x.shape[-1]
     position = np.arange(n) * ratio
     whole = np.rint(position).astype(np.int64)
-    kernel = delay_kernel(position - whole, half_width, 2 * half_width + 1, occupied)
     after = half_width + max(0, int(whole[-1]) - n + 1)
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(half_width, after)])
-    windows = sliding_window_view(padded, 2 * half_width + 1, axis=-1)[..., whole, :]
-    return np.einsum("...nl,nl->...n", windows, kernel)
+    windows = sliding_window_view(padded, 2 * half_width + 1, axis=-1)
+    y = np.empty(x.shape, dtype=np.complex128)
+    for start in range(0, n, LONG_SAMPLES):
+        part = slice(start, start + LONG_SAMPLES)
+        taps = kernel(position[part] - whole[part], half_width, 2 * half_width + 1, occupied)
+        np.einsum("...nl,nl->...n", windows[..., whole[part], :], taps, out=y[..., part])
+    return y

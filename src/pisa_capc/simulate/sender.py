@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.simulate.channel import filter_frames
 from pisa_capc.simulate.hardware import DeviceProfile, transmit
-from pisa_capc.simulate.interpolation import delay_kernel
+from pisa_capc.simulate.interpolation import delay_kernel, tabulated_kernel
 from pisa_capc.simulate.scene import Signal
 from pisa_capc.waveforms import WAVEFORMS, Draw
 
@@ -36,15 +36,13 @@ class Sender:
 
     def frames(self, delay_samples: NDArray[np.float64]) -> NDArray[np.complex64]:
         """(f, T + L − 1) the next frames, each delayed by its timing error."""
-        delay_samples = np.clip(delay_samples, -LARGEST_JITTER_SAMPLES, LARGEST_JITTER_SAMPLES)
-        kernel = delay_kernel(delay_samples, TIMING_HALF_WIDTH, 2 * TIMING_HALF_WIDTH + 1, self.waveform.occupied)
-        kernel = kernel.astype(np.float32)
+        kernel = timing_kernel(delay_samples, self.waveform.occupied)
         if self.delayed is not None:
             return (kernel @ self.delayed).view(np.complex64)
         base = self.waveform.frames(len(kernel), self.draw)
         missing = max(0, self.length + TIMING_HALF_WIDTH - base.shape[1])
         sent = self._send(np.pad(base, ((0, 0), (0, missing)))[:, : self.length + TIMING_HALF_WIDTH])
-        return filter_frames(sent, kernel[:, None].astype(np.complex64))[:, 0]
+        return delayed(sent, kernel)
 
     @staticmethod
     def _delayed(sent: NDArray[np.complex64]) -> NDArray[np.float32]:
@@ -55,3 +53,27 @@ class Sender:
     def _send(self, base: NDArray[np.complex128]) -> NDArray[np.complex64]:
         sent = transmit(base, self.profile, self.waveform.occupied)[..., : self.length]
         return np.concatenate([np.zeros((*sent.shape[:-1], self.silence), dtype=np.complex64), sent], axis=-1)
+
+
+def timing_kernel(delay_samples: NDArray[np.float64], occupied: float) -> NDArray[np.float32]:
+    """(f, 2W + 1) taps that delay each frame by its timing error, and all by W samples."""
+    delay_samples = np.clip(delay_samples, -LARGEST_JITTER_SAMPLES, LARGEST_JITTER_SAMPLES)
+    return delay_kernel(delay_samples, TIMING_HALF_WIDTH, 2 * TIMING_HALF_WIDTH + 1, occupied).astype(np.float32)
+
+
+def delayed(sent: NDArray[np.complex64], kernel: NDArray[np.float32]) -> NDArray[np.complex64]:
+    """(f, n − 2W) frames (f, n) behind their timing filters (f, 2W + 1)."""
+    return filter_frames(sent, kernel[:, None].astype(np.complex64))[:, 0]
+
+
+def send_once(
+    base: NDArray[np.complex128], profile: DeviceProfile, delay_samples: float, occupied: float, channel_taps: int
+) -> NDArray[np.complex64]:
+    """(1, T + 2W + 2 (L − 1)) one whole frame (T,) between silences that are as long as filters reach.
+
+    The transmitter is off before and after: its leakage ends with the frame. The frame's first sample is number
+    W + L − 1 here, and behind the channel's L taps, which delay by their half width H, number W + H.
+    """
+    silence = 2 * TIMING_HALF_WIDTH + channel_taps - 1
+    sent = np.pad(transmit(base[None], profile, occupied, tabulated_kernel), ((0, 0), (silence, silence)))
+    return delayed(sent, timing_kernel(np.array([delay_samples]), occupied))

@@ -173,6 +173,18 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
     return found
 
 
+def named_by(path: Path, pattern: str) -> dict[str, str]:
+    """The fields that `pattern` finds at the end of a path.
+
+    >>> named_by(Path("/data/roof/D03/noon.cs16"), "{environment}/{device}/{capture}.cs16")["device"]
+    'D03'
+    """
+    match = re.search(f"(?:^|/){_expression(pattern)}$", path.absolute().as_posix())
+    if match is None:
+        raise DataError(f"{path}: does not fit the pattern {pattern!r}. Correct --pattern.")
+    return match.groupdict()
+
+
 def fill(pattern: str, captures: Iterable[tuple[str, str, str]]) -> list[str]:
     """The path that `pattern` gives each capture (environment, device, capture); no two may share one."""
     _expression(pattern)

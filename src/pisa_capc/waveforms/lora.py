@@ -13,15 +13,24 @@ SYMBOL_SAMPLES = 2**SPREADING_FACTOR * OVERSAMPLING
 PREAMBLE_SYMBOLS = 8
 
 
-def upchirps(symbols: int = PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
-    """(1024 · symbols,) x[n] = exp(j2π(n²/(2 N os²) − n/(2 os))), N = 2^SF, os samples a chip.
+def chirp(
+    symbol: int, spreading_factor: int = SPREADING_FACTOR, oversampling: int = OVERSAMPLING
+) -> NDArray[np.complex128]:
+    """(N · os,) x[n] = exp(j2π(n²/(2 N os²) + n/os · (s/N − 1/2 − [n ≥ (N − s) os]))), N = 2^SF, os samples a chip.
 
-    The phase is zero again at the end of a symbol, so repeating it is continuous (Vangelista, IEEE Signal
-    Processing Letters 24(12), 2017).
+    The frequency wraps once, where it reaches the band's upper edge. The phase is continuous there and zero again at
+    the end of a symbol, so symbols follow each other continuously (Vangelista, IEEE Signal Processing Letters 24(12),
+    2017).
     """
-    chips, os = 2**SPREADING_FACTOR, OVERSAMPLING
+    chips, os = 2**spreading_factor, oversampling
     n = np.arange(chips * os)
-    return np.tile(np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) - n / (2 * os))), symbols)
+    wrapped = n >= (chips - symbol) * os
+    return np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) + n * (symbol / chips - 0.5 - wrapped) / os))
+
+
+def upchirps(symbols: int = PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
+    """(1024 · symbols,) x[n] = exp(j2π(n²/(2 N os²) − n/(2 os))), again and again."""
+    return np.tile(chirp(0), symbols)
 
 
 @register("lora")

@@ -10,24 +10,25 @@ from numpy.typing import NDArray
 from pisa_capc.waveforms.base import Draw, Waveform, register
 
 PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
-SYMBOL_SAMPLES = 80  # 64 and a guard interval of 16
+GUARD_SAMPLES = 16
+SYMBOL_SAMPLES = 64 + GUARD_SAMPLES
 PSDU_BYTES = 128
 SCRAMBLER_PERIOD = 127
 
-_STF_TONES = np.array([1, -1, 1, -1, -1, 1, -1, -1, 1, 1, 1, 1]) * (1 + 1j) * np.sqrt(13 / 6)
-_STF_SUBCARRIERS = np.r_[-24:0:4, 4:28:4]
-_LTF_TONES = np.array(
+STF_TONES = np.array([1, -1, 1, -1, -1, 1, -1, -1, 1, 1, 1, 1]) * (1 + 1j) * np.sqrt(13 / 6)
+STF_SUBCARRIERS = np.r_[-24:0:4, 4:28:4]
+LTF_TONES = np.array(
     [int(s + "1") for s in "++--++-+-++++++--++-+-++++"] + [0] + [int(s + "1") for s in "+--++-+-+-----++--+-+-++++"]
 )
-_LTF_SUBCARRIERS = np.r_[-26:27]
-_PILOT_SUBCARRIERS = np.array([-21, -7, 7, 21])
-_PILOT_TONES = np.array([1, 1, 1, -1])
-_DATA_SUBCARRIERS = np.setdiff1d(_LTF_SUBCARRIERS, [0, *_PILOT_SUBCARRIERS])
-_RATE_6_MBPS = (1, 1, 0, 1)
+LTF_SUBCARRIERS = np.r_[-26:27]
+PILOT_SUBCARRIERS = np.array([-21, -7, 7, 21])
+PILOT_TONES = np.array([1, 1, 1, -1])
+DATA_SUBCARRIERS = np.setdiff1d(LTF_SUBCARRIERS, [0, *PILOT_SUBCARRIERS])
+RATE_6_MBPS = (1, 1, 0, 1)
 _BITS_PER_SYMBOL = 24  # data bits of one BPSK, rate 1/2 symbol
 
 
-def _ofdm(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDArray[np.complex128]:
+def ofdm(tones: NDArray[np.complex128], subcarriers: NDArray[np.int64]) -> NDArray[np.complex128]:
     """(…, 64) time samples of (…, K) tones: 64/√52 times the inverse DFT, so 52 unit tones have unit mean power."""
     spectrum = np.zeros((*tones.shape[:-1], 64), dtype=np.complex128)
     spectrum[..., subcarriers % 64] = tones
@@ -39,8 +40,8 @@ def preamble() -> NDArray[np.complex128]:
 
     No windowing between the fields, which the standard leaves to the implementer (17.3.2.5).
     """
-    short = np.tile(_ofdm(_STF_TONES, _STF_SUBCARRIERS), 3)[:160]
-    long = _ofdm(_LTF_TONES.astype(np.complex128), _LTF_SUBCARRIERS)
+    short = np.tile(ofdm(STF_TONES, STF_SUBCARRIERS), 3)[:160]
+    long = ofdm(LTF_TONES.astype(np.complex128), LTF_SUBCARRIERS)
     return np.concatenate([short, long[32:], long, long])
 
 
@@ -53,6 +54,9 @@ def scrambler_sequence(state: NDArray[np.int64], length: int) -> NDArray[np.uint
         bits[..., n] = feedback
         register = ((register << 1) & 0x7F) | feedback
     return bits[..., np.arange(length) % SCRAMBLER_PERIOD]
+
+
+_POLARITY = 1.0 - 2.0 * scrambler_sequence(np.array(0x7F), SCRAMBLER_PERIOD).astype(np.float64)
 
 
 def convolutional_code(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -75,24 +79,41 @@ def interleave(coded: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return out.reshape(coded.shape)
 
 
-def _bpsk_symbols(bits: NDArray[np.uint8], first_symbol: int) -> NDArray[np.complex128]:
-    """(…, 80 S) OFDM symbols with guard from (…, 24 S) bits; pilots follow the polarity of 17.3.5.10."""
-    mapped = interleave(convolutional_code(bits)).reshape(*bits.shape[:-1], -1, 48) * 2.0 - 1.0
-    symbols = mapped.shape[-2]
-    polarity = 1.0 - 2.0 * scrambler_sequence(np.array(0x7F), first_symbol + symbols)[first_symbol:]
-    pilots = np.broadcast_to(polarity[:, None] * _PILOT_TONES, (*mapped.shape[:-1], 4))
-    body = _ofdm(
-        np.concatenate([mapped, pilots], axis=-1).astype(np.complex128),
-        np.concatenate([_DATA_SUBCARRIERS, _PILOT_SUBCARRIERS]),
-    )
-    return np.concatenate([body[..., -16:], body], axis=-1).reshape(*bits.shape[:-1], SYMBOL_SAMPLES * symbols)
+def pilot_polarity(symbols: int, first_symbol: int) -> NDArray[np.float64]:
+    """(symbols,) signs of the pilots from `first_symbol` on, L-SIG being symbol 0 (17.3.5.10)."""
+    return _POLARITY[(first_symbol + np.arange(symbols)) % SCRAMBLER_PERIOD]
 
 
-def signal_field(psdu_bytes: int = PSDU_BYTES) -> NDArray[np.complex128]:
-    """(80,) L-SIG (17.3.4): RATE 6 Mb/s, LENGTH least significant bit first, even parity, six tail zeros."""
-    head = [*_RATE_6_MBPS, 0, *((psdu_bytes >> i) & 1 for i in range(12))]
+def pilot_tones(symbols: int, first_symbol: int) -> NDArray[np.float64]:
+    """(symbols, 4) pilots of non-HT symbols."""
+    return pilot_polarity(symbols, first_symbol)[:, None] * PILOT_TONES
+
+
+def guarded(
+    tones: NDArray[np.complex128], subcarriers: NDArray[np.int64], guard: int = GUARD_SAMPLES
+) -> NDArray[np.complex128]:
+    """(…, (64 + guard) S) OFDM symbols with their guard intervals from (…, S, K) tones."""
+    body = ofdm(tones, subcarriers)
+    return np.concatenate([body[..., -guard:], body], axis=-1).reshape(*tones.shape[:-2], -1)
+
+
+def data_symbols(points: NDArray[np.complex128], first_symbol: int) -> NDArray[np.complex128]:
+    """(…, 80 S) OFDM symbols of (…, S, 48) constellation points, with their four pilots."""
+    pilots = np.broadcast_to(pilot_tones(points.shape[-2], first_symbol), (*points.shape[:-1], 4))
+    return guarded(np.concatenate([points, pilots], axis=-1), np.concatenate([DATA_SUBCARRIERS, PILOT_SUBCARRIERS]))
+
+
+def bpsk_points(bits: NDArray[np.uint8]) -> NDArray[np.complex128]:
+    """(…, S, 48) points of (…, 24 S) bits at rate 1/2."""
+    coded = interleave(convolutional_code(bits)).reshape(*bits.shape[:-1], -1, 48)
+    return (coded * 2.0 - 1.0).astype(np.complex128)
+
+
+def signal_field(psdu_bytes: int = PSDU_BYTES, rate: tuple[int, int, int, int] = RATE_6_MBPS) -> NDArray[np.complex128]:
+    """(80,) L-SIG (17.3.4): RATE, LENGTH least significant bit first, even parity, six tail zeros."""
+    head = [*rate, 0, *((psdu_bytes >> i) & 1 for i in range(12))]
     bits = np.array([*head, sum(head) % 2, 0, 0, 0, 0, 0, 0], dtype=np.uint8)
-    return _bpsk_symbols(bits, first_symbol=0)
+    return data_symbols(bpsk_points(bits), first_symbol=0)
 
 
 def data_field(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray[np.complex128]:
@@ -104,7 +125,7 @@ def data_field(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> N
     bits[:, 16:content] = np.unpackbits(psdu, axis=1, bitorder="little")
     bits ^= scrambler_sequence(scrambler_state, bits.shape[1])
     bits[:, content : content + 6] = 0  # the tail returns the encoder to state zero, so it is not scrambled
-    return _bpsk_symbols(bits, first_symbol=1)
+    return data_symbols(bpsk_points(bits), first_symbol=1)
 
 
 def random_psdu(rng: np.random.Generator, frames: int, octets: int = PSDU_BYTES) -> NDArray[np.uint8]:

@@ -1,0 +1,281 @@
+"""The command detect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.output import print_table
+from pisa_capc.errors import ConfigError
+from pisa_capc.progress import console as notes
+from pisa_capc.store.files import new_folder
+
+if TYPE_CHECKING:
+    from pisa_capc.detect import Found, FoundFrame
+    from pisa_capc.detect.dataset import Choices, Written
+    from pisa_capc.recordings.files import FileRecording
+
+SHOWN = 20  # frames in the table
+NONE_FOUND = 1  # exit code, as of grep
+ENDING = "detected"  # NAME.detected.sigmf-meta
+
+
+@app.command("detect")
+def detect_(
+    recordings: list[str] = typer.Argument(
+        metavar="RECORDING…",
+        help="SigMF (.sigmf-meta, .sigmf-data, .sigmf-collection) or plain samples (.cs8, .cu8, .cs16, .cf32). A "
+        "pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
+        show_default=False,
+    ),
+    waveform: str = typer.Option("wifi", help="What to look for: wifi or lora."),
+    out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
+    annotate: bool = typer.Option(
+        False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."
+    ),
+    format: str | None = typer.Option(
+        None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
+    ),
+    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False),
+    carrier: float | None = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False),
+    antennas: int | None = typer.Option(
+        None, min=1, help="Antennas of plain samples, interleaved.", show_default=False
+    ),
+    per_antenna: bool = typer.Option(
+        False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
+    ),
+    check: bool = typer.Option(True, help="Compare data with its SHA-512, where metadata has one."),
+    decode: bool = typer.Option(True, help="Read headers: rate, length, kind, addresses, checksum."),
+    label: str = typer.Option(
+        "address",
+        help="Devices of --out: address (of frames with a right checksum), annotation (that the frame lies in), "
+        "pattern (from the path), none.",
+    ),
+    pattern: str | None = typer.Option(
+        None, help="End of a recording's path, as '{environment}/{device}/{capture}.cs16'.", show_default=False
+    ),
+    environment: str | None = typer.Option(None, help="Environment of --out; E1 unless told.", show_default=False),
+    capture: str | None = typer.Option(None, help="Capture of --out; the recording unless told.", show_default=False),
+    samples: int | None = typer.Option(
+        None, min=2, help="Samples of a frame in --out; the preamble unless told: 320, LoRa 8192.", show_default=False
+    ),
+    keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the frequency offset in the samples of --out."),
+    pseudonyms: Path | None = typer.Option(
+        None, metavar="KEYFILE", help="Put keyed hashes in the place of addresses; made if absent.", show_default=False
+    ),
+    force: bool = typer.Option(False, "--force", help="Let --annotate add to metadata that exists."),
+    as_json: bool = typer.Option(False, "--json", help="Print all frames as JSON instead of tables."),
+) -> None:
+    """Find the frames in raw recordings, and whom they claim to be from.
+
+    Exit code 0: frames were found; 1: none was; 2: a recording could not be used.
+    """
+    from pisa_capc.detect.dataset import Choices
+    from pisa_capc.detect.pseudonyms import Pseudonyms
+    from pisa_capc.recordings import open_recording
+
+    choices = Choices(label, environment, capture, samples, keep_cfo)
+    _check(choices, pattern, decode, out)
+    groups: list[list[str]] = [recordings] if per_antenna else [[path] for path in recordings]
+    opened = [
+        open_recording(
+            paths, format=format, sample_rate_hz=sample_rate, carrier_hz=carrier, antennas=antennas, check=check
+        )
+        for paths in groups
+    ]
+    opened = _distinct(opened)
+    _check_outputs(opened, out, annotate, force)
+    named = [_named(recording, pattern) for recording in opened]
+    rename = None if pseudonyms is None else Pseudonyms.of_file(pseudonyms)
+    found = [_find(recording, waveform, decode, rename, not as_json) for recording in opened]
+    there = sum(len(one.frames) for one in found)
+    written = _write(out, found, choices, named, not as_json) if out is not None and there else None
+    metadata = [path for one, own in zip(found, opened, strict=True) for path in _annotate(one, own, annotate, force)]
+    if as_json:
+        print(json.dumps(_as_json(found, waveform, written, out, metadata), indent=1))
+    else:
+        _show(found, written, out, metadata)
+    if not there:
+        raise typer.Exit(NONE_FOUND)
+
+
+def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None) -> None:
+    """What contradicts itself is said before a long recording is read."""
+    from pisa_capc.detect.labels import KINDS
+    from pisa_capc.errors import unknown_name
+
+    if choices.label not in KINDS:
+        raise ConfigError(unknown_name("label", choices.label, KINDS))
+    if choices.label == "pattern" and (pattern is None or "{device}" not in pattern):
+        raise ConfigError("--label pattern: give --pattern with {device}, as '{device}/{capture}.cs16'.")
+    if choices.label == "address" and not decode and out is not None:
+        raise ConfigError("--label address needs what --no-decode leaves out. Choose another --label, as none.")
+
+
+def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annotate: bool, force: bool) -> None:
+    """So is what cannot be written."""
+    from pisa_capc.detect.dataset import common
+    from pisa_capc.recordings.annotating import places_of
+
+    if out is not None:
+        common([recording.about for recording in recordings])
+        if not (out / "dataset.json").exists():
+            new_folder(out)
+    for recording in recordings if annotate else ():
+        places_of(recording, ENDING, force)
+
+
+def _distinct(recordings: list[FileRecording]) -> list[FileRecording]:
+    """Recordings of one name in several folders go by their paths."""
+    from dataclasses import replace
+
+    names = [recording.about.name for recording in recordings]
+    return [
+        recording
+        if names.count(recording.about.name) == 1
+        else replace(recording, about=replace(recording.about, name=str(recording.files[0].path)))
+        for recording in recordings
+    ]
+
+
+def _named(recording: FileRecording, pattern: str | None) -> dict[str, str]:
+    from pisa_capc.store.files import named_by
+
+    return {} if pattern is None else named_by(recording.files[0].path, pattern)
+
+
+def _find(recording: FileRecording, waveform: str, decode: bool, rename: Any, show: bool) -> Found:
+    from pisa_capc.detect.finding import blocks_of, detect
+    from pisa_capc.progress import progress
+
+    with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
+        return detect(recording, waveform, decode=decode, rename=rename, after_block=bar.advance)
+
+
+def _write(out: Path, found: Sequence[Found], choices: Choices, named: Sequence[dict[str, str]], show: bool) -> Written:
+    from pisa_capc.detect.dataset import write_frames
+
+    return write_frames(out, found, choices, named, show)
+
+
+def _annotate(found: Found, recording: FileRecording, wanted: bool, force: bool) -> list[Path]:
+    from pisa_capc.detect.notes import GENERATOR, as_annotations
+    from pisa_capc.recordings.annotating import write_annotations
+
+    if not wanted:
+        return []
+    return write_annotations(recording, lambda antennas: as_annotations(found, antennas), GENERATOR, ENDING, force)
+
+
+def _as_json(
+    found: Sequence[Found], waveform: str, written: Written | None, out: Path | None, metadata: Sequence[Path]
+) -> dict[str, Any]:
+    recordings = [
+        {
+            "recording": one.recording.about.name,
+            "sample_rate_hz": one.recording.about.sample_rate_hz,
+            "carrier_hz": one.recording.about.carrier_hz,
+            "antennas": one.recording.about.antennas,
+            "samples": one.recording.about.length,
+            "frames": len(one.frames),
+        }
+        for one in found
+    ]
+    result: dict[str, Any] = {"waveform": waveform, "recordings": recordings}
+    if written is not None:
+        kept = sum(spec.frames for spec in written.dataset.captures)
+        result["dataset"] = {"out": str(out), "frames": kept, "left_out": written.left_out}
+    if metadata:
+        result["metadata"] = [str(path) for path in metadata]
+    return {"frames": [frame.to_json() for one in found for frame in one.frames], **result}
+
+
+def _show(found: Sequence[Found], written: Written | None, out: Path | None, metadata: Sequence[Path]) -> None:
+    for one in found:
+        about = one.recording.about
+        where = f"{about.name}: {about.length / about.sample_rate_hz:.4g} s of {about.antennas} antenna(s)"
+        if not one.frames:
+            notes.print(f"{where}: no {one.waveform.title} frame was found.", soft_wrap=True)
+            continue
+        headings = [
+            "start",
+            "time (s)",
+            "CFO (kHz)",
+            "SNR (dB)",
+            "quality",
+            "kind",
+            "Mb/s",
+            "octets",
+            "from",
+            "to",
+            "FCS",
+        ]
+        title = f"{where}, {len(one.frames):,} frames" + (f", the first {SHOWN}" if len(one.frames) > SHOWN else "")
+        print_table(title, headings, [_row(f) for f in one.frames[:SHOWN]], left=("kind", "from", "to", "FCS"))
+    frames = [frame for one in found for frame in one.frames]
+    if frames:
+        headings = ["from", "frames", "checksum right", "CFO (kHz)", "SNR (dB)"]
+        print_table("Senders, by the address that they claim", headings, list(_senders(frames)))
+    for sentence in _remarks(found):
+        notes.print(sentence, soft_wrap=True)
+    if written is not None:
+        captures = written.dataset.captures
+        print(f"{out}: {sum(c.frames for c in captures):,} frames in {len(captures)} captures")
+        for reason, count in written.left_out.items():
+            notes.print(f"left out: {count:,} frames {reason}.", soft_wrap=True)
+    for path in metadata:
+        notes.print(f"metadata: {path}", soft_wrap=True)
+
+
+def _row(frame: FoundFrame) -> list[str]:
+    header = frame.header
+    return [
+        f"{frame.start:,}",
+        f"{frame.time_s:.6f}",
+        f"{np.median(frame.cfo_hz) / 1e3:.2f}",
+        f"{max(frame.snr_db):.1f}",
+        f"{frame.quality:.2f}",
+        header.kind or "–",
+        "–" if header.rate_mbps is None else f"{header.rate_mbps:g}",
+        "–" if header.length is None else str(header.length),
+        header.transmitter or "–",
+        header.receiver or "–",
+        {True: "right", False: "wrong", None: "–"}[header.fcs],
+    ]
+
+
+def _senders(frames: Iterable[FoundFrame]) -> Iterable[list[str]]:
+    """A row per claimed address, the busiest first."""
+    by_address: dict[str, list[FoundFrame]] = {}
+    for frame in frames:
+        by_address.setdefault(frame.header.transmitter or "", []).append(frame)
+    for address, own in sorted(by_address.items(), key=lambda item: (not item[0], -len(item[1]))):
+        cfo_khz = [float(np.median(frame.cfo_hz)) / 1e3 for frame in own]
+        yield [
+            address or "(none)",
+            f"{len(own):,}",
+            f"{sum(frame.header.fcs is True for frame in own):,}",
+            f"{np.mean(cfo_khz):.2f} ± {np.std(cfo_khz):.2f}",
+            f"{np.median([max(frame.snr_db) for frame in own]):.1f}",
+        ]
+
+
+def _remarks(found: Sequence[Found]) -> Iterable[str]:
+    """What a reader of the frames should know of them."""
+    for one in found:
+        name, end = one.recording.about.name, one.stream.about.length
+        overlapping = sum(
+            before.samples is not None and after.at < before.at + before.samples
+            for before, after in zip(one.frames, one.frames[1:], strict=False)
+        )
+        cut = sum(frame.samples is not None and frame.at + frame.samples > end for frame in one.frames)
+        if overlapping:
+            yield f"{name}: frames that begin before the one before them has ended: {overlapping:,}."
+        if cut:
+            yield f"{name}: it ends within the last frame."

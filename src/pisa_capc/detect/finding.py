@@ -1,0 +1,164 @@
+"""The frames of a recording: found, read as far as their header, and placed in the recording's own samples."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pisa_capc.detect.base import Detection, Detector
+from pisa_capc.detect.lora import LoraDetector
+from pisa_capc.detect.wifi import WifiDetector, with_headers
+from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.phy import Header
+from pisa_capc.recordings import About, Recording, Watched, resampled
+from pisa_capc.waveforms import WAVEFORMS, Waveform
+
+BLOCK = 1 << 18  # samples of each antenna that are read at a time: a few chunks of the detector
+
+Rename = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class FoundFrame:
+    """A frame of a recording.
+
+    start: its first preamble sample, counted in the recording. time_s: the same in seconds. at, samples: its first
+    sample and, where its header says it, its length, at the waveform's own rate.
+    cfo_hz, snr_db: of each antenna. quality: as of `Detection`.
+    """
+
+    recording: str
+    start: int
+    time_s: float
+    at: int
+    samples: int | None
+    cfo_hz: tuple[float, ...]
+    snr_db: tuple[float, ...]
+    quality: float
+    header: Header
+
+    def to_json(self) -> dict[str, Any]:
+        header = self.header
+        return {
+            "recording": self.recording,
+            "start": self.start,
+            "time_s": self.time_s,
+            "cfo_hz": _numbers(self.cfo_hz),
+            "snr_db": _numbers(self.snr_db),
+            "quality": self.quality,
+            "rate_mbps": header.rate_mbps,
+            "length": header.length,
+            "kind": header.kind,
+            "transmitter": header.transmitter,
+            "receiver": header.receiver,
+            "fcs": header.fcs,
+        }
+
+
+def _numbers(values: Sequence[float]) -> list[float | None]:
+    """JSON has no word for what a dead antenna gives."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The frames of one recording in the order of time, and its samples at the waveform's rate."""
+
+    recording: Recording
+    stream: Recording
+    waveform: Waveform
+    frames: tuple[FoundFrame, ...]
+
+
+def waveform_named(name: str) -> Waveform:
+    """A waveform of which frames can be found."""
+    if name not in DETECTORS:
+        raise ConfigError(unknown_name("waveform", name, DETECTORS))
+    return WAVEFORMS[name]
+
+
+def _lora(about: About) -> Detector:
+    return LoraDetector(carrier_hz=about.carrier_hz)
+
+
+# By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
+DETECTORS: dict[str, Callable[[About], Detector]] = {"wifi": lambda about: WifiDetector(about.antennas), "lora": _lora}
+HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
+
+
+def detect(
+    recording: Recording,
+    waveform: str = "wifi",
+    *,
+    decode: bool = True,
+    rename: Rename | None = None,
+    detector: Detector | None = None,
+    after_block: Callable[[], None] = lambda: None,
+) -> Found:
+    """Find the frames of a recording; it is resampled where its rate is not the waveform's.
+
+    decode: read their headers. rename: what is put in the place of addresses. detector: in the place of the waveform's
+    own. What is wrong with the samples is warned about at the end.
+
+    >>> found = detect(open_recording("roof.sigmf-meta"))      # doctest: +SKIP
+    >>> found.frames[0].header.transmitter                     # doctest: +SKIP
+    'e8:de:27:90:6e:42'
+    """
+    known = waveform_named(waveform)
+    watched = Watched(recording)
+    stream = resampled(watched, known.sample_rate_hz, known.occupied)
+    detector = detector or DETECTORS[waveform](recording.about)
+    read = HEADERS.get(waveform, list) if decode else _without_headers
+    frames = [
+        _placed(detection, recording, known, rename)
+        for some in _detections(stream, detector, after_block)
+        for detection in read(some)
+    ]
+    for note in watched.notes():
+        warnings.warn(note, stacklevel=2)
+    return Found(recording, stream, known, tuple(sorted(frames, key=lambda frame: frame.at)))
+
+
+def _detections(stream: Recording, detector: Detector, after_block: Callable[[], None]) -> Iterator[list[Detection]]:
+    for block in stream.blocks(BLOCK):
+        yield detector.push(block)
+        after_block()
+    yield detector.finish()
+
+
+def _without_headers(found: Sequence[Detection]) -> list[Detection]:
+    return [replace(detection, header=Header()) for detection in found]
+
+
+def blocks_of(recording: Recording, waveform: str) -> int:
+    """How often `detect` calls `after_block`, for a progress bar."""
+    rate = waveform_named(waveform).sample_rate_hz / recording.about.sample_rate_hz
+    return math.ceil(recording.about.length * rate / BLOCK)
+
+
+def _placed(detection: Detection, recording: Recording, waveform: Waveform, rename: Rename | None) -> FoundFrame:
+    rate = recording.about.sample_rate_hz
+    start = round(detection.start * rate / waveform.sample_rate_hz)
+    header = detection.header if rename is None else _renamed(detection.header, rename)
+    return FoundFrame(
+        recording.about.name,
+        start,
+        start / rate,
+        detection.start,
+        detection.samples,
+        tuple(detection.cfo_hz.tolist()),
+        tuple(detection.snr_db.tolist()),
+        float(detection.quality),
+        header,
+    )
+
+
+def _renamed(header: Header, rename: Rename) -> Header:
+    return replace(
+        header,
+        transmitter=None if header.transmitter is None else rename(header.transmitter),
+        receiver=None if header.receiver is None else rename(header.receiver),
+    )

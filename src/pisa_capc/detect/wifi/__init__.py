@@ -1,0 +1,13 @@
+"""802.11 frames in a stream: a fast screen for the L-STF, then the whole preamble where the screen says so.
+
+background   what is between the frames, and the filter against carriers and DC
+screen       where an L-STF may be
+preamble     first sample, frequency offsets, signal-to-noise ratios, how well it fits
+detector     a stream in chunks, and the frames that are still coming in
+headers      whom they claim to be from
+"""
+
+from pisa_capc.detect.wifi.detector import WifiDetector
+from pisa_capc.detect.wifi.headers import with_headers
+
+__all__ = ["WifiDetector", "with_headers"]

@@ -1,0 +1,204 @@
+"""The whole preamble: where it begins, how far its frequency is off on each antenna, how well it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import fft, ifft
+from scipy.linalg import toeplitz
+from scipy.special import gammainccinv, gammaincinv
+
+from pisa_capc.detect.wifi.screen import BLOCK
+from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, preamble
+
+SEARCH = 80  # samples around the place the screen gives, which is less sure where a squelch has cut the L-STF
+TAPS = 16  # of the channel: its guard interval
+EARLY = 2  # of them before the first path: what the band's edges spread of it
+NEAR = 12  # samples before the strongest path in which an earlier one is looked for
+CHANCE = 1e-4  # with which noise is taken for a path
+FAINT = 0.1  # of the strongest path's power, what an earlier one must have
+LEAST_SPREAD = 0.2  # of the L-STF's tones, those that must be there: a carrier is one of them behind a narrow channel
+SILENT_DB = -30.0  # the least signal-to-noise ratio that is told, and that of an antenna that hears nothing
+STEP_HZ = (8e3, 2e3)  # at which the fit is tried on either side, one round each
+LEAST_QUALITY = 0.2  # of a preamble
+PARTS = 4  # of the preamble, which must all fit where less than half of it does:
+LEAST_PART = 0.1  # the HT fields of a frame look like the end of an L-STF and the beginning of an L-LTF
+
+_LTF = slice(160, 320)
+_FFT = 512
+_EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Preambles as they were found: K of them, A antennas.
+
+    start: (K,) first samples. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the preamble explains.
+    least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its energy is in.
+    """
+
+    start: NDArray[np.intp]
+    cfo_hz: NDArray[np.float64]
+    snr_db: NDArray[np.float64]
+    quality: NDArray[np.float64]
+    least: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        fits = (self.quality > LEAST_QUALITY) & ((self.least > LEAST_PART) | (self.quality > 0.5))
+        return np.asarray(fits & (self.spread > LEAST_SPREAD))
+
+
+@cache
+def _long_spectrum() -> NDArray[np.complex64]:
+    return np.asarray(fft(preamble()[_LTF], _FFT).conj().astype(np.complex64))
+
+
+@cache
+def basis() -> NDArray[np.complex128]:
+    """(320, TAPS) orthonormal columns that span the preamble behind every channel of TAPS samples."""
+    known = np.concatenate([np.zeros(TAPS), preamble(), np.zeros(EARLY)])
+    delayed = toeplitz(known[TAPS + EARLY :][:PREAMBLE_SAMPLES], known[TAPS + EARLY : EARLY : -1])
+    return np.linalg.qr(delayed)[0]
+
+
+@cache
+def _trial(step: float) -> NDArray[np.complex64]:
+    """(320, 3 TAPS) the basis at a frequency lower by `step` radians a sample, as it is, and higher."""
+    turn = np.exp(1j * step * np.arange(PREAMBLE_SAMPLES))[:, None]
+    return np.concatenate([basis() * t for t in (turn.conj(), 1, turn)], axis=1).conj().astype(np.complex64)
+
+
+def rows(iq: NDArray[np.complex64], first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
+    """(K, A, count) samples from each of `first` on."""
+    return np.ascontiguousarray(iq[:, first[:, None] + np.arange(count)].transpose(1, 0, 2))
+
+
+def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[np.complex64]:
+    """(K, A, T) with the frequency lowered by (K,) or (K, A) radians a sample; T is a multiple of 16.
+
+    e^{−jω(16 m + n)} = e^{−j16ωm} e^{−jωn}: sixteen and T/16 exponentials, not T.
+    """
+    radians = radians.reshape(*radians.shape, *[1] * (iq.ndim - radians.ndim))
+    within = np.exp(-1j * radians * np.arange(BLOCK)).astype(np.complex64)
+    across = np.exp(-1j * BLOCK * radians * np.arange(iq.shape[-1] // BLOCK)).astype(np.complex64)
+    blocks = iq.reshape(*iq.shape[:-1], -1, BLOCK) * across[..., None]
+    blocks *= within[..., None, :]
+    return np.asarray(blocks.reshape(iq.shape))
+
+
+def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.intp]:
+    """(K,) first preamble sample in (K, A, T) samples at about zero frequency offset, one for all antennas.
+
+    g[n] = Σ_a w_a |Σ_m x*[m] y_a[n + m]|² with the L-LTF x. Of the samples before its peak, the first that has a tenth
+    of it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
+    """
+    long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
+    paths = (weights[:, None] * np.abs(long) ** 2).sum(1)
+    antennas = max(int(np.count_nonzero(weights)), 1)
+    noise = np.median(paths, axis=1, keepdims=True) / gammaincinv(antennas, 0.5)
+    peak = paths.argmax(1)
+    place = np.arange(paths.shape[1])
+    early = (place >= peak[:, None] - NEAR) & (place <= peak[:, None])
+    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * gammainccinv(antennas, CHANCE)
+    strong |= place == peak[:, None]
+    return np.asarray((early & strong).argmax(1))
+
+
+def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(K, A) radians a sample from the L-LTF: ∠Σ y*[n] y[n + 64] / 64, of each antenna or of the whole array.
+
+    Of the two, the one at which the preamble explains more of what the antenna has received: the array's is better
+    where the antenna hears little, its own where antennas have oscillators of their own.
+    """
+    products = np.vecdot(still[..., 176:256], still[..., 240:320])
+    array = np.broadcast_to((weights @ products.T)[:, None], products.shape)
+    own, common = np.angle(products) / 64.0, np.angle(array) / 64.0
+    better = explained_energy(turned(still, own)) > explained_energy(turned(still, common))
+    return np.where(better, own, common).astype(np.float64)
+
+
+def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(K, A) ‖Qᴴ y‖², what the preamble explains behind its best channel."""
+    return np.asarray((np.abs(still @ basis().conj().astype(np.complex64)) ** 2).sum(-1))
+
+
+def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
+    """(K, A) radians a sample that (K, A, 320) samples are still off: the peak of a parabola through J at 0, ±step.
+
+    J(ω) = ‖Qᴴ (e^{−jωn} y)‖² is the energy that the preamble explains behind its best channel; its peak is the maximum
+    likelihood estimate of the frequency where the channel is not known.
+    """
+    energy = np.abs((still @ _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
+    low, middle, high = np.moveaxis(energy.sum(-1, dtype=np.float64), -1, 0)
+    curvature = np.minimum(low - 2 * middle + high, -np.finfo(np.float32).tiny)
+    return np.asarray(np.clip(step * (low - high) / (2 * curvature), -2 * step, 2 * step))
+
+
+def snr_db(still: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(K, A) from (K, A, 320) preambles at rest: noise is what the L-LTF's repetition differs by."""
+    first, again = still[..., 176:256], still[..., 240:320]
+    noise = (np.abs(again - first) ** 2).mean(-1, dtype=np.float64) / 2
+    power = (np.abs(still) ** 2).mean(-1, dtype=np.float64)
+    ratio = np.divide(power - noise, noise, out=np.zeros_like(noise), where=noise > 0)
+    return np.asarray(10 * np.log10(np.maximum(ratio, 10 ** (SILENT_DB / 10))))
+
+
+def tone_spread(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 if they are equal, 1/12 for a carrier."""
+    period = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).mean(-2)
+    tones = (weights[:, None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(tones.sum(1) ** 2 / (12 * (tones**2).sum(1)))
+
+
+def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """(K,) share of the energy of (K, A, 320) samples that the preamble explains, and that of the worst of its parts.
+
+    Of a part it is the squared coherence |Σ ŷ* y|²/(Σ|ŷ|² Σ|y|²) with the fit ŷ = Q Qᴴ y.
+    """
+    q = basis().astype(np.complex64)
+    fitted = (still @ q.conj()) @ q.T
+    parts = (*still.shape[:2], PARTS, -1)
+    y, model = still.reshape(parts), fitted.reshape(parts)
+    energy, modelled, common = (
+        np.einsum("a,kap->kp", weights, np.vecdot(u, v).real) for u, v in ((y, y), (model, model), (model, y))
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = modelled.sum(1) / energy.sum(1)
+        worst = (np.maximum(common, 0) ** 2 / (modelled * energy)).min(1)
+    return share, worst
+
+
+def fit(
+    iq: NDArray[np.complex64],
+    raw: NDArray[np.complex64],
+    blocks: NDArray[np.intp],
+    angles: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    sample_rate_hz: float,
+) -> Fit:
+    """Preambles of (A, T) samples `iq` near the blocks that the screen names, whose lag-16 angle it gives.
+
+    raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
+    tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound. An
+    antenna that hears nothing is given the array's.
+    """
+    first = blocks * BLOCK - BLOCK // 2 - SEARCH
+    excerpt = rows(iq, first, _EXCERPT)
+    array = angles.astype(np.float64) / BLOCK
+    start = first + first_path(turned(excerpt, array), weights)
+    received = rows(iq, start, PREAMBLE_SAMPLES)
+    radians = array[:, None] + from_long(turned(received, array), weights)
+    for step in STEP_HZ:
+        radians += finer(turned(received, radians), 2 * np.pi * step / sample_rate_hz)
+    deaf = weights == 0
+    radians[:, deaf] = (radians @ weights / max(weights.sum(), np.finfo(float).tiny))[:, None]
+    still = turned(received, radians)
+    quality, least = explained(still, weights)
+    snr = np.where(deaf, SILENT_DB, snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians)))
+    return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))

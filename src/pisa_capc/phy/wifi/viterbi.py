@@ -1,0 +1,102 @@
+"""Soft Viterbi decoding of the K = 7 code (133, 171 octal; 17.3.5.6), many sequences at once.
+
+Sequences of any lengths are cut into windows of one length that overlap, and all windows walk through the trellis side
+by side: the survivors of this code merge well within the overlap, so the windows agree with one long decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 768  # bits that one window decides
+OVERLAP = 96  # bits that it sees on either side; 14 constraint lengths, enough for the code punctured to 5/6
+_SIDE = 8  # bits on either side where one window sees a whole sequence: the six of the register, and two more
+_MEAN = 32.0  # what the mean size of a sequence's soft values becomes as an integer
+_CERTAIN = 255  # the largest soft value, and that of a bit that is known
+_LEVEL = 32  # steps after which metrics are brought back to zero: what 32 steps add and their spread fit in 16 bits
+_TOGETHER = 512  # windows that fit in a processor's cache
+
+
+def _emitted() -> NDArray[np.int64]:
+    """(64,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one.
+
+    Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left.
+    """
+    register = np.concatenate([2 * np.arange(32), 2 * np.arange(32) + 1])
+    a, b = ([bin(r & mask).count("1") & 1 for r in register] for mask in (0b1101101, 0b1001111))
+    return 2 * np.array(a) + np.array(b)
+
+
+_EMITTED = _emitted()
+
+
+def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[NDArray[np.uint8]]:
+    """(n,) bits of each (2 n,) soft sequence A₁B₁A₂B₂…, positive for one, zero for unknown.
+
+    All begin in state zero; those that are `ended` also end there.
+    """
+    if not soft:
+        return []
+    lengths = [len(s) // 2 for s in soft]
+    longest = max(1, *lengths)
+    size, side = (longest, _SIDE) if longest <= WINDOW else (WINDOW, OVERLAP)
+    windows = [_windows(s, end, size, side) for s, end in zip(soft, ended, strict=True)]
+    together = np.concatenate(windows)
+    walked = [_walk(together[i : i + _TOGETHER]) for i in range(0, len(together), _TOGETHER)]
+    bits = np.concatenate(walked)[:, side : side + size]
+    ends = np.cumsum([len(w) for w in windows])
+    return [own.reshape(-1)[:n] for own, n in zip(np.split(bits, ends[:-1]), lengths, strict=True)]
+
+
+def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> NDArray[np.int16]:
+    """(W, side + size + side, 2) overlapping windows of one sequence, at least one.
+
+    Before its beginning, and after its end where that is known, stand the zeros that the encoder in state zero would
+    send for zeros.
+    """
+    n = len(soft) // 2
+    count = max(-(-n // size), 1)
+    padded = np.zeros((count * size + 2 * side, 2), dtype=np.int16)
+    padded[:side] = -_CERTAIN
+    if ended:
+        padded[side + n :] = -_CERTAIN
+    unit = max(float(np.abs(soft).sum(dtype=np.float64)) / max(len(soft), 1), 1e-30) / _MEAN
+    padded[side : side + n] = np.clip(np.rint(soft / unit), -_CERTAIN, _CERTAIN).reshape(n, 2)
+    views = np.lib.stride_tricks.sliding_window_view(padded, size + 2 * side, axis=0)[::size]
+    return views[:count].transpose(0, 2, 1)
+
+
+def _walk(windows: NDArray[np.int16]) -> NDArray[np.uint8]:
+    """(W, n) bits of (W, n, 2) soft values, from unknown states to the best one."""
+    count, steps, _ = windows.shape
+    a, b = windows.transpose(2, 1, 0)
+    pairs = np.ascontiguousarray(np.stack([-a - b, b - a, a - b, a + b], axis=1))  # (n, 4, W)
+    metric, following = np.zeros((2, 64, count), dtype=np.int16)
+    branch, low, high = np.empty((3, 2, 32, count), dtype=np.int16)
+    from_high = np.empty((steps, 2, 32, count), dtype=bool)
+    for n in range(steps):
+        # Bit b leads from j and from j + 32 to 2 j + b; the two emit opposite pairs.
+        np.take(pairs[n], _EMITTED, axis=0, out=branch.reshape(64, count), mode="clip")
+        np.add(metric[:32], branch, out=low)
+        np.subtract(metric[32:], branch, out=high)
+        np.greater(high, low, out=from_high[n])
+        np.maximum(low, high, out=following.reshape(32, 2, count).swapaxes(0, 1))
+        metric, following = following, metric
+        if n % _LEVEL == 0:
+            metric -= metric.max(axis=0)
+    return _trace(from_high.reshape(steps, 64 * count), metric.argmax(axis=0))
+
+
+def _trace(from_high: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """(W, n) bits along the survivors that end in these states."""
+    steps, count = len(from_high), len(state)
+    bits = np.empty((steps, count), dtype=np.uint8)
+    window = np.arange(count)
+    for n in range(steps - 1, -1, -1):
+        bit, before = state & 1, state >> 1
+        bits[n] = bit
+        state = before + 32 * from_high[n, (32 * bit + before) * count + window]
+    return bits.T

@@ -1,0 +1,148 @@
+"""Whether samples can be what a receiver measured: what is said before the recording is used, and while it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.errors import DataError
+from pisa_capc.recordings.base import About, Annotation, Recording
+from pisa_capc.recordings.encoding import Encoding
+from pisa_capc.recordings.files import SampleFile
+
+LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
+LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
+FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
+CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
+DEAD = 1e-6  # power of an antenna relative to the strongest
+
+
+def check_plausible(file: SampleFile) -> None:
+    """Refuse samples that make no sense as they are read, and say what they look like.
+
+    Integers with their bytes swapped, or with the wrong sign, fill the whole range as noise does; read as they were
+    meant they are small. Floats with their bytes swapped have magnitudes of any power of ten.
+    """
+    starts = np.linspace(0, max(0, file.length - LOOK), LOOKS).astype(int)
+    data = np.concatenate([file.raw(int(first), LOOK) for first in sorted(set(starts.tolist()))])
+    found, other = file.encoding, _other_reading(file.encoding)
+    odd = _absurd if found.kind == "f" else _rms
+    level, otherwise = odd(data, found, file.channels), odd(data, other, file.channels)
+    if found.kind == "f" and level > 0.05:
+        advice = f"Read as {other.name} they are plausible." if otherwise < 0.01 else "Is it another format?"
+        what = f"{level:.0%} of its numbers are NaN, infinite or of absurd size"
+    elif found.kind != "f" and level > LOUD and otherwise < QUIETER * level:
+        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver."
+        what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
+    else:
+        return
+    raise DataError(
+        f"{file.path}: read as {found.name}, {what}. {advice} Give --format {other.name}, or --format {found.name} if "
+        "you are sure."
+    )
+
+
+def _other_reading(encoding: Encoding) -> Encoding:
+    """What is most easily taken for this encoding."""
+    if encoding.bits == 8:
+        return replace(encoding, kind="u" if encoding.kind == "i" else "i")
+    return replace(encoding, order=">" if encoding.order == "<" else "<")
+
+
+def _rms(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    x = encoding.decode(data, channels).view(np.float32)
+    return float(np.sqrt(np.mean(x**2, dtype=np.float64)))
+
+
+def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    """Part of the numbers, zeros not counted, that no receiver writes."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        magnitude = np.abs(encoding.decode(data, channels).view(np.float32))
+    counted = magnitude != 0
+    sane = (magnitude > FLOATS[0]) & (magnitude < FLOATS[1])
+    return float(np.mean(~sane[counted])) if counted.any() else 0.0
+
+
+class Watched:
+    """A recording whose samples are looked at as they are read; what is wrong with them is in `notes` afterwards.
+
+    What is no number is read as zero.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        antennas = recording.about.antennas
+        self._samples, self._unusable = 0, 0  # how far it was looked at; how many are no numbers
+        self._first_unusable: int | None = None
+        self._power, self._peak = np.zeros(antennas), 0.0
+        self._clipped = np.zeros(antennas, dtype=np.int64)
+
+    @property
+    def about(self) -> About:
+        return self._recording.about
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        return self._recording.annotations
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        block = self._recording.read(first, count)
+        bad = None if np.isfinite(_power(block)).all() else ~np.isfinite(block)
+        if bad is not None:
+            block = np.where(bad, np.complex64(0), block)
+        if new := max(0, first + block.shape[1] - max(first, self._samples)):  # not looked at when it was read before
+            self._look(block[:, -new:], None if bad is None else bad[:, -new:], first + block.shape[1] - new)
+        return block
+
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        for first in range(0, self.about.length, size):
+            yield self.read(first, size)
+
+    def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None, first: int) -> None:
+        if bad is not None and bad.any():
+            if self._first_unusable is None:
+                self._first_unusable = first + int(np.flatnonzero(bad.any(axis=0))[0])
+            self._unusable += int(np.count_nonzero(bad))
+        full_scale = self.about.full_scale
+        for antenna, row in enumerate(block.view(np.float32)):
+            self._power[antenna] += np.dot(row, row)
+            peak = max(row.max(), -row.min())
+            self._peak = max(self._peak, float(peak))
+            if peak >= full_scale:
+                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
+        self._samples = first + block.shape[1]
+
+    def notes(self) -> list[str]:
+        """Sentences about what was seen; none where all was well."""
+        name, strongest = self.about.name, self._power.max()
+        found = []
+        if self._unusable:
+            found.append(
+                f"{name}: {self._unusable:,} samples are NaN or infinite, the first at {self._first_unusable:,}; "
+                "they are read as zero."
+            )
+        if strongest == 0 and self._samples:
+            found.append(f"{name}: all samples are zero.")
+        for antenna in np.flatnonzero(self._power < DEAD * strongest).tolist():
+            part = self._power[antenna] / strongest
+            how_much = "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
+            found.append(f"{name}: antenna {antenna} is dead: it has {how_much} of the strongest one.")
+        at_full_scale = self._clipped >= max(AT_LEAST, CLIPPED * self._samples)
+        if self._peak > 1:
+            at_full_scale[:] = False  # floats in units of their own: nobody knows where the receiver's range ends
+        for antenna in np.flatnonzero(at_full_scale).tolist():
+            part = self._clipped[antenna] / (2 * self._samples)
+            found.append(
+                f"{name}: antenna {antenna} clips: {part:.2%} of its values are at full scale. Frames that do are "
+                "distorted; record with less gain."
+            )
+        return found
+
+
+def _power(block: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(A,) Σ|x|²; not finite where a sample is not."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array([np.dot(row, row) for row in block.view(np.float32)], dtype=np.float64)
