@@ -46,6 +46,18 @@ def atomic(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def bytes_text(size: float) -> str:
+    """A number of bytes for people.
+
+    >>> bytes_text(3.4e6), bytes_text(1.25e9), bytes_text(12)
+    ('3.4 MB', '1.2 GB', '12 bytes')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:.0f} bytes"
+
+
 def check_replaceable(path: Path) -> None:
     """Refuse to put a file in the place of a folder, a device or a pipe."""
     if path.exists() and not path.is_file():
