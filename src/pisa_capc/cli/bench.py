@@ -70,7 +70,9 @@ def run(
         help="Train nothing: score the models in the work folder, which a machine with this device, cpu or cuda, made.",
         show_default=False,
     ),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be computed and about how long it takes, and compute nothing."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Say what would be computed and about how long it takes, and compute nothing."
+    ),
 ) -> None:
     """Compute the runs of a protocol that are not recorded yet.
 

@@ -103,11 +103,11 @@ def calibrate(
     need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,), `source_class_mean` (C, D),
     `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
-    --reject calibrates only frames that resemble the source; the others have the prediction −1, and the output also
-    holds `known` and `unknown_score`; their `device` is "unknown". It needs `source_validation` (V, D), `source_validation_logits` (V, C) and
-    `source_validation_label` (V,), embeddings, logits and classes of frames that the model was not trained on, and by
-    the score `source_bank` (B, D), embeddings of training frames, or `source_covariance` (D, D), of embeddings within
-    their classes.
+    --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
+    "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
+    `source_validation_logits` (V, C) and `source_validation_label` (V,), embeddings, logits and classes of frames that
+    the model was not trained on, and by the score `source_bank` (B, D), embeddings of training frames, or
+    `source_covariance` (D, D), of embeddings within their classes.
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
@@ -247,7 +247,8 @@ def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, 
     found = {name: getattr(result, name, None) for name in _RESULT}
     written |= {name: values for name, values in found.items() if values is not None}
     if (devices := arrays.get("devices")) is not None:
-        written |= {"devices": devices, "device": np.append(devices.astype(str), UNKNOWN)[np.asarray(result.prediction)]}
+        names = np.append(devices.astype(str), UNKNOWN)
+        written |= {"devices": devices, "device": names[np.asarray(result.prediction)]}
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **written)
 

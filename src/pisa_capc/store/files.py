@@ -185,6 +185,11 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
     return found
 
 
+def fields_of(pattern: str) -> tuple[str, ...]:
+    """The fields that a pattern names, each once."""
+    return tuple(re.compile(_expression(pattern)).groupindex)
+
+
 def named_by(path: Path, pattern: str) -> dict[str, str]:
     """The fields that `pattern` finds at the end of a path.
 
