@@ -19,8 +19,10 @@ from pisa_capc.progress import console as notes
 if TYPE_CHECKING:
     from pisa_capc.evaluation import RunScores
     from pisa_capc.inference import TrainedModel
+    from pisa_capc.protocol import Split
     from pisa_capc.scores import Scores
 
+AUTO = "auto"
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
@@ -60,6 +62,10 @@ def methods(as_json: bool = AsJson) -> None:
     rows = [[m["name"], m["summary"], m["citation"], str(m["source_environments"]), *m["needs"]] for m in found]
     headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
+    print(
+        "`pisa train` takes pisa-equalised where frames begin with a known preamble, else pisa, and says which; "
+        "--method names another."
+    )
 
 
 @app.command()
@@ -70,7 +76,11 @@ def train(
     out: Path = typer.Option(
         help="Folder of the model; several runs go into subfolders splitS-seedT.", show_default=False
     ),
-    method: str = typer.Option("pisa", help="Training method; see `pisa methods`."),
+    method: str = typer.Option(
+        AUTO,
+        help="Training method; see `pisa methods`. auto is pisa-equalised where frames begin with a preamble that is "
+        "known, else pisa, the published one.",
+    ),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
     encoder: str = typer.Option("transformer", help="Temporal encoder; see `pisa encoders`."),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
@@ -104,12 +114,13 @@ def train(
     from pisa_capc.frames import load
     from pisa_capc.inference.devices import choose_device, choose_precision
     from pisa_capc.methods import check_names
+    from pisa_capc.methods.recommend import PUBLISHED
     from pisa_capc.protocol import split
     from pisa_capc.rehearsal import fit_with_guard
     from pisa_capc.store.native import fingerprint
     from pisa_capc.training import Run, TrainingConfig, fit
 
-    check_names(method, encoder, variant)
+    check_names(PUBLISHED if method == AUTO else method, encoder, variant)
     chosen = from_assignments(settings)
     given = {"epochs": epochs, "batch": batch, "samples": samples}
     if not isinstance(asked := chosen.pop("training", {}), dict):
@@ -126,6 +137,8 @@ def train(
         parts = split(frames, listed(source), listed(target), split_number)
         runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
+    if method == AUTO:
+        method = _recommended(first, encoder, variant, how.samples)
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
     done = sum((folder / "model.json").is_file() for folder in folders)
     notes.print(
@@ -158,6 +171,32 @@ def train(
     if done:
         notes.print(f"{done} of {len(runs)} runs had been trained before and were kept.", highlight=False)
     _print_trained(list(zip(folders, models, strict=True)), as_json)
+    for trained in models:
+        _say_if_at_chance(trained)
+
+
+def _recommended(part: Split, encoder: str, variant: str, samples: int) -> str:
+    """The method that `auto` stands for, after saying why."""
+    from pisa_capc.methods import METHODS
+    from pisa_capc.methods.recommend import PUBLISHED, recommended
+    from pisa_capc.training.fit import setup_for
+
+    method, why = recommended(part.train, setup_for(part, encoder, samples))
+    if variant not in METHODS[method].variants:
+        method, why = PUBLISHED, f"its variants are those of the ablation, {variant} among them"
+    other = "" if method == PUBLISHED else f" The published method is --method {PUBLISHED}."
+    notes.print(f"Method {method}: {why}.{other}", highlight=False, soft_wrap=True)
+    return method
+
+
+def _say_if_at_chance(trained: TrainedModel) -> None:
+    """Say it of a model that has not learnt its source."""
+    from pisa_capc.chance import AFTER_TRAINING, at_chance
+
+    if (decided := trained.statistics.confusion) is None:
+        return
+    if found := at_chance(f"{trained.name}: the source validation", decided.T):
+        notes.print(f"{found} {AFTER_TRAINING}", style="yellow", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -288,27 +327,32 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
 
 def _print_scores(title: str, results: list[RunScores]) -> None:
     """All metrics, the stages of inference side by side."""
-    from pisa_capc.evaluation import METRICS
+    from pisa_capc.chance import stages_at_chance
+    from pisa_capc.evaluation import METRICS, pooled
+    from pisa_capc.protocol import stage_title
     from pisa_capc.scores import mean_and_spread
 
     stages = list(results[0].stages)
+    titles = [stage_title(stage) for stage in stages]
 
     def cells(value: Callable[[Scores], float]) -> list[str]:
         return [with_spread(*mean_and_spread([value(run.stages[stage]) for run in results])) for stage in stages]
 
     names = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
     rows = [[names[metric], *cells(attrgetter(metric))] for metric in METRICS]
-    print_table(title, [f"{len(results)} run(s)", *stages], rows)
+    print_table(title, [f"{len(results)} run{'s' * (len(results) > 1)}", *titles], rows)
     if len(results) > 1:
         by_run = [[run.name, *(f"{run.stages[stage].macro_f1:.4f}" for stage in stages)] for run in results]
-        print_table("Macro-F1 by run", ["run", *stages], by_run)
+        print_table("Macro-F1 by run", ["run", *titles], by_run)
     else:
         print(f"run {results[0].name}")
     first = results[0].stages[stages[0]]
     by_device = [[name, *cells(lambda s: s.per_device[name])] for name in first.per_device]  # noqa: B023
-    print_table("F1 by device", ["device", *stages], by_device)
+    print_table("F1 by device", ["device", *titles], by_device)
     by_capture = [
         [name, f"{capture.frames:,}", *cells(lambda s: s.per_capture[name].macro_f1)]  # noqa: B023
         for name, capture in first.per_capture.items()
     ]
-    print_table("Macro-F1 by capture", ["capture", "frames", *stages], by_capture)
+    print_table("Macro-F1 by capture", ["capture", "frames", *titles], by_capture)
+    if found := stages_at_chance({stage_title(stage): pooled(results, stage).confusion for stage in stages}):
+        notes.print(found, style="yellow", highlight=False, soft_wrap=True)

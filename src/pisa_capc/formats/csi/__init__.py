@@ -79,7 +79,7 @@ def _checked(how: CsiOptions) -> CsiOptions:
 
 
 def _captures(source: Path, options: ImportOptions, how: CsiOptions) -> list[tuple[Path, dict[str, str]]]:
-    defaults = {"environment": options.environment, "device": "D01", "capture": options.capture}
+    defaults = options.names("D01")
     if source.is_file():
         return [(source, defaults)]
     if options.pattern is not None:
