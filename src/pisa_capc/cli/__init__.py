@@ -103,6 +103,7 @@ def main() -> None:
     from pisa_capc.cli import frozen  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401
     from pisa_capc.cli import identify  # noqa: F401
+    from pisa_capc.cli import enrol  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401
     from pisa_capc.cli import report  # noqa: F401
 
