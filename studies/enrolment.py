@@ -1,6 +1,6 @@
 """Devices enrolled without training: how well they are recognised elsewhere, and what it costs the others.
 
-    make study-enrolment ARGS="--coarse --scale 0.1 --epochs 5 --batch 64 --out results/studies/enrolment-2core.json"
+    make study-enrolment ARGS="--coarse --scale 0.1 --epochs 6 --batch 32 --out results/studies/enrolment-2core.json"
     make study-enrolment ARGS="--waveform lora --encoder tcn --seeds 2026,2027,2028 --device cuda --out tcn-lora.json"
 
 Of ten devices three at a time are left out of training, then enrolled from 10, 50 or 200 frames in one source

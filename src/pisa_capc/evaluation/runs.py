@@ -93,7 +93,8 @@ def _check_devices(trained: TrainedModel, frames: Frames, run: Path, dataset: Pa
         )
     if strangers := [name for name in frames.devices if name not in trained.devices]:
         warnings.warn(
-            f"{dataset}: frames of {_shortened(strangers)} are left out: the model does not know them.", stacklevel=3
+            f"{dataset}: frames of {', '.join(strangers[:12])} are left out: the model does not know them.",
+            stacklevel=3,
         )
 
 
