@@ -126,6 +126,9 @@ def test_frames_of_another_receiver_are_refused(trained: TrainedModel) -> None:
     other = Frames.from_arrays(tones(3, 1, 20, antennas=3), device="D4", geometry=linear(3)).unlabelled()
     with pytest.raises(ModelError, match="2 antennas, these frames have 3"):
         enrol(trained, "D4", other, device="cpu")
+    wider = replace(heard("D4", "E2"), geometry=linear(2, spacing_wavelengths=0.7))
+    with pytest.raises(ModelError, match="stand otherwise"):
+        enrol(trained, "D4", wider, device="cpu")
     slower = replace(heard("D4", "E2"), sample_rate_hz=1e6)
     with pytest.raises(ModelError, match="samples/s"):
         enrol(trained, "D4", slower, device="cpu")

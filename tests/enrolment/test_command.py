@@ -114,6 +114,8 @@ def test_what_makes_no_sense_is_refused(pisa: Command, saved: Path, data: Path, 
     out = ("--out", tmp_path / "larger")
     for arguments in ((), ("--label", "D4"), (data,), (data, "--remove", "D1"), ("--label", "a", "--remove", "D1")):
         refused(pisa("enrol", saved, *arguments, *out), "give --label NAME with recordings or a dataset, or --remove")
+    (tmp_path / "a.cs16").touch()
+    refused(pisa("enrol", saved, data, tmp_path / "a.cs16", "--label", "D9", *out), "recordings beside datasets")
     refused(pisa("enrol", saved, data, "--label", "D9", *out), "holds 4 devices", "none of them 'D9'")
     refused(pisa("enrol", saved, data, "--label", "D1", *out, *CPU), "already")
     refused(pisa("enrol", saved, "--remove", "D9", *out), "unknown device 'D9'")

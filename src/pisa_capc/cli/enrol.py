@@ -88,7 +88,10 @@ def enrol_(
         after.save(out)
         _show(before, after, str(remove), out, as_json)
         return
-    if all(Path(name).is_dir() for name in frames):
+    folders = [name for name in frames if Path(name).is_dir()]
+    if folders and len(folders) < len(frames):
+        raise ConfigError("enrol: found recordings beside datasets; give either.")
+    if folders:
         own, origin = _of_datasets(frames, label, environment)
     else:
         opened = open_recordings(frames, format, sample_rate, carrier, antennas, per_antenna, check)

@@ -16,7 +16,7 @@ from pisa_capc import revisions
 from pisa_capc.enrolment.alike import sounds_like
 from pisa_capc.enrolment.row import Row, within_ridge
 from pisa_capc.enrolment.statistics import checked, with_device, without_device
-from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.errors import ConfigError, DataError, ModelError, unknown_name
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.inference.model import method_of
@@ -24,6 +24,7 @@ from pisa_capc.inference.tensors import digest
 from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
 
 FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
+SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
 ENOUGH = 19  # for a conformal threshold at the usual share of false rejections
 
 
@@ -50,6 +51,11 @@ def enrol(
     """
     _check_name(trained, name)
     trained.check_frames(frames)
+    if not np.allclose(frames.geometry.distances(), trained.geometry.distances(), atol=SAME_PLACE):
+        raise ModelError(
+            f"{name}: the antennas of these frames stand otherwise than those that the model was trained with. Give "
+            "frames of the same array."
+        )
     if len(frames) < FEWEST:
         raise DataError(
             f"{name}: {len(frames)} frames; expected at least {FEWEST} to know the device by. Record it for longer."
