@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of, index_of
+from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of
 from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
@@ -159,22 +159,30 @@ class SplitRecipe:
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
-        check_labelled(frames)
-        for kind, names in (("source", self.source), ("target", self.target)):
-            if not names:
-                raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
-            for name in names:
-                index_of("environment", name, frames.environments)
-        source, target = (frames.where(environment=names) for names in (self.source, self.target))
-        for kind, names, part in (("source", self.source, source), ("target", self.target, target)):
-            if not len(part):
-                raise DataError(f"{kind}: no frames of {', '.join(names)} are selected.")
+        source, target = self._part(frames, "source", self.source), self._part(frames, "target", self.target)
         _check_classes(source, target)
         held_out = _draw(source, self.seed, "split", lambda n: round(self.validation * n))
         _check_not_empty(source, held_out, "validation")
         _check_not_empty(source, ~held_out, "training")
+        return Split(source.select(~held_out), source.select(held_out), *self._scored(target), self)
+
+    def split_target(self, frames: Frames) -> Split:
+        """The target part alone, of frames that need not have the source: nothing is in the other parts."""
+        target, nothing = self._part(frames, "target", self.target), frames.select([])
+        return Split(nothing, nothing, *self._scored(target), self)
+
+    def _part(self, frames: Frames, kind: str, names: tuple[str, ...]) -> Frames:
+        check_labelled(frames)
+        if not names:
+            raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
+        part = frames.where(environment=names)
+        if not len(part):
+            raise DataError(f"{kind}: no frames of {', '.join(names)} are selected.")
+        return part
+
+    def _scored(self, target: Frames) -> tuple[UnlabelledFrames, Evaluator]:
         kept = target.select(~_draw(target, self.seed, "few-shot", lambda n: frames_left_out(self.few_shot, n)))
-        return Split(source.select(~held_out), source.select(held_out), kept.unlabelled(), Evaluator(kept), self)
+        return kept.unlabelled(), Evaluator(kept)
 
 
 @dataclass(frozen=True)

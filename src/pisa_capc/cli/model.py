@@ -285,7 +285,7 @@ def evaluate(
     runs, frames, environments = evaluation.load_runs(run), load(dataset), listed(target)
     mark = fingerprint(dataset)
     for folder, trained in runs:
-        evaluation.check_dataset(trained, frames, mark, folder, dataset)
+        evaluation.check_dataset(trained, frames, mark, folder, dataset, environments)
     results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna)
     if as_json:
         found = {

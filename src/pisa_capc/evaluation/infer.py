@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe
+from pisa_capc.evaluation.runs import split_for
 from pisa_capc.frames import Frames
 from pisa_capc.inference import Embedding, TrainedModel, embed_many
 from pisa_capc.inference.embed import BATCH
@@ -86,7 +87,7 @@ def infer_runs(
     """Runs of one experiment on the target environments, each on the target part of its own split."""
     models = [trained for _, trained in runs]
     recipes = [replace(trained.recipe, target=tuple(target)) for trained in models]
-    parts = {recipe: recipe.split(frames) for recipe in recipes}
+    parts = {recipe: split_for(models[0], recipe, frames) for recipe in recipes}
     found: dict[int, Inference] = {}
     with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
         splits, chosen = [parts[recipe] for recipe in recipes], usual_calibrations(models)
