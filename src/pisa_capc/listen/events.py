@@ -17,8 +17,8 @@ class Decision:
     """Who sent one frame.
 
     number: increasing, and never given twice, restarts included. start: the frame's first sample in the stream, those
-    that were missed counted; time_s: the same in seconds. at: UTC, ISO 8601. device: None for one that the model does not
-    know; like: the device it is most like all the same, and probability: of that one among the known.
+    that were missed counted; time_s: the same in seconds. at: UTC, ISO 8601. device: None for one that the model does
+    not know; like: the device it is most like all the same, and probability: of that one among the known.
     address, receiver, kind, rate_mbps: as its header says, None where it does not. cfo_hz, snr_db: of each antenna, NaN
     where one is dead. quality: as of `Detection`. verdict: on the claim of its address, so far; None where nobody is
     enrolled with it.
@@ -75,8 +75,8 @@ class Status:
     the state was begun. breaks: how often the source began anew, with nobody knowing what was in between. rate_hz:
     samples a second that come in. frames: decided since the state was begun. frames_per_s: in the last seconds.
     delay_ms: from the arrival of a frame's last sample to its decision, (median, 99th percentile) of recent frames.
-    clipped, dead: antennas. waiting_s: of samples not yet looked at. alarms: raised; suppressed: not raised, since one like
-    them just was.
+    clipped, dead: antennas. waiting_s: of samples not yet looked at. alarms: raised; suppressed: not raised, since one
+    like them just was.
     """
 
     source: str
