@@ -131,6 +131,24 @@ def test_verify_asks_whose_addresses_are_whose(pisa: Command, run: Path, room: P
     refused(pisa("verify", run, room, *PLAIN), "--addresses FILE", "D1, D2, D3")
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("identify", ("--reject", "nearest"), "unknown rejection score 'nearest'"),
+        ("identify", ("--reject", "knn", "--alpha", "0"), "alpha is 0.0"),
+        ("identify", ("--calibration", "better"), "unknown calibration 'better'"),
+        ("verify", ("--alpha", "1"), "alpha is 1.0"),
+        ("verify", ("--addresses", "nowhere.csv"), "nowhere.csv: no such file"),
+        ("verify", ("--device", "abacus"), "expected auto, cpu or cuda"),
+    ],
+)
+def test_what_cannot_be_is_said_before_a_recording_is_read(
+    pisa: Command, run: Path, room: Path, monkeypatch: pytest.MonkeyPatch, command: str, arguments: tuple, words: str
+) -> None:
+    monkeypatch.setattr("pisa_capc.cli.identify.find_frames", lambda *_: pytest.fail("it was read"))
+    refused(pisa(command, run, room, *PLAIN, *arguments), words)
+
+
 def test_a_recording_without_a_frame_is_told_in_words(pisa: Command, run: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(200_000, 2 * ANTENNAS)).astype("<f4") / 10

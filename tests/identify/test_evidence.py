@@ -44,6 +44,16 @@ def test_false_alarms_are_as_rare_as_promised_however_long_one_waits() -> None:
     assert crossed <= alpha * trials
 
 
+def test_ranks_among_a_fixed_reference_would_not_keep_the_promise() -> None:
+    rng, alpha, trials = np.random.default_rng(0), 0.01, 100
+    crossed = 0
+    for _ in range(trials):
+        reference, score = rng.normal(size=20), rng.normal(size=500)
+        fixed = (1 + (reference >= score[:, None]).sum(axis=1)) / (1 + len(reference))
+        crossed += first_beyond(log_evidence(fixed), alpha) is not None
+    assert crossed > 3 * alpha * trials
+
+
 @pytest.mark.parametrize("before", [0, 300])
 def test_strange_frames_are_found_whenever_they_begin(before: int) -> None:
     rng = np.random.default_rng(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ from pisa_capc.progress import progress
 from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
+    import torch
+
     from pisa_capc.detect import Found
     from pisa_capc.detect.finding import Rename
     from pisa_capc.identify import Choices, Identified, Verdict
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from pisa_capc.recordings.files import FileRecording
 
 REFUTED = 1  # exit code of verify
+NAMED = 6  # addresses in a line of the table
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
@@ -95,6 +99,7 @@ def identify_(
     from pisa_capc.figures.identified import draw_identified
     from pisa_capc.identify import Choices
     from pisa_capc.identify.write import check_format, frames, write
+    from pisa_capc.inference.devices import choose_device
 
     if out is not None:
         check_format(out, 1 if per_antenna else len(recordings))
@@ -107,9 +112,10 @@ def identify_(
         keep_cfo,
         equalise_antennas,
     )
+    place = choose_device(device)
     trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
-    who = _identified(trained, found, choices, device, not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
     if out is not None:
         write(out, who, opened[0])
     pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
@@ -160,18 +166,22 @@ def verify_(
     """
     from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify
+    from pisa_capc.identify.verify import check_alpha
+    from pisa_capc.inference.devices import choose_device
 
+    check_alpha(alpha)
     choices = Choices(
         chosen_calibrator(calibration, "paper", {}, []),
         None if reject == "none" else reject,
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
     )
+    place = choose_device(device)
     trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     rename = renaming(pseudonyms)
     enrolled = None if addresses is None else _enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
-    who = _identified(trained, found, choices, device, not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
     verdicts = verify(who, _by_name(who) if enrolled is None else enrolled, alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
@@ -226,12 +236,13 @@ def _found(
     return found
 
 
-def _identified(trained: TrainedModel, found: Sequence[Found], choices: Choices, device: str, show: bool) -> Identified:
+def _identified(
+    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
+) -> Identified:
     from pisa_capc.identify import identify
-    from pisa_capc.inference.devices import choose_device
 
     with progress("embed", sum(len(one.frames) for one in found), show) as bar:
-        return identify(trained, found, choices, choose_device(device), bar.advance)
+        return identify(trained, found, choices, device, bar.advance)
 
 
 def _enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
@@ -275,13 +286,12 @@ def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
 
 
 def _of_device(who: Identified, rows: np.ndarray) -> dict[str, Any]:
-    addresses = [who.seen.address[i] for i in rows]
-    claimed = sorted({a for a in addresses if a is not None}, key=lambda a: -addresses.count(a))
+    claimed = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
     return {
         "frames": len(rows),
         "share": len(rows) / len(who),
         "probability": float(who.confidence[rows].mean()),
-        "addresses": {address: addresses.count(address) for address in claimed},
+        "addresses": dict(claimed.most_common()),
     }
 
 
@@ -289,7 +299,8 @@ def _show(who: Identified) -> None:
     rows = []
     for name, members in _by_device(who):
         own = _of_device(who, members)
-        claimed = ", ".join(f"{address} ({count})" for address, count in own["addresses"].items())
+        claimed = ", ".join(f"{address} ({count:,})" for address, count in list(own["addresses"].items())[:NAMED])
+        claimed += f" and {len(own['addresses']) - NAMED:,} more" * (len(own["addresses"]) > NAMED)
         sure = "–" if name is None else f"{own['probability']:.3f}"
         rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
     headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]

@@ -36,6 +36,14 @@ class Choices:
     keep_cfo: bool = False
     equalise_antennas: bool = False
 
+    def __post_init__(self) -> None:
+        _ = self.decider  # what is wrong is said before a long recording is read
+
+    @property
+    def decider(self) -> Calibrator:
+        """What makes decisions of embeddings and logits."""
+        return self.calibration if self.reject is None else OpenSet(self.calibration, self.reject, self.alpha)
+
 
 @dataclass(frozen=True, eq=False)
 class Identified:
@@ -91,9 +99,7 @@ def identify(
     choices = choices or Choices()
     seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
     scores = embed(trained, seen.frames, device, after_batch=after_batch)
-    calibration = choices.calibration
-    chosen = calibration if choices.reject is None else OpenSet(calibration, choices.reject, choices.alpha)
-    result = chosen.calibrate(scores.embedding, scores.logits, scores.capture, scores.statistics)
+    result = choices.decider.calibrate(scores.embedding, scores.logits, scores.capture, scores.statistics)
     probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
     if choices.together_s is not None:
         group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)

@@ -120,8 +120,7 @@ def verify(
     alpha: chance of a false alarm, and of a false confirmation, for each address. spacing_s: frames of an address that
     come sooner after the last tested one are not tested.
     """
-    if not 0 < alpha < 1:
-        raise ConfigError(f"alpha is {alpha}; expected a chance of false alarms between 0 and 1.")
+    check_alpha(alpha)
     reference = Reference.of(found.scores.statistics)
     rows: dict[str, list[int]] = {}
     for i, address in enumerate(found.seen.address):
@@ -131,6 +130,11 @@ def verify(
         _verdict(found, reference, address, enrolled.get(address), np.array(rows[address]), alpha, spacing_s)
         for address in sorted(rows)
     ]
+
+
+def check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ConfigError(f"alpha is {alpha}; expected a chance of false alarms between 0 and 1.")
 
 
 def _verdict(
