@@ -10,8 +10,8 @@ potentials g stand still, and a frame is decided by them as in `frozen`:
 A group's first `warmup` frames are decided by their logits alone: a balanced transport of fewer frames than that says
 little. Classes are balanced, where the settings say so, only while the newest frames look like several transmitters in
 turn (`GroupFinder.several`): of one that speaks for long, a balanced transport would give most frames away. A group
-that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run of
-U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
+that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run
+of U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many

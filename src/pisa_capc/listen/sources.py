@@ -144,12 +144,13 @@ class StandardInput:
 class FileSource:
     """A file that another program writes; read at our own pace, from the byte `begin` on.
 
-    follow: wait at its end for more.
+    follow: wait at its end for more. origin: the number of its first sample in the stream.
     """
 
     path: Path
     follow: bool = False
     begin: int = 0
+    origin: int = 0
     patient: bool = True
     connected: bool = False
 
@@ -171,6 +172,7 @@ class FileSource:
                     file.close()
                     self.begin = 0
                     ring.interrupt()
+                    self.origin = ring.received
                     file = self._open(stop)
                 else:
                     stop.wait(GROWTH_S)

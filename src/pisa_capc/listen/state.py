@@ -1,0 +1,84 @@
+"""What outlives a listener: numbers that are never given twice, what was learnt, and how far a file was read.
+
+Two things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is said: whoever
+is killed at any moment may leave a number unused, but never uses one twice. What was learnt is a pair of files, written
+now and then; what came after the last time is learnt anew.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.errors import DataError
+from pisa_capc.store.pair import described, write_pair
+
+NAME, SCHEMA, MADE_BY = "listen", 1, "`pisa listen --state`"
+
+
+class Mark(NamedTuple):
+    """decisions, alarms: given so far. sample: of the stream, the first of the newest decided frame; −1: of none."""
+
+    decisions: int = 0
+    alarms: int = 0
+    sample: int = -1
+
+
+class Ledger:
+    """The newest mark, in two places that are written in turn: a torn one leaves the other."""
+
+    _record = struct.Struct("<QQQqI")  # which, decisions, alarms, sample, CRC-32 of these
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another --state.") from error
+        self._turn, self.mark = self._newest()
+
+    def _newest(self) -> tuple[int, Mark]:
+        size = self._record.size
+        found = []
+        content = os.pread(self._file, 2 * size, 0)
+        for at in (0, size):
+            if len(content) >= at + size:
+                turn, *mark, crc = self._record.unpack_from(content, at)
+                if crc == zlib.crc32(content[at : at + size - 4]):
+                    found.append((turn, Mark(*mark)))
+        if content and not found:
+            raise DataError(f"{self._path}: damaged: it does not say which numbers were given. Begin another --state.")
+        return max(found, default=(0, Mark()))
+
+    def write(self, mark: Mark) -> None:
+        self._turn += 1
+        content = self._record.pack(self._turn, *mark, 0)[:-4]
+        whole = content + struct.pack("<I", zlib.crc32(content))
+        os.pwrite(self._file, whole, (self._turn % 2) * self._record.size)
+        self.mark = mark
+
+    def close(self) -> None:
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def save(folder: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Write what was learnt; killed at any moment, the old state or the new one is there."""
+    write_pair(folder, NAME, SCHEMA, arrays, about)
+
+
+def load(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+    """What `save` wrote; None where there is nothing yet."""
+    if not (folder / f"{NAME}.json").is_file():
+        return None
+    with described(folder, NAME, SCHEMA, "a listener's state", MADE_BY) as (arrays, about):
+        for name in ("samples", "missed", "breaks", "model"):
+            about[name]
+    return {name: np.array(values) for name, values in arrays.items()}, about
