@@ -43,14 +43,15 @@ from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.recognise import Choices, Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.senders import TOGETHER, Sender, Senders
+from pisa_capc.listen.senders import Sender, Senders
 from pisa_capc.listen.sources import FileSource, Source
 from pisa_capc.recordings import About
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.store.lock import only_runner
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
-LEAST_S, MOST = 0.003, 4 * 131072  # seconds of samples that are waited for, and samples that are looked at together
+LEAST_S, MOST = 0.003, 8 * GRID  # seconds of samples that are waited for, and samples that are looked at together
+TOGETHER = 256  # frames that are decided together
 KEPT_SAMPLES, KEPT_BYTES = 8192, 64 << 20  # of a frame, and of all that are kept for a while
 SILENCE_S = 5.0  # without a sample, after which that is trouble
 SLOW, FAST = 0.98, 1.05  # of the sample rate, beyond which a source does not do what was said
@@ -253,7 +254,8 @@ class Listener:
         """Decide frames, say it, and see whether there is an alarm in it."""
         addresses = [_claimed(one) for one in heard]
         senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
-        got = self._mind.recogniser.recognise([one.found for one in heard], senders)
+        descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
         first = self._mark.decisions
         self._advance(decisions=first + len(heard), sample=heard[-1].start)
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
