@@ -73,7 +73,7 @@ class Plan:
 
     addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
     alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
-    tested. state: folder that outlives the listener. alarms: folder of snippets, of at most alarms_bytes;
+    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of snippets, of at most alarms_bytes;
     alarm_every_s: between alarms of one cause. save_every_s: between states. buffer_s: of samples that may wait.
     """
 
@@ -82,6 +82,7 @@ class Plan:
     rename: Rename | None = None
     alpha: float = 0.01
     spacing_s: float = 0.0
+    change_spacing_s: float = 1.0
     state: Path | None = None
     alarms: Path | None = None
     alarms_bytes: int = 256 << 20
@@ -132,7 +133,8 @@ class Listener:
         check_recording(model, self._about)
         plan = self.plan
         recogniser = Recogniser(model, plan.choices, self._device)
-        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, plan.spacing_s))
+        spacing = plan.spacing_s, plan.change_spacing_s
+        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
