@@ -4,38 +4,55 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # of the commands that examples run
-os.chdir(ROOT)  # records and protocols are found from here
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "src")]
+os.environ["PYTHONPATH"] = str(ROOT / "src")  # of the processes that examples start
+os.chdir(ROOT)  # from where records and protocols are found
 
+import docstrings  # noqa: E402
+
+from pages import reference  # noqa: E402
 from pisa_capc import __version__  # noqa: E402
 
 project = "PISA-CAPC"
-author = "The authors of pisa-capc"
-copyright = author
 release = version = __version__
+html_title = f"PISA-CAPC {release}"
+html_show_copyright = False
 
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
-    # "sphinx_gallery.gen_gallery",
+    "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "api/*.examples"]
-nitpicky = False
+exclude_patterns = ["_build", "_templates", "gallery/*.py", "gallery/*.ipynb"]
+templates_path = ["_templates"]
 
 # Markdown, as it reads on GitHub too: headings are anchors, links to other pages and files are relative.
-myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 
+# Docstrings are plain text with equations in Unicode and code in single backticks.
+default_role = "py:obj"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+python_maximum_signature_line_length = 80
+autosummary_ignore_module_all = False
+
 html_theme = "furo"
-html_title = f"PISA-CAPC {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_show_copyright = False
+sphinx_gallery_conf = {"examples_dirs": "../examples/gallery", "gallery_dirs": "gallery", "backreferences_dir": "reference/backreferences", "doc_module": ("pisa_capc",), "run_stale_examples": False}
+
+reference.write(HERE / "reference")
+
+
+def setup(app):  # type: ignore[no-untyped-def]
+    docstrings.connect(app)

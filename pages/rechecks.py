@@ -29,9 +29,10 @@ def erratum() -> str:
         )
     ]
     headings = ["run", "set", "H200 then, 30 epochs", "CPU", "epochs of it", "H200 now, 30 epochs"]
-    return f"""Earlier versions of these pages had results that were spoilt on the GPU, all with the Transformer: dropout
-took half of the elements instead of a tenth, without making up for it. Its masks depended on how wide the compiler counts elements,
-and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit were
+    return f"""Earlier versions of these pages had results that were spoilt on the GPU, all with the Transformer:
+dropout took half of the elements instead of a tenth, without making up for it. Its masks depended on how wide the
+compiler counts elements, and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit
+were
 
 - the contextual pathway of PISA and of equalised PISA, which has a batch of its own;
 - everything in trainings that followed one with another batch size in the same process: PISA without the topology path,

@@ -67,11 +67,11 @@ def summary() -> str:
   in the new place, where the paper's keeps more.
 - **It is the topology path that carries over**: the contextual path alone learns the source on Wi-Fi and is at chance
   in the new place ({parts("contextual-only")}); on LoRa it hardly learns the source, in part of the runs
-  [not at all](tables.md#runs-that-did-not-learn). Its loss is the largest in the paper too. The topology consistency is worth
-  {consistency:.3f} on LoRa and nothing that shows on Wi-Fi. The topology prior and the token refinement are within the
-  intervals. **Two parts cost more than they bring here**: without the CFO dynamics the Transformer does better, if only
-  just on Wi-Fi ({parts("no-cfo-dynamics")}; whole: {parts("pisa")}), and on LoRa without the contextual path
-  ({lora["topology-only"]:.3f}). In the paper every part adds.
+  [not at all](tables.md#runs-that-did-not-learn). Its loss is the largest in the paper too. The topology consistency
+  is worth {consistency:.3f} on LoRa and nothing that shows on Wi-Fi. The topology prior and the token refinement are
+  within the intervals. **Two parts cost more than they bring here**: without the CFO dynamics the Transformer does
+  better, if only just on Wi-Fi ({parts("no-cfo-dynamics")}; whole: {parts("pisa")}), and on LoRa without
+  the contextual path ({lora["topology-only"]:.3f}). In the paper every part adds.
 - **Of the comparison methods only EADA carries over, and it is its front end that does**: Single behind the same
   equaliser on the known preamble, without EADA's critic, scores the same
   ({"; ".join(others)}; direct inference, Transformer).

@@ -110,10 +110,10 @@ def section() -> str:
 
 Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. `paper` is
 U-CAPC as published, `safe` U-CAPC under the guard ([what it is](../safe.md)); all others are peers on the same arrays,
-grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced); 512 frames with
-class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames from unknown
-radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied to the other.
-The last two, captures of two radios and of one, were added afterwards.
+grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced);
+512 frames with class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames
+from unknown radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied
+to the other. The last two, captures of two radios and of one, were added afterwards.
 
 {chr(10).join(parts)}
 Tables of three runs of each encoder, and of nine runs with fewer frames, were looked at before this one; nothing was

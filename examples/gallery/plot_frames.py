@@ -1,0 +1,8 @@
+"""
+A frame
+=======
+
+Words.
+"""
+import pisa_capc
+pisa_capc.UCAPC()
