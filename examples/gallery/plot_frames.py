@@ -1,8 +1,0 @@
-"""
-A frame
-=======
-
-Words.
-"""
-import pisa_capc
-pisa_capc.UCAPC()
