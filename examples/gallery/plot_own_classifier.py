@@ -3,7 +3,7 @@ A classifier of your own, and U-CAPC
 ====================================
 
 The calibration needs no network of ours: embeddings, logits and the names of captures are enough. Here the classifier is
-scikit-learn's logistic regression on three numbers that people measure by hand.
+scikit-learn's logistic regression on a few numbers that people measure by hand.
 """
 
 # sphinx_gallery_thumbnail_number = 1
@@ -52,10 +52,12 @@ def measured(iq: np.ndarray) -> np.ndarray:
 # %%
 # Train on the source, decide on the target
 # -----------------------------------------
-# ``logits`` are what the classifier adds up before its softmax; the embedding is what it sees.
+# The classifier is trained where everybody would begin, at positions with a line of sight. The target has others, too.
+# ``logits`` are what it adds up before its softmax; the embedding is what it sees.
 
-classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=10))
-classifier.fit(measured(part.train.iq), part.train.device)
+train = part.train.where(capture=["L1", "L2"])
+classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+classifier.fit(measured(train.iq), train.device)
 embedding = classifier[0].transform(measured(part.target.iq))
 logits = classifier[1].decision_function(embedding)
 
