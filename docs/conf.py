@@ -10,6 +10,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "src")]
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of the processes that examples start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a build is one process on one core
 os.chdir(ROOT)  # from where records and protocols are found
 
 import docstrings  # noqa: E402
@@ -46,10 +47,30 @@ autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 80
 autosummary_ignore_module_all = False
 
+smartquotes = False  # options of commands begin with two dashes
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-sphinx_gallery_conf = {"examples_dirs": "../examples/gallery", "gallery_dirs": "gallery", "backreferences_dir": "reference/backreferences", "doc_module": ("pisa_capc",), "run_stale_examples": False}
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "conf.in_order",
+    "image_scrapers": ("matplotlib", "pictures.scrape"),
+    "backreferences_dir": "reference/backreferences",
+    "doc_module": ("pisa_capc",),
+    "reference_url": {"pisa_capc": None},
+    "remove_config_comments": True,
+    "show_memory": False,
+    "write_computation_times": False,
+    "copyfile_regex": r"radios\.yaml",
+}
+ORDER = ("first", "own_recordings", "recording", "own_classifier", "stream", "own_encoder", "own_method", "benchmark")
+
+
+def in_order(file: str) -> int:
+    """Examples as one would read them."""
+    return ORDER.index(Path(file).stem.removeprefix("plot_"))
+
 
 reference.write(HERE / "reference")
 

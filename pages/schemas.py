@@ -63,7 +63,7 @@ def protocol_page() -> str:
 
 One YAML file is one experiment: `pisa bench run FILE.yaml`. A key that nobody knows is an error, and so is a setting of
 training, methods or calibrations that the file leaves to a default: what was run can be read off the file. The defaults
-below are those that messages offer to copy. [A benchmark of one's own](../gallery/plot_frames.rst) writes one and
+below are those that messages offer to copy. [A benchmark of one's own](../gallery/plot_benchmark.rst) writes one and
 runs it; `protocols/` has those of the results.
 
 ```yaml
