@@ -3,16 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup setup-bench demo test test-slow test-faults lint types docs clean
+.PHONY: setup setup-bench lock demo test test-slow test-faults lint types docs clean
 
 # Several test processes share the cores: one thread each. Benchmarks set their own.
 demo test test-slow test-faults: export OMP_NUM_THREADS = 1
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml setup.py
+$(STAMP): requirements.lock requirements-torch.lock pyproject.toml setup.py
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-torch.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -39,6 +40,13 @@ KILLS ?= 20
 
 test-faults: $(STAMP)
 	$(BIN)/python -m tests.faults --cases $(CASES) --kills $(KILLS) $(ARGS)
+
+# After a change of requirements.in: hashes of every file that the index has of these versions.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-lock/bin/uv pip compile requirements.in --no-deps --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements.lock
 
 # Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
 setup-bench:

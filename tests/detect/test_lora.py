@@ -149,6 +149,13 @@ def test_triggers_of_noise_are_as_rare_as_the_threshold_says(monkeypatch: pytest
     assert 0 < len(seen) <= 3 * 10
 
 
+def test_a_loud_payload_is_no_preamble() -> None:
+    rng = np.random.default_rng(0)
+    sent = [transmit(rng.bytes(200), 7, 1 + number, sync_word=0x34) for number in range(4)]
+    found = detect(heard(np.concatenate(sent), 4, 20.0, rng))
+    assert [d.start for d in found] == [0, *np.cumsum([x.size for x in sent[:-1]])]
+
+
 def test_all_spreading_factors_at_once() -> None:
     rng = np.random.default_rng(2)
     pieces: list[NDArray[np.complex128]] = []

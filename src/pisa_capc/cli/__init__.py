@@ -28,9 +28,10 @@ app = typer.Typer(
     help=(
         "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
         "\n\n"
-        "**Frames in:** simulate · detect · import · inspect · limit · split · export\n\n"
+        "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
+        "**Recordings:** identify · verify\n\n"
         "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
         "**Results to show:** figures · report\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
@@ -96,11 +97,13 @@ def main() -> None:
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
     from pisa_capc.cli import detect  # noqa: F401
     from pisa_capc.cli import data  # noqa: F401
+    from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import frozen  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401
+    from pisa_capc.cli import identify  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401
     from pisa_capc.cli import report  # noqa: F401
 

@@ -12,6 +12,20 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import print_table
+from pisa_capc.cli.recordings import (
+    NONE_FOUND,
+    Antennas,
+    Carrier,
+    Check,
+    Format,
+    PerAntenna,
+    PseudonymKey,
+    Recordings,
+    SampleRate,
+    find_frames,
+    open_recordings,
+    renaming,
+)
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 from pisa_capc.store.files import new_folder
@@ -22,35 +36,23 @@ if TYPE_CHECKING:
     from pisa_capc.recordings.files import FileRecording
 
 SHOWN = 20  # frames in the table
-NONE_FOUND = 1  # exit code, as of grep
 ENDING = "detected"  # NAME.detected.sigmf-meta
 
 
 @app.command("detect")
 def detect_(
-    recordings: list[str] = typer.Argument(
-        metavar="RECORDING…",
-        help="SigMF (.sigmf-meta, .sigmf-data, .sigmf-collection) or plain samples (.cs8, .cu8, .cs16, .cf32). A "
-        "pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
-        show_default=False,
-    ),
+    recordings: list[str] = Recordings,
     waveform: str = typer.Option("wifi", help="What to look for: wifi or lora."),
     out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
     annotate: bool = typer.Option(
         False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."
     ),
-    format: str | None = typer.Option(
-        None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
-    ),
-    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False),
-    carrier: float | None = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False),
-    antennas: int | None = typer.Option(
-        None, min=1, help="Antennas of plain samples, interleaved.", show_default=False
-    ),
-    per_antenna: bool = typer.Option(
-        False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
-    ),
-    check: bool = typer.Option(True, help="Compare data with its SHA-512, where metadata has one."),
+    format: str | None = Format,
+    sample_rate: float | None = SampleRate,
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    per_antenna: bool = PerAntenna,
+    check: bool = Check,
     decode: bool = typer.Option(True, help="Read headers: rate, length, kind, addresses, checksum."),
     label: str = typer.Option(
         "address",
@@ -66,9 +68,7 @@ def detect_(
         None, min=2, help="Samples of a frame in --out; the preamble unless told: 320, LoRa 8192.", show_default=False
     ),
     keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the frequency offset in the samples of --out."),
-    pseudonyms: Path | None = typer.Option(
-        None, metavar="KEYFILE", help="Put keyed hashes in the place of addresses; made if absent.", show_default=False
-    ),
+    pseudonyms: Path | None = PseudonymKey,
     force: bool = typer.Option(False, "--force", help="Let --annotate add to metadata that exists."),
     as_json: bool = typer.Option(False, "--json", help="Print all frames as JSON instead of tables."),
 ) -> None:
@@ -77,23 +77,14 @@ def detect_(
     Exit code 0: frames were found; 1: none was; 2: a recording could not be used.
     """
     from pisa_capc.detect.dataset import Choices
-    from pisa_capc.detect.pseudonyms import Pseudonyms
-    from pisa_capc.recordings import open_recording
 
     choices = Choices(label, environment, capture, samples, keep_cfo)
     _check(choices, pattern, decode, out)
-    groups: list[list[str]] = [recordings] if per_antenna else [[path] for path in recordings]
-    opened = [
-        open_recording(
-            paths, format=format, sample_rate_hz=sample_rate, carrier_hz=carrier, antennas=antennas, check=check
-        )
-        for paths in groups
-    ]
-    opened = _distinct(opened)
+    opened = open_recordings(recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
-    rename = None if pseudonyms is None else Pseudonyms.of_file(pseudonyms)
-    found = [_find(recording, waveform, decode, rename, not as_json) for recording in opened]
+    rename = renaming(pseudonyms)
+    found = [find_frames(recording, waveform, decode, rename, not as_json) for recording in opened]
     there = sum(len(one.frames) for one in found)
     written = _write(out, found, choices, named, not as_json) if out is not None and there else None
     metadata = [path for one, own in zip(found, opened, strict=True) for path in _annotate(one, own, annotate, force)]
@@ -131,31 +122,10 @@ def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annota
         places_of(recording, ENDING, force)
 
 
-def _distinct(recordings: list[FileRecording]) -> list[FileRecording]:
-    """Recordings of one name in several folders go by their paths."""
-    from dataclasses import replace
-
-    names = [recording.about.name for recording in recordings]
-    return [
-        recording
-        if names.count(recording.about.name) == 1
-        else replace(recording, about=replace(recording.about, name=str(recording.files[0].path)))
-        for recording in recordings
-    ]
-
-
 def _named(recording: FileRecording, pattern: str | None) -> dict[str, str]:
     from pisa_capc.store.files import named_by
 
     return {} if pattern is None else named_by(recording.files[0].path, pattern)
-
-
-def _find(recording: FileRecording, waveform: str, decode: bool, rename: Any, show: bool) -> Found:
-    from pisa_capc.detect.finding import blocks_of, detect
-    from pisa_capc.progress import progress
-
-    with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
-        return detect(recording, waveform, decode=decode, rename=rename, after_block=bar.advance)
 
 
 def _write(out: Path, found: Sequence[Found], choices: Choices, named: Sequence[dict[str, str]], show: bool) -> Written:

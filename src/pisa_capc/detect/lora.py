@@ -31,10 +31,10 @@ class LoraDetector:
     Every window of one symbol is correlated with the chirps of all symbols (`despread.correlate`). Upchirps have their
     peak in the same bin in each, wherever the windows begin. The power in a bin over its mean over all bins, added up
     over A antennas and six windows in a row, is Gamma(6A) distributed under noise. There are two tests a chip; the
-    threshold is where noise passes once in ten seconds (`TRIGGERS_PER_S`). A window counts for a fifth of it at most,
-    so that one loud symbol is no run; a carrier fills all bins alike and triggers nothing. Downchirps must follow, for
-    which noise passes once in a thousand (`synchronise.MISTAKEN_DOWNCHIRPS`): one false alarm in three hours of noise
-    for each spreading factor.
+    threshold is where noise would pass once in ten seconds (`TRIGGERS_PER_S`) if all were independent. A window counts
+    for a fifth of it at most, so that one loud symbol is no run; a carrier fills all bins alike and triggers nothing.
+    Downchirps must follow, for which noise passes once in a thousand (`synchronise.MISTAKEN_DOWNCHIRPS`): no more than
+    one false alarm in two hours and three quarters of noise, for each spreading factor.
 
     A frame's `iq` goes to its end where its explicit header tells it, else to where the header ends. The SNR is that
     within the bandwidth. Frames come in the order of their starts. What is found does not depend on how the stream is

@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.registry import Registry
-from pisa_capc.store.dataset import CaptureSpec, Dataset
+from pisa_capc.store.dataset import TIME, CaptureSpec, Dataset
 
 NAMES = {"environment": "E1", "capture": "L1"}  # of frames of which nothing says where and when
 _ALL = {"environment", "capture", "sample_rate_hz", "carrier_hz", "geometry", "antennas"}
@@ -29,10 +29,33 @@ MODULES = {
     "sigmf": frozenset(_ALL | {"pattern", "samples", "device"}),
     "npz": frozenset(_ALL | {"iq_key", "cfo_key", "samples", "axes", "device"}),
     "hdf5": frozenset(_ALL | {"pattern", "iq_key", "cfo_key"}),
+    "csi": frozenset(_ALL | {"pattern", "device", "csi"}),
 }
-OPTIONS = {"sample_rate_hz": "--sample-rate", "carrier_hz": "--carrier", "geometry": "--array"}
+OPTIONS = {
+    "sample_rate_hz": "--sample-rate",
+    "carrier_hz": "--carrier",
+    "geometry": "--array",
+    "csi": "--card, --chip, --stream, --phases, --skip-bad",
+}
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
+
+
+@dataclass(frozen=True)
+class CsiOptions:
+    """How channel state is read.
+
+    card: intel, atheros, nexmon or esp32; None: recognised. chip: of Nexmon, where its number is not known.
+    stream: the transmit stream that is kept, from 0. phases: 'sanitised', without timing slope and common phase, which
+    are new with every packet and the receiver's own; or 'raw'. skip_bad: leave out packets that cannot be used, instead
+    of refusing the import.
+    """
+
+    card: str | None = None
+    chip: str | None = None
+    stream: int = 0
+    phases: str = "sanitised"
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,7 @@ class ImportOptions:
     carrier_hz: float | None = None
     geometry: ArrayGeometry | None = None
     device: str | None = None
+    csi: CsiOptions | None = None
 
     def given(self) -> dict[str, Any]:
         """What was said, by name."""
@@ -88,12 +112,16 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an import will write, and how to read each capture of it."""
+    """What an import will write, and how to read each capture of it.
+
+    dataset: its provenance is what the format has to add to how the set was made.
+    """
 
     dataset: Dataset
     read: Callable[[CaptureSpec], Samples]
     place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
     assumed: tuple[str, ...] = ()  # what the source does not say, with its value
+    notes: tuple[str, ...] = ()  # sentences on what is done with what it says
 
 
 class Format:
@@ -101,6 +129,11 @@ class Format:
 
     name: str
     uses: frozenset[str] | None = None  # settings of `ImportOptions` that it makes use of; None: it does not say
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """What the samples of frames may be that it can write: one that cannot say so is for samples in time."""
+        return (TIME,)
 
     def plan(self, source: Path, options: ImportOptions) -> Plan:
         """Look at everything in `source` and say what the dataset will be; nothing is written yet."""
@@ -123,7 +156,11 @@ class _InModule(Format):
         return found
 
     def export(self, frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
-        self._module().export(frames, out, options, done)
+        getattr(self._module(), "export", super().export)(frames, out, options, done)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return getattr(self._module(), "DOMAINS", super().domains)
 
     def _module(self) -> Any:
         return importlib.import_module(f"pisa_capc.formats.{self.name}")
@@ -149,7 +186,11 @@ for _name in MODULES:
 
 
 def described(
-    captures: dict[CaptureSpec, tuple[int, int]], options: ImportOptions, sample_rate_hz: float, carrier_hz: float
+    captures: dict[CaptureSpec, tuple[int, int]],
+    options: ImportOptions,
+    sample_rate_hz: float,
+    carrier_hz: float,
+    domain: str = TIME,
 ) -> Dataset:
     """The dataset of captures found with their (antennas, samples), which must agree; options go before defaults."""
     first, shape = next(iter(captures.items()))
@@ -175,6 +216,7 @@ def described(
         carrier_hz if options.carrier_hz is None else options.carrier_hz,
         shape[1],
         tuple(sorted(captures, key=lambda c: (c.environment, c.device, c.capture))),
+        domain=domain,
     )
 
 

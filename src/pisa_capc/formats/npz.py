@@ -1,8 +1,8 @@
 """NumPy archives: one `.npz` with a row per frame.
 
 Arrays: `iq` (N, A, T) complex and `device` (N,), names or numbers; optional: `environment` and `capture` (N,), `frame`
-(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`. Nothing is
-unpickled.
+(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`, and `domain` where
+samples are not of time. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from pisa_capc.formats.base import (
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
-from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
+from pisa_capc.store.dataset import SUBCARRIERS, TIME, UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_file, reading
 from pisa_capc.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 
 EXPECTED = "an .npz archive of plain arrays"
+DOMAINS = (TIME, SUBCARRIERS)  # what it can say that samples are
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
 
@@ -62,7 +63,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
-    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
+    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", "domain", *RATES)
     arrays = read_arrays(source, known)
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
@@ -98,6 +99,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         if name in arrays and (arrays[name].size != 1 or arrays[name].dtype.kind not in "iuf"):
             found = f"{arrays[name].dtype} {arrays[name].shape}"
             raise DataError(f"{source}: {name} is {found}; expected one number. Store one for all frames.")
+    domain = "".join(np.ravel(arrays.get("domain", TIME)).astype(str))
     rate, carrier = (np.asarray(arrays.get(name, default)).item() for name, default in RATES.items())
 
     def read(spec: CaptureSpec) -> Samples:
@@ -106,7 +108,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             chosen = _mapped(source, iq_key).transpose(order)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
-    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier, domain)
     assumed = assumptions(options, arrays, (rate, carrier))
     if options.axes is None:
         letters = "".join("nAT"[order.index(axis)] for axis in range(3))
@@ -167,6 +169,8 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
     }
     if (cfo_hz := frames.cfo_hz) is not None:
         columns["cfo_hz"] = cfo_hz
+    if frames.domain != TIME:
+        columns["domain"] = np.array(frames.domain)
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, values in columns.items():
             with archive.open(f"{name}.npy", "w") as member:

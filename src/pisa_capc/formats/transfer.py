@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pisa_capc import plugins
 from pisa_capc.errors import ConfigError, DataError, PisaError
@@ -52,9 +53,10 @@ def import_dataset(
         options = replace(options, environment=names["environment"], capture=names["capture"])
     plan = format.plan(source, options)
     chosen = {k: v for k, v in asdict(options).items() if v is not None}
-    provenance = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
+    provenance: dict[str, Any] = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
     used = plugins.described(FORMATS.origin(name))
-    dataset = replace(plan.dataset, provenance={**provenance, "plugins": used} if used else provenance)
+    provenance |= {"plugins": used} if used else {}
+    dataset = replace(plan.dataset, provenance={**plan.dataset.provenance, **provenance})
     began, made = not (out / "dataset.json").exists(), not out.exists()
     if add:
         dataset = Dataset.read(out).extended(dataset, out)
@@ -63,6 +65,8 @@ def import_dataset(
         dataset.create(out)
     if show and plan.assumed:
         console.print(f"Not in {source}, so assumed: {', '.join(plan.assumed)}.", highlight=False, soft_wrap=True)
+    for note in plan.notes if show else ():
+        console.print(note, highlight=False, soft_wrap=True)
     missing = dataset.missing(out)
     if show and not (add or began):
         there = len(dataset.captures) - len(missing)
@@ -119,6 +123,11 @@ def export_dataset(
 
     Half an export is of no use, and would be in the way of the next: what was written before an error is removed.
     """
+    if frames.domain not in FORMATS[name].domains:
+        raise ConfigError(
+            f"{name} cannot say that these are frames of {frames.domain}, which would be taken for samples in time. "
+            "Use npz."
+        )
     out = Path(out)
     made, began = not out.exists(), not out.exists() or (out.is_dir() and not any(out.iterdir()))
     try:

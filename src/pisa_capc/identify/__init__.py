@@ -1,1 +1,25 @@
-"""Who is in a recording, and is it who it claims to be."""
+"""Who is in a recording, and is it who it claims to be.
+
+observe    found frames as a model sees them
+tracks     frames of one sender
+decide     frames → devices, or none that is known
+together   frames of one sender decided as one
+evidence   a test that may be looked at after every frame
+verify     is the sender the device whose address it carries
+"""
+
+from pisa_capc.identify.decide import Choices, Identified, identify
+from pisa_capc.identify.observe import Observed, check_recording, observe, waveform_of
+from pisa_capc.identify.verify import Verdict, verify
+
+__all__ = [
+    "Choices",
+    "Identified",
+    "Observed",
+    "Verdict",
+    "check_recording",
+    "identify",
+    "observe",
+    "verify",
+    "waveform_of",
+]

@@ -30,7 +30,7 @@ def write_annotations(
     places = places_of(recording, ending, force)
     for file, path in zip(recording.files, places, strict=True):
         seen = slice(antenna, antenna := antenna + file.channels)
-        old = read_metadata(path) if path.exists() else _described(recording, file)
+        old = read_metadata(path) if path.exists() else described(recording, file)
         metadata = _with_notes(old, notes(seen), generator)
         if path != file.path.with_suffix(META):
             metadata["global"]["core:dataset"] = file.path.name
@@ -54,7 +54,7 @@ def _place(file: SampleFile, ending: str, in_place: bool) -> Path:
     return file.meta if in_place else file.meta.with_name(f"{file.meta.stem}.{ending}{META}")
 
 
-def _described(recording: FileRecording, file: SampleFile) -> dict[str, Any]:
+def described(recording: FileRecording, file: SampleFile) -> dict[str, Any]:
     """What is known of a data file, as metadata without annotations of its own."""
     if file.meta is not None:
         return read_metadata(file.meta)

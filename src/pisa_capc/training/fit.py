@@ -118,7 +118,7 @@ def setup_for(part: Split, encoder: str, samples: int) -> Setup:
     train = part.train
     environments = tuple(np.unique(train.environment).tolist())
     seen = samples_seen(samples, train.source.samples)
-    return Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz)
+    return Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
 
 
 def _check_batch(batch: int, runs: Sequence[Run]) -> None:

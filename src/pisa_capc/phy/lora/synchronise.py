@@ -140,15 +140,17 @@ def _refine(
 
 
 def _are_downchirps(samples: NDArray[np.complexfloating], down: float, cfo_hz: float, modulation: Modulation) -> bool:
-    """Whether two downchirps begin at `down`, rather than noise that is most like them.
+    """Whether two downchirps begin at `down`, rather than noise or a payload that is most like them.
 
     Under noise a bin of two symbols and A antennas is Gamma(2A) distributed; the threshold is set for all bins of all
-    symbols in which they were looked for.
+    symbols in which they were looked for. A payload is louder in some bin of upchirps than in any of downchirps.
     """
     starts = _grid(down, np.arange(2), modulation.symbol_samples)
-    power = normalised_power(despread(samples, starts, modulation, cfo_hz, down=True)).sum(axis=0)
+    falling = normalised_power(despread(samples, starts, modulation, cfo_hz, down=True)).sum(axis=0)
+    rising = normalised_power(despread(samples, starts, modulation, cfo_hz)).sum(axis=0)
     tried = LOOK_AHEAD * 2 * modulation.chips
-    return bool(power[0] > gamma.isf(MISTAKEN_DOWNCHIRPS / tried, 2 * len(samples)))
+    threshold = gamma.isf(MISTAKEN_DOWNCHIRPS / tried, 2 * len(samples))
+    return bool(falling[0] > max(threshold, rising.max()))
 
 
 def measure(

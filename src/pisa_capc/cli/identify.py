@@ -1,0 +1,340 @@
+"""Commands on recordings and a trained model: identify, verify."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.calibrate import chosen_calibrator, plain_decision
+from pisa_capc.cli.model import Device
+from pisa_capc.cli.output import print_table
+from pisa_capc.cli.recordings import (
+    NONE_FOUND,
+    Antennas,
+    Carrier,
+    Check,
+    Format,
+    PerAntenna,
+    PseudonymKey,
+    Recordings,
+    SampleRate,
+    find_frames,
+    open_recordings,
+    renaming,
+)
+from pisa_capc.errors import DataError
+from pisa_capc.progress import console as notes
+from pisa_capc.progress import progress
+from pisa_capc.store.files import refuse_existing
+
+if TYPE_CHECKING:
+    import torch
+
+    from pisa_capc.detect import Found
+    from pisa_capc.detect.finding import Rename
+    from pisa_capc.identify import Choices, Identified, Verdict
+    from pisa_capc.inference import TrainedModel
+    from pisa_capc.recordings.files import FileRecording
+
+REFUTED = 1  # exit code of verify
+NAMED = 6  # addresses in a line of the table
+
+RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
+WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
+CalibrationName = typer.Option(
+    "safe", "--calibration", help="What corrects decisions with the recording's own frames; as of `pisa calibrate`."
+)
+Reject = typer.Option("knn", help="Set unknown devices aside: energy, knn, mahalanobis, vim, msp, or none.")
+KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
+EqualiseAntennas = typer.Option(
+    False,
+    "--equalise-antennas",
+    help="The model was trained on frames whose antennas have equal power, as the paper's Wi-Fi set.",
+)
+Figures = typer.Option(None, help="Draw pictures into this folder.", show_default=False)
+AsJson = typer.Option(False, "--json", help="Print JSON instead of tables.")
+
+
+@app.command("identify")
+def identify_(
+    run: Path = RunFolder,
+    recordings: list[str] = Recordings,
+    out: Path | None = typer.Option(
+        None, help="Write a line per frame: .csv, .jsonl, or .sigmf-meta, annotations.", show_default=False
+    ),
+    calibration: str = CalibrationName,
+    reject: str = Reject,
+    alpha: float = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most."),
+    together: bool = typer.Option(False, "--together", help="Decide frames of one address close in time as one."),
+    window: float = typer.Option(1.0, min=0.0, help="With --together: seconds that are close."),
+    keep_cfo: bool = KeepCfo,
+    equalise_antennas: bool = EqualiseAntennas,
+    waveform: str | None = WaveformName,
+    format: str | None = Format,
+    sample_rate: float | None = SampleRate,
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    per_antenna: bool = PerAntenna,
+    check: bool = Check,
+    pseudonyms: Path | None = PseudonymKey,
+    figures: Path | None = Figures,
+    device: str = Device,
+    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
+    as_json: bool = AsJson,
+) -> None:
+    """Say who sent the frames of raw recordings: one of the model's devices, or none that it knows.
+
+    Frames are found, their headers read, embedded, set aside where they resemble no known device, and calibrated, the
+    frames of a recording together.
+
+    Exit code 0: frames were decided; 1: none was found; 2: a recording or the model could not be used.
+    """
+    from pisa_capc.figures.identified import draw_identified
+    from pisa_capc.identify import Choices
+    from pisa_capc.identify.write import check_format, frames, write
+    from pisa_capc.inference.devices import choose_device
+
+    if out is not None:
+        check_format(out, 1 if per_antenna else len(recordings))
+        refuse_existing(out, force)
+    choices = Choices(
+        chosen_calibrator(calibration, "paper", {}, []),
+        None if reject == "none" else reject,
+        alpha,
+        window if together else None,
+        keep_cfo,
+        equalise_antennas,
+    )
+    place = choose_device(device)
+    trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
+    if out is not None:
+        write(out, who, opened[0])
+    pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
+    if as_json:
+        said = {**_summary(who), "out": None if out is None else str(out), "frames": list(frames(who))}
+        print(json.dumps(said, indent=1))
+        return
+    _show(who)
+    for path in [*([] if out is None else [out]), *pictures]:
+        notes.print(f"written: {path}", soft_wrap=True)
+
+
+@app.command("verify")
+def verify_(
+    run: Path = RunFolder,
+    recordings: list[str] = Recordings,
+    addresses: Path | None = typer.Option(
+        None,
+        help="Whose addresses are whose: .csv with lines address,device, .json {address: device}, or a dataset of "
+        "`pisa detect`. Unless told, addresses are those that devices are named by.",
+        show_default=False,
+    ),
+    alpha: float = typer.Option(0.01, help="Chance of a false alarm for each address, on source-like frames."),
+    spacing: float = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested."),
+    calibration: str = CalibrationName,
+    reject: str = Reject,
+    keep_cfo: bool = KeepCfo,
+    equalise_antennas: bool = EqualiseAntennas,
+    waveform: str | None = WaveformName,
+    format: str | None = Format,
+    sample_rate: float | None = SampleRate,
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    per_antenna: bool = PerAntenna,
+    check: bool = Check,
+    pseudonyms: Path | None = PseudonymKey,
+    figures: Path | None = Figures,
+    device: str = Device,
+    as_json: bool = AsJson,
+) -> None:
+    """Ask of every claimed address whether its sender is the enrolled device.
+
+    A sequential test per address, which may be looked at after every frame: evidence against the claim, and for it.
+    --calibration and --reject decide only whom a sender sounds like. docs/identify.md says what is promised.
+
+    Exit code 0: no address was refuted; 1: one was, or no frame was found; 2: a recording or the model could not be
+    used.
+    """
+    from pisa_capc.figures.evidence import plot_evidence
+    from pisa_capc.identify import Choices, verify
+    from pisa_capc.identify.verify import check_alpha
+    from pisa_capc.inference.devices import choose_device
+
+    check_alpha(alpha)
+    choices = Choices(
+        chosen_calibrator(calibration, "paper", {}, []),
+        None if reject == "none" else reject,
+        keep_cfo=keep_cfo,
+        equalise_antennas=equalise_antennas,
+    )
+    place = choose_device(device)
+    trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    rename = renaming(pseudonyms)
+    enrolled = None if addresses is None else _enrolled(addresses, trained.devices, rename)
+    found = _found(trained, opened, waveform, rename, not as_json)
+    who = _identified(trained, found, choices, place, not as_json)
+    verdicts = verify(who, _by_name(who) if enrolled is None else enrolled, alpha, spacing)
+    if figures is not None:
+        plot_evidence(figures / "evidence.png", verdicts, alpha)
+    if as_json:
+        said = {"alpha": alpha, "calibration": _calibration(who), "addresses": [v.to_json() for v in verdicts]}
+        print(json.dumps(said, indent=1))
+    else:
+        _show_verdicts(verdicts, alpha)
+        if figures is not None:
+            notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
+    if any(v.refuted for v in verdicts):
+        raise typer.Exit(REFUTED)
+
+
+def _opened(
+    run: Path,
+    paths: Sequence[str],
+    format: str | None,
+    sample_rate_hz: float | None,
+    carrier_hz: float | None,
+    antennas: int | None,
+    per_antenna: bool,
+    check: bool,
+) -> tuple[TrainedModel, list[FileRecording]]:
+    """The model and the recordings; what does not fit is said before anything is read."""
+    from pisa_capc.identify import check_recording
+    from pisa_capc.inference import load_model
+
+    trained = load_model(run)
+    opened = open_recordings(paths, format, sample_rate_hz, carrier_hz, antennas, per_antenna, check)
+    for recording in opened:
+        check_recording(trained, recording.about)
+    return trained, opened
+
+
+def _found(
+    trained: TrainedModel, opened: Sequence[FileRecording], waveform: str | None, rename: Rename | None, show: bool
+) -> list[Found]:
+    """The frames of the recordings; where there is none, that is said and the command ends."""
+    from pisa_capc.identify import waveform_of
+
+    name = waveform_of(trained) if waveform is None else waveform
+    found = [find_frames(recording, name, True, rename, show) for recording in opened]
+    if not any(one.frames for one in found):
+        seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
+        notes.print(
+            f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at all, "
+            "at this sample rate and carrier.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(NONE_FOUND)
+    return found
+
+
+def _identified(
+    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
+) -> Identified:
+    from pisa_capc.identify import identify
+
+    with progress("embed", sum(len(one.frames) for one in found), show) as bar:
+        return identify(trained, found, choices, device, bar.advance)
+
+
+def _enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
+    from pisa_capc.identify.addresses import learnt_addresses, read_addresses
+
+    if path.is_dir():
+        return learnt_addresses(path, devices)  # as they were written: pseudonyms, if they were asked for then
+    found = read_addresses(path, devices)
+    return found if rename is None else {rename(address): device for address, device in found.items()}
+
+
+def _by_name(who: Identified) -> Mapping[str, str]:
+    from pisa_capc.identify.addresses import named_by_address
+
+    claimed = who.seen.address
+    if not any(claimed):
+        raise DataError("no frame says an address, so there is nothing to verify. `pisa identify` says who sent them.")
+    return named_by_address(claimed, who.devices)
+
+
+def _summary(who: Identified) -> dict[str, Any]:
+    return {
+        "recordings": [one.recording.about.name for one in who.seen.found],
+        "calibration": _calibration(who),
+        "rejection": who.choices.reject,
+        "together_s": who.choices.together_s,
+        "devices": [{"device": name, **_of_device(who, rows)} for name, rows in _by_device(who)],
+    }
+
+
+def _calibration(who: Identified) -> dict[str, Any]:
+    result = who.calibration
+    guard = None if result.guard is None else [plain_decision(decision) for decision in result.guard]
+    return {"method": who.choices.calibration.title, "changed": result.changed, "guard": guard}
+
+
+def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
+    """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
+    for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
+        yield (None if k < 0 else who.devices[k]), np.flatnonzero(who.decision == k)
+
+
+def _of_device(who: Identified, rows: np.ndarray) -> dict[str, Any]:
+    claimed = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
+    return {
+        "frames": len(rows),
+        "share": len(rows) / len(who),
+        "probability": float(who.confidence[rows].mean()),
+        "addresses": dict(claimed.most_common()),
+    }
+
+
+def _show(who: Identified) -> None:
+    rows = []
+    for name, members in _by_device(who):
+        own = _of_device(who, members)
+        claimed = ", ".join(f"{address} ({count:,})" for address, count in list(own["addresses"].items())[:NAMED])
+        claimed += f" and {len(own['addresses']) - NAMED:,} more" * (len(own["addresses"]) > NAMED)
+        sure = "–" if name is None else f"{own['probability']:.3f}"
+        rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
+    headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
+    names = ", ".join(one.recording.about.name for one in who.seen.found)
+    print_table(f"{names}: {len(who):,} frames", headings, rows, left=("device", headings[-1]))
+    notes.print(_calibration_line(who), soft_wrap=True)
+
+
+def _calibration_line(who: Identified) -> str:
+    result, title = who.calibration, who.choices.calibration.title
+    said = f"calibration: {title}, {result.changed:,} of {len(who):,} decisions changed"
+    if result.guard is not None:
+        levels = ", ".join(f"{decision.capture}: {decision.level}" for decision in result.guard)
+        said += f"; what the guard allowed, by capture: {levels}"
+    reject = who.choices.reject
+    return said + ("; nobody was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
+
+
+def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
+    rows = [
+        [
+            verdict.address,
+            verdict.device or "–",
+            verdict.verdict,
+            f"{verdict.frames:,}",
+            "–" if verdict.after is None else f"{verdict.after:,}",
+            *(f"{max(curve, default=0.0) / np.log(10):.1f}" for curve in (verdict.against, verdict.support)),
+            f"{verdict.sounds_like or 'an unknown device'} ({verdict.alike:,} of {verdict.frames:,})",
+        ]
+        for verdict in verdicts
+    ]
+    headings = ["address", "device", "verdict", "frames", "decided after", "against", "for", "sounds like (frames)"]
+    words = ("address", "device", "verdict", headings[-1])
+    print_table(f"Claimed addresses, at a false-alarm rate of {alpha:g} each", headings, rows, left=words)
+    notes.print(
+        f"against, for: the highest evidence as a power of ten; {-np.log10(alpha):.1f} decides.", soft_wrap=True
+    )

@@ -1,0 +1,86 @@
+"""What the commands on raw recordings share: how they are named, opened and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from pisa_capc.detect import Found
+    from pisa_capc.detect.finding import Rename
+    from pisa_capc.recordings.files import FileRecording
+
+NONE_FOUND = 1  # exit code, as of grep
+
+Recordings = typer.Argument(
+    metavar="RECORDING…",
+    help="SigMF (.sigmf-meta, .sigmf-data, .sigmf-collection) or plain samples (.cs8, .cu8, .cs16, .cf32). A "
+    "pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
+    show_default=False,
+)
+Format = typer.Option(
+    None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
+)
+SampleRate = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False)
+Carrier = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False)
+Antennas = typer.Option(None, min=1, help="Antennas of plain samples, interleaved.", show_default=False)
+PerAntenna = typer.Option(
+    False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
+)
+Check = typer.Option(True, help="Compare data with its SHA-512, where metadata has one.")
+PseudonymKey = typer.Option(
+    None, metavar="KEYFILE", help="Put keyed hashes in the place of addresses; made if absent.", show_default=False
+)
+
+
+def open_recordings(
+    paths: Sequence[str],
+    format: str | None,
+    sample_rate_hz: float | None,
+    carrier_hz: float | None,
+    antennas: int | None,
+    per_antenna: bool,
+    check: bool,
+) -> list[FileRecording]:
+    """The recordings that paths name; several of one name go by their paths."""
+    from pisa_capc.recordings import open_recording
+
+    groups = [list(paths)] if per_antenna else [[path] for path in paths]
+    opened = [
+        open_recording(
+            group,
+            format=format,
+            sample_rate_hz=sample_rate_hz,
+            carrier_hz=carrier_hz,
+            antennas=antennas,
+            check=check,
+        )
+        for group in groups
+    ]
+    names = [recording.about.name for recording in opened]
+    return [
+        recording
+        if names.count(recording.about.name) == 1
+        else replace(recording, about=replace(recording.about, name=str(recording.files[0].path)))
+        for recording in opened
+    ]
+
+
+def find_frames(recording: FileRecording, waveform: str, decode: bool, rename: Rename | None, show: bool) -> Found:
+    """The frames of one recording, with a bar on the way."""
+    from pisa_capc.detect.finding import blocks_of, detect
+    from pisa_capc.progress import progress
+
+    with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
+        return detect(recording, waveform, decode=decode, rename=rename, after_block=bar.advance)
+
+
+def renaming(key: Path | None) -> Rename | None:
+    """What puts pseudonyms in the place of addresses, where a key is given."""
+    from pisa_capc.detect.pseudonyms import Pseudonyms
+
+    return None if key is None else Pseudonyms.of_file(key)

@@ -1,0 +1,109 @@
+"""Who sent the frames of recordings: embed, set strangers aside, calibrate, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.calibration import Calibration, Calibrator, OpenSet, Safe
+from pisa_capc.detect import Found
+from pisa_capc.identify.observe import Observed, observe
+from pisa_capc.identify.together import decide_together, groups_in_time
+from pisa_capc.inference import Embedding, TrainedModel, embed
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How frames are decided.
+
+    calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture.
+    reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
+    alpha: share of source-like frames of a known device that are set aside at most.
+    together_s: seconds within which frames of one claimed address are decided together; None: each by itself.
+    keep_cfo, equalise_antennas: what the model's training set was like; see `observe`.
+    """
+
+    calibration: Calibrator = field(default_factory=Safe)
+    reject: str | None = "knn"
+    alpha: float = 0.05
+    together_s: float | None = None
+    keep_cfo: bool = False
+    equalise_antennas: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.decider  # what is wrong is said before a long recording is read
+
+    @property
+    def decider(self) -> Calibrator:
+        """What makes decisions of embeddings and logits."""
+        return self.calibration if self.reject is None else OpenSet(self.calibration, self.reject, self.alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class Identified:
+    """Decisions on the frames of recordings.
+
+    probability: (N, C) of each of the model's devices. decision: (N,) their number; −1: of no device that the model
+    knows. unknown_score: (N,) how little a frame resembles the source, where that was asked.
+    scores: what the model itself made of the frames. calibration: what was made of that.
+    """
+
+    seen: Observed
+    devices: tuple[str, ...]
+    probability: NDArray[np.float64]
+    decision: NDArray[np.int64]
+    unknown_score: NDArray[np.float64] | None
+    scores: Embedding
+    calibration: Calibration
+    choices: Choices
+
+    def __len__(self) -> int:
+        return len(self.decision)
+
+    @property
+    def device(self) -> list[str | None]:
+        """The name of each frame's device, None for one that the model does not know."""
+        return [None if k == UNKNOWN else self.devices[k] for k in self.decision.tolist()]
+
+    @property
+    def like(self) -> list[str]:
+        """The device each frame is most like, whether or not it is taken as known."""
+        return [self.devices[k] for k in self.probability.argmax(axis=1).tolist()]
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """(N,) probability of that device among those the model knows."""
+        return np.asarray(self.probability.max(axis=1))
+
+
+def identify(
+    trained: TrainedModel,
+    found: Sequence[Found],
+    choices: Choices | None = None,
+    device: str | torch.device = "auto",
+    after_batch: Callable[[int], None] = lambda frames: None,
+) -> Identified:
+    """Who sent the frames that were found in recordings.
+
+    >>> trained = load_model("run")                                         # doctest: +SKIP
+    >>> found = detect(open_recording("room.sigmf-meta"), "wifi")           # doctest: +SKIP
+    >>> who = identify(trained, [found])                                    # doctest: +SKIP
+    >>> who.device[:3], who.confidence[:3]                                  # doctest: +SKIP
+    """
+    choices = choices or Choices()
+    seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
+    scores = embed(trained, seen.frames, device, after_batch=after_batch)
+    result = choices.decider.calibrate(scores.embedding, scores.logits, scores.capture, scores.statistics)
+    probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
+    if choices.together_s is not None:
+        group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
+        probability, known = decide_together(probability, decision != UNKNOWN, group)
+        decision = np.where(known, probability.argmax(axis=1), UNKNOWN)
+    unknown_score = None if result.unknown_score is None else np.asarray(result.unknown_score)
+    return Identified(seen, trained.devices, probability, decision, unknown_score, scores, result, choices)

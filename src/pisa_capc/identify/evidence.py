@@ -1,0 +1,61 @@
+"""Evidence that grows frame by frame and may be looked at after every one: a conformal test martingale.
+
+Let v_1 … v_n be scores of reference frames and s_1, s_2, … those of new frames, high where a frame is strange. The
+conformal p-value of frame t ranks it among everything seen until then,
+
+    p_t = (#{j: v_j ≥ s_t} + #{i ≤ t: s_i ≥ s_t}) / (n + t).
+
+Where reference and new frames are exchangeable, these are at least as large as independent uniform numbers, which they
+are once ties are broken at random (Vovk, Nouretdinov and Gammerman, Testing exchangeability on-line, ICML 2003). New
+frames have to join the reference: ranks among a fixed one of n frames repeat its own error of about 1/√n in every
+frame, and the product below would find that error in place of a stranger.
+
+A bet e_ε(p) = ε p^(ε−1), 0 < ε < 1, has mean one under uniform p and pays where p is small. Which ε, and from which
+frame on there is something to find, is not known, so the stake is spread over both,
+
+    M_t = 1/(t+1) + Σ_{r ≤ t} 1/(r(r+1)) · mean_ε Π_{i=r…t} e_ε(p_i),        M_0 = 1,
+
+the first term being the stake not yet placed. M is a martingale, at least zero, so by Ville's inequality
+
+    P(there is a t with M_t ≥ 1/α) ≤ α:
+
+whoever stops at the first such t is wrong with a chance of at most α, however long they were ready to wait.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+BETS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])  # ε, from the boldest on
+
+
+def conformal_p(score: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
+    """p (T,) of new frames with scores (T,), in time order, among reference frames with scores (n,)."""
+    new, known = np.asarray(score, dtype=np.float64), np.sort(np.asarray(reference, dtype=np.float64))
+    above = len(known) - np.searchsorted(known, new, side="left")
+    seen: list[float] = []
+    for t, value in enumerate(new.tolist()):
+        insort(seen, value)
+        above[t] += len(seen) - bisect_left(seen, value)
+    return np.asarray(above / (len(known) + np.arange(1, len(new) + 1)))
+
+
+def log_evidence(p: ArrayLike) -> NDArray[np.float64]:
+    """log M_t (T,) after each of the p-values (T,)."""
+    values = np.asarray(p, dtype=np.float64)
+    placed = np.full(len(BETS), -np.inf)  # log of what each bet has won, its stakes of all starts together
+    out = np.empty(len(values))
+    for t, value in enumerate(values, 1):
+        stake = -np.log(t * (t + 1.0))
+        placed = np.logaddexp(placed, stake) + np.log(BETS) + (BETS - 1) * np.log(value)
+        out[t - 1] = np.logaddexp(-np.log(t + 1.0), np.logaddexp.reduce(placed) - np.log(len(BETS)))
+    return out
+
+
+def first_beyond(log_m: NDArray[np.float64], alpha: float) -> int | None:
+    """The number, from 1 on, of the first frame after which M ≥ 1/α; None where there is none."""
+    beyond = np.flatnonzero(log_m >= -np.log(alpha))
+    return int(beyond[0]) + 1 if len(beyond) else None

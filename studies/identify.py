@@ -1,0 +1,258 @@
+"""Raw recordings in, identities out: what `pisa identify` and `pisa verify` do in a place the model never saw.
+
+    make study-identify
+
+Ten radios with coarse hardware are enrolled in E2 and E3. Continuous recordings in E1 hold these and one more, and one
+of them takes the address of another; frames are identified as the detector finds them and as the truth cuts them.
+Then claims of addresses are tested one recording of the set after the other, genuine and not, on frames like the
+reference's, on the same in the order of time, and in E1. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+from benchmarks.report import machine
+from numpy.typing import NDArray
+
+from pisa_capc import Frames, simulate
+from pisa_capc.cli.output import print_table
+from pisa_capc.detect import Found, FoundFrame, detect
+from pisa_capc.identify import Choices, Identified, identify, verify
+from pisa_capc.identify.evidence import first_beyond
+from pisa_capc.identify.verify import Reference, evidence
+from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.phy import Header
+from pisa_capc.progress import console
+from pisa_capc.protocol import Split, split
+from pisa_capc.recordings import Recording, open_recording
+from pisa_capc.rehearsal import fit_with_guard
+from pisa_capc.simulate.recording import record
+from pisa_capc.training import Run, TrainingConfig
+from pisa_capc.waveforms import WAVEFORMS
+
+SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
+SOURCE, TARGET = ("E2", "E3"), "E1"
+METHODS = ("pisa-equalised", "single")  # the first is tried on recordings
+CAPTURES = ("L1", "L3")
+SPOOF = "D03:D01"  # takes the address of, from half of the recording on
+SLACK = 8  # samples between a frame's true beginning and where it is found
+ALPHA = 0.01
+
+
+class Truth:
+    """What is true of a simulated recording: its frames as they were sent, and who sent what is found."""
+
+    def __init__(self, meta: Path) -> None:
+        notes = json.loads(meta.read_text(encoding="utf-8"))["annotations"]
+        self.notes: list[dict[str, Any]] = sorted(notes, key=lambda note: note["core:sample_start"])
+        self._starts = np.array([note["core:sample_start"] for note in self.notes])
+
+    def of(self, start: NDArray[np.int64]) -> list[dict[str, Any] | None]:
+        """What is true of frames that were found at these samples; None where there is none."""
+        near = np.clip(np.searchsorted(self._starts, start - SLACK), 0, len(self._starts) - 1)
+        pairs = zip(near.tolist(), start.tolist(), strict=True)
+        return [self.notes[n] if abs(self._starts[n] - s) <= SLACK else None for n, s in pairs]
+
+    @property
+    def enrolled(self) -> dict[str, str]:
+        """Whose addresses are whose."""
+        own = [note for note in self.notes if note["pisa:enrolled"] and not note["pisa:spoofed"]]
+        return {note["pisa:address"]: note["core:label"] for note in own if note["pisa:address"]}
+
+
+def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]]) -> Found:
+    """The frames of a recording at 20 MS/s where its annotations say that they are."""
+    frames = [
+        FoundFrame(
+            recording.about.name,
+            note["core:sample_start"],
+            note["core:sample_start"] / recording.about.sample_rate_hz,
+            note["core:sample_start"],
+            note["core:sample_count"],
+            tuple(note["pisa:cfo_hz"]),
+            tuple(note["pisa:snr_db"]),
+            1.0,
+            Header(transmitter=note["pisa:address"], fcs=True),
+        )
+        for note in notes
+    ]
+    return Found(recording, recording, WAVEFORMS["wifi"], tuple(frames))
+
+
+class Trained(NamedTuple):
+    model: TrainedModel
+    split: Split
+    frames: Frames
+
+
+def scene_file(folder: Path, devices: int = 10) -> Path:
+    path = folder / "scene.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(SCENE.read_text()), "devices": devices}))
+    return path
+
+
+def enrol(folder: Path, scene: Path, method: str, epochs: int, scale: float, seed: int) -> Trained:
+    """A set of the enrolled radios, and a model of them with its guard."""
+    frames = simulate("wifi", folder / "wifi", seed=seed, scale=scale, scene=scene, workers=1, show_progress=False)
+    part = split(frames, SOURCE, TARGET, seed)
+    training = TrainingConfig(epochs=epochs, batch=64)
+    [model] = fit_with_guard(
+        Run(part, seed), method=method, encoder="cnn", training=training, device="cpu", out=folder / method
+    )
+    return Trained(model, part, frames)
+
+
+def recorded(folder: Path, scene: Path, capture: str, seconds: float, seed: int) -> Path:
+    """A recording in the place that the model never saw, with a stranger and a spoofer."""
+    made = record(
+        "wifi", folder / "recordings", seconds, environment=TARGET, capture=capture, unknown=1, duty=0.15,
+        spoof=SPOOF, seed=seed, scene=scene, workers=1, show_progress=False,
+    )  # fmt: skip
+    return Path(made.recording)
+
+
+def identified(model: TrainedModel, meta: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """How well the frames of a recording are identified, cut by the truth and as they are found."""
+    recording, truth = open_recording(meta), Truth(meta)
+    yield "cut by the truth", _scores(model, found_by_truth(recording, truth.notes), truth)
+    yield "detected", _scores(model, detect(recording), truth)
+
+
+def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
+    who = identify(model, [found], Choices(), "cpu")
+    together = identify(model, [found], Choices(together_s=1.0), "cpu")
+    notes = truth.of(who.seen.start)
+    verdicts = verify(who, truth.enrolled, ALPHA)
+    spoofed = {note["pisa:address"] for note in truth.notes if note["pisa:spoofed"]}
+    refuted = {verdict.address: verdict for verdict in verdicts if verdict.refuted}
+    return {
+        "frames": len(truth.notes),
+        "found": sum(note is not None for note in notes),
+        "false": sum(note is None for note in notes),
+        **_right(who, notes),
+        "together": _right(together, [note if note and note["pisa:address"] else None for note in notes]),
+        "addresses": len(truth.enrolled),
+        "addresses right": sum(_address_right(together, a, d) for a, d in truth.enrolled.items() if a not in spoofed),
+        "spoofed": len(spoofed),
+        "spoofed found": len(spoofed & set(refuted)),
+        "spoofer named": sum(refuted[a].sounds_like == SPOOF.split(":")[0] for a in spoofed & set(refuted)),
+        "false alarms": len(set(refuted) - spoofed),
+        "genuine": sum(verdict.verdict == "genuine" for verdict in verdicts),
+    }
+
+
+def _right(who: Identified, notes: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
+    """Shares of the enrolled radios' frames that are rightly named, and of the stranger's that are set aside."""
+    known = [d == n["core:label"] for d, n in zip(who.device, notes, strict=True) if n and n["pisa:enrolled"]]
+    strange = [d is None for d, n in zip(who.device, notes, strict=True) if n and not n["pisa:enrolled"]]
+    return {"known right": float(np.mean(known)), "stranger set aside": float(np.mean(strange))}
+
+
+def _address_right(who: Identified, address: str, device: str) -> bool:
+    own = [d for d, a in zip(who.device, who.seen.address, strict=True) if a == address]
+    return bool(own) and max(set(own), key=own.count) == device
+
+
+def claims(trained: Trained, seed: int) -> dict[str, dict[str, Any]]:
+    """Tests of claims, one recording of the set each: every device under its own address and under each other one.
+
+    On the source half of the validation frames are the reference, in the new environment what the model keeps, as
+    `pisa verify` has it.
+    """
+    rng = np.random.default_rng(seed)
+    held, target = trained.split.validation, trained.frames.where(environment=TARGET)
+    logits = embed(trained.model, held.unlabelled(), "cpu").logits.astype(np.float64)
+    first = rng.permutation(len(held)) < len(held) // 2
+    reference = Reference(logits[first], held.device[first])
+    mixed = rng.permutation(np.flatnonzero(~first))
+    by_device = held.device * 0
+    by_recording = held.environment * len(held.captures) + held.capture
+    in_time = np.flatnonzero(~first)
+    others = embed(trained.model, target.unlabelled(), "cpu").logits.astype(np.float64)
+    return {
+        "source, shuffled": _claims(logits[mixed], held.device[mixed], by_device[mixed], reference),
+        "source, in time": _claims(logits[in_time], held.device[in_time], by_recording[in_time], reference),
+        "new environment": _claims(others, target.device, target.capture, Reference.of(trained.model.statistics)),
+    }
+
+
+def _claims(
+    logits: NDArray[np.float64], device: NDArray[np.int64], recording: NDArray[np.int64], reference: Reference
+) -> dict[str, Any]:
+    """Claims of the frames of each device in each recording, in the given order."""
+    genuine: list[tuple[int | None, int | None]] = []
+    other: list[tuple[int | None, int | None]] = []
+    for r in np.unique(recording):
+        for d in np.unique(device):
+            own = logits[(recording == r) & (device == d)]
+            for k in reference.devices if len(own) else ():
+                crossed = tuple(first_beyond(curve, ALPHA) for curve in evidence(own, k, reference))
+                (genuine if k == d else other).append(crossed)  # type: ignore[arg-type]
+    alarms = [against for against, _ in other if against is not None]
+    return {
+        "genuine": len(genuine),
+        "false alarms": sum(against is not None for against, _ in genuine),
+        "confirmed": sum(support is not None and against is None for against, support in genuine),
+        "others": len(other),
+        "alarms": len(alarms),
+        "frames until": float(np.median(alarms)),
+        "wrongly confirmed": sum(support is not None and against is None for against, support in other),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=0.125, help="part of the frames of each capture (0.125)")
+    parser.add_argument("--epochs", type=int, default=6, help="epochs of each training (6)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a recording (1.5)")
+    parser.add_argument("--seed", type=int, default=2026, help="seed of everything (2026)")
+    parser.add_argument("--folder", type=Path, help="keep set and models here; another start goes on from there")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        scene = scene_file(folder)
+        for method in METHODS:
+            console.print(method)
+            trained = enrol(folder, scene, method, options.epochs, options.scale, options.seed)
+            found[method] = {
+                "validation_f1": trained.model.about["metrics"]["validation_f1"],
+                "claims": claims(trained, options.seed),
+            }
+            if method == METHODS[0]:
+                metas = {c: recorded(Path(temporary), scene, c, options.seconds, options.seed) for c in CAPTURES}
+                found["recordings"] = {c: dict(identified(trained.model, meta)) for c, meta in metas.items()}
+    for capture, rows in found["recordings"].items():
+        plain = {k: {**v, "together": v["together"]["known right"]} for k, v in rows.items()}
+        _table(f"Recording in {TARGET}, {capture}", plain)
+    for method in METHODS:
+        _table(f"Claims at α = {ALPHA:g}, {method}", found[method]["claims"])
+    record = {
+        "benchmark": "identify",
+        "machine": machine(),
+        "settings": {name: value for name, value in vars(options).items() if name != "folder"},
+        **found,
+    }
+    print(json.dumps(record))
+
+
+def _table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    cells = [
+        [name, *(f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())] for name, row in rows.items()
+    ]
+    print_table(title, ["", *next(iter(rows.values()))], cells)
+
+
+if __name__ == "__main__":
+    main()
