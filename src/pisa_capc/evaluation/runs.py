@@ -58,6 +58,11 @@ def check_dataset(trained: TrainedModel, frames: Frames, fingerprint: str, run: 
         )
 
 
+def is_trained_on(trained: TrainedModel, frames: Frames, fingerprint: str) -> bool:
+    """Whether a dataset is the one that the run was trained on."""
+    return frames.devices == trained.devices and trained.about["dataset"] in ("", fingerprint)
+
+
 def unseen_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> UnlabelledFrames:
     """The frames of the environments; of the run's target, exactly the target part of its split."""
     chosen = frames.where(environment=environments)
