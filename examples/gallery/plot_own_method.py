@@ -75,7 +75,9 @@ for weight in (0.0, 0.5):
     )
     found[weight] = pisa_capc.embed(model, part.target)
     score = part.evaluator.score(found[weight].logits)
-    print(f"λ = {weight}: source validation {model.about['metrics']['validation_f1']:.3f}, target Macro-F1 {score.macro_f1:.3f}")
+    print(
+        f"λ = {weight}: source validation {model.about['metrics']['validation_f1']:.3f}, target Macro-F1 {score.macro_f1:.3f}"
+    )
 
 # %%
 # What the term does to the target's embeddings, on their two principal axes, coloured by device. Labels of a target are

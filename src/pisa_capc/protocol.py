@@ -55,17 +55,18 @@ class Evaluator:
 
     devices: tuple[str, ...]
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, present: bool = False) -> None:
+        """present: scores are over the devices that have frames, where some of those that are known have none."""
         labels, captures = frames.device, frames.capture_key
 
         def mark(outputs: ArrayLike) -> Scores:
-            return score(outputs, labels, frames.devices, captures)
+            return score(outputs, labels, frames.devices, captures, present)
 
         def mark_openset(outputs: ArrayLike, known: ArrayLike, unknown: ArrayLike) -> OpenSetScores:
             return openset_score(known, as_probability(outputs).argmax(axis=1) == labels, unknown)
 
         def select(which: ArrayLike) -> Evaluator:
-            return Evaluator(frames.select(which))
+            return Evaluator(frames.select(which), present)
 
         def draw(deployment: Deployment, rng: np.random.Generator, unknown: NDArray[np.str_] | None) -> Drawn:
             return draw_frames(deployment, labels, captures, frames.frame, len(frames.devices), unknown, rng)

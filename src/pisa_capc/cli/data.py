@@ -119,7 +119,7 @@ def import_(
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
-    csi = CsiOptions(card, chip, stream, phases, skip_bad) if format == "csi" else None
+    csi = CsiOptions(card, chip, stream, phases, skip_bad)
     options = ImportOptions(
         pattern,
         iq_key,
@@ -133,7 +133,7 @@ def import_(
         carrier,
         geometry,
         device,
-        csi,
+        csi if format == "csi" or csi != CsiOptions() else None,
     )
     dataset = import_dataset(format, source, out, options, show=not as_json, add=add)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]

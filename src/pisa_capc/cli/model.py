@@ -17,7 +17,8 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.evaluation import RunScores
+    from pisa_capc.evaluation import Later, RunScores
+    from pisa_capc.frames import Frames
     from pisa_capc.inference import TrainedModel
     from pisa_capc.protocol import Split
     from pisa_capc.scores import Scores
@@ -33,6 +34,8 @@ MissingAntenna = typer.Option(
     "frame is left out of it anyway.",
     show_default=False,
 )
+
+Anyway = typer.Option(False, "--anyway", help="Go on with frames of another array, or with or without CFO.")
 
 
 @app.command()
@@ -216,6 +219,7 @@ def embed(
         "--other-dataset",
         help="Allow a dataset the run was not trained on, with all its frames; always, where it has no labels.",
     ),
+    anyway: bool = Anyway,
 ) -> None:
     """Write embeddings and logits of a trained model, without labels, for `pisa calibrate`.
 
@@ -227,7 +231,7 @@ def embed(
     dataset has it (mean over the antennas that are there), and source_…: statistics of the source that some
     calibrations use.
     """
-    from pisa_capc.evaluation import check_dataset, unseen_frames
+    from pisa_capc.evaluation import check_dataset, doubts, unseen_frames
     from pisa_capc.frames import load
     from pisa_capc.inference import embed as compute
     from pisa_capc.inference import load_model
@@ -241,7 +245,10 @@ def embed(
     place = choose_device(device)
     trained, frames, environments = load_model(run), load(dataset), listed(environment)
     other_dataset = other_dataset or frames.devices == (UNLABELLED,)
-    if not other_dataset:
+    if other_dataset:
+        trained.check_frames(frames)
+        confirm(doubts(trained, frames), anyway)
+    else:
         check_dataset(trained, frames, fingerprint(dataset), run, dataset)
     if other_dataset or all_frames:
         chosen = frames.where(environment=environments).unlabelled()
@@ -262,13 +269,22 @@ def embed(
 def evaluate(
     run: Path = typer.Argument(help="A run that `pisa train` wrote, or a folder of several.", show_default=False),
     dataset: Path = Data,
-    target: str = typer.Option(help="Target environments, as E1.", show_default=False),
+    target: str | None = typer.Option(
+        None,
+        help="Environments to score, as E1; the run's target unless told, or all of another dataset that has it not.",
+        show_default=False,
+    ),
     plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),
     device: str = Device,
     missing_antenna: list[int] = MissingAntenna,
+    anyway: bool = Anyway,
     as_json: bool = AsJson,
 ) -> None:
-    """Score runs on the target part of their split: direct inference, and beside it U-CAPC as published.
+    """Score runs on frames they have not seen: direct inference, and beside it U-CAPC as published.
+
+    On the dataset that the run was trained on it is the target part of its split. Another dataset is taken for later
+    recordings of the same radios: devices are known by their names, some of them may be absent, and those that the run
+    does not know are left out.
 
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
@@ -282,26 +298,64 @@ def evaluate(
     if plot is not None:
         check_picture(plot)
     place = str(choose_device(device))
-    runs, frames, environments = evaluation.load_runs(run), load(dataset), listed(target)
-    mark = fingerprint(dataset)
-    for folder, trained in runs:
-        evaluation.check_dataset(trained, frames, mark, folder, dataset, environments)
-    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna)
+    runs, frames = evaluation.load_runs(run), load(dataset)
+    trained, mark = runs[0][1], fingerprint(dataset)
+    own = evaluation.has_split_of(trained, frames, mark)
+    environments = listed(target) if target is not None else _usual_target(trained, frames)
+    for folder, one in runs if own else ():
+        evaluation.check_dataset(one, frames, mark, folder, dataset, environments)
+    later = None if own else _later(trained, frames, environments, anyway)
+    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna, later=later)
     if as_json:
         found = {
-            "source": runs[0][1].about["source"],
+            "source": trained.about["source"],
             "target": environments,
             "runs": [result.to_json() for result in results],
             "summary": evaluation.summary(results),
         }
         print(json.dumps(found, indent=1))
     else:
-        about = runs[0][1].about
+        about = trained.about
         title = f"{', '.join(about['source'])} → {', '.join(environments)}, {about['method']} with {about['encoder']}"
         _print_scores(title, results)
     if plot is not None:
         plot_confusions(plot, {stage: evaluation.pooled(results, stage) for stage in results[0].stages})
         notes.print(f"picture: {plot}", highlight=False, soft_wrap=True)
+
+
+def _usual_target(trained: TrainedModel, frames: Frames) -> list[str]:
+    """The run's target, or where a dataset does not have it all of its environments."""
+    target = trained.about["target"]
+    return list(target if set(target) <= set(frames.environments) else frames.environments)
+
+
+def _later(trained: TrainedModel, frames: Frames, environments: list[str], anyway: bool) -> Later:
+    """Frames of another dataset, after saying what is to be known of them."""
+    from pisa_capc.evaluation import doubts, later_frames
+
+    found = later_frames(trained, frames, environments)
+    why = doubts(trained, frames)
+    if seen := [name for name in environments if name in trained.about["source"]]:
+        why.append(f"{', '.join(seen)} is a source of the run, so they may be frames it was trained on")
+    confirm(why, anyway)
+    text = "Not the dataset of the run: taken for later recordings, devices by their names."
+    if found.strangers:
+        text += f" Left out, unknown to the run: {', '.join(found.strangers)}."
+    if found.absent:
+        text += (
+            f" Not there: {', '.join(found.absent)}. U-CAPC as published assumes all devices in every capture, equally "
+            "often; read the direct scores, and the safe ones where the run has a guard."
+        )
+    notes.print(text, highlight=False, soft_wrap=True)
+    return found
+
+
+def confirm(why: list[str], anyway: bool) -> None:
+    """Refuse frames that a model may be wrong about for the reasons given, unless it was asked for anyway."""
+    if why and not anyway:
+        raise ConfigError(f"these frames are not as the model knows them: {'; '.join(why)}. Give --anyway to go on.")
+    if why:
+        notes.print(f"note: {'; '.join(why)}.", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> None:

@@ -113,6 +113,14 @@ def split_for(trained: TrainedModel, recipe: SplitRecipe, frames: Frames) -> Spl
     return recipe.split(frames)
 
 
+def has_split_of(trained: TrainedModel, frames: Frames, fingerprint: str) -> bool:
+    """Whether a run is scored on its own split of a dataset: the one that it was trained on, or, where its devices were
+    changed since, any."""
+    if "changes" in trained.about:
+        return True
+    return frames.devices == trained.devices and trained.about["dataset"] in ("", fingerprint)
+
+
 def unseen_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> UnlabelledFrames:
     """The frames of the environments; of the run's target, exactly the target part of its split."""
     chosen = frames.where(environment=environments)

@@ -29,9 +29,14 @@ MODULES = {
     "sigmf": frozenset(_ALL | {"pattern", "samples", "device"}),
     "npz": frozenset(_ALL | {"iq_key", "cfo_key", "samples", "axes", "device"}),
     "hdf5": frozenset(_ALL | {"pattern", "iq_key", "cfo_key"}),
-    "csi": frozenset(_ALL - {"sample_rate_hz"} | {"pattern", "csi", "device"}),
+    "csi": frozenset(_ALL | {"pattern", "device", "csi"}),
 }
-OPTIONS = {"sample_rate_hz": "--sample-rate", "carrier_hz": "--carrier", "geometry": "--array"}
+OPTIONS = {
+    "sample_rate_hz": "--sample-rate",
+    "carrier_hz": "--carrier",
+    "geometry": "--array",
+    "csi": "--card, --chip, --stream, --phases, --skip-bad",
+}
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
 

@@ -8,6 +8,7 @@ from pisa_capc.frames import Frames
 from pisa_capc.methods.equaliser import EqualiserSettings, least_samples, waveform_of
 from pisa_capc.methods.preamble import look_for_preamble
 from pisa_capc.methods.registry import Setup
+from pisa_capc.store.dataset import TIME
 from pisa_capc.waveforms import WAVEFORMS
 
 PUBLISHED, EQUALISED = "pisa", "pisa-equalised"
@@ -23,6 +24,8 @@ class Recommendation(NamedTuple):
 def recommended(frames: Frames, setup: Setup) -> Recommendation:
     """PISA behind an equaliser where source frames begin with a preamble that is known, else PISA as published."""
     settings, rate = EqualiserSettings(), setup.sample_rate_hz
+    if setup.domain != TIME:
+        return Recommendation(PUBLISHED, f"frames of {setup.domain} hold no preamble that an equaliser could go by")
     if not any(waveform.sample_rate_hz == rate for waveform in WAVEFORMS.parts().values()):
         return Recommendation(PUBLISHED, f"no preamble is known at {rate:g} samples/s that an equaliser could go by")
     waveform = WAVEFORMS[waveform_of(settings, setup)]
