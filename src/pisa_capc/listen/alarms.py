@@ -27,11 +27,13 @@ GENERATOR = "pisa listen"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A frame as it is kept for a while: its samples (A, T) as received, and what was decided of it."""
+    """A frame as it is kept for a while: its samples (A, T) as received, what was decided of it, and its embedding (D,)
+    where it has one."""
 
     iq: NDArray[np.complex64]
     cfo_hz: NDArray[np.float64]
     decision: Decision
+    embedding: NDArray[np.float32] | None = None
 
 
 @dataclass
