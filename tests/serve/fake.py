@@ -173,7 +173,8 @@ class Air6:
 
     def say(self, at: float, **changes: Any) -> None:
         decision = a_decision(self.number, at, time_s=self.number / 20, **changes)
-        self.ear.keep(decision, self.number)
+        if time.time() - at < 60:
+            self.ear.keep(decision, self.number)
         while len(self.ear.kept) > 200:
             self.ear.kept.pop(next(iter(self.ear.kept)))
         self.desk.memory.hear(decision)

@@ -7,7 +7,7 @@ const MOST_ROWS = 256, MOST_ALARMS = 500;
 const FIELDS = ["frames", "cfo_hz", "snr_db", "confidence"];
 export const RECENT_S = 60;
 
-export const air = { about: null, status: null, rows: new Map(), alarms: new Map(), stepS: 2, steps: 300, skew: 0 };
+export const air = { about: null, status: null, rows: new Map(), alarms: new Map(), stepS: 2, steps: 300, skew: 0, missedAt: -Infinity };
 
 /** The service's clock, in milliseconds. */
 export const now = () => Date.now() + air.skew;
@@ -30,8 +30,9 @@ export async function load() {
 }
 
 function took(status) {
-  air.status = status;
   air.skew = Date.parse(status.now) - Date.now();
+  if (air.status && status.missed > air.status.missed) air.missedAt = now();
+  air.status = status;
 }
 
 /** A row as the service says it, joined with the history that is known of it. */

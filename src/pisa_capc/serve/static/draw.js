@@ -92,7 +92,7 @@ export function scatter(title, devices, frames, place, colourOf, nameOf) {
     const [px, py] = [x(place.x), y(place.y)], ink = token("--ink");
     svg.append(s("circle", { cx: px, cy: py, r: 9, fill: "none", stroke: ink, "stroke-width": 2.5 }),
       s("circle", { cx: px, cy: py, r: 2.5, fill: ink }),
-      s("text", { class: "name", x: px, y: py - 14, "text-anchor": "middle", "font-weight": 700 }, "this frame"));
+      s("text", { class: "name", x: px, y: py + 24, "text-anchor": "middle", "font-weight": 700 }, "this frame"));
   }
   return svg;
 }

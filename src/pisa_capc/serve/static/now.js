@@ -1,6 +1,6 @@
 // The first view: who is on the air, and when they were.
 
-import { air, called, colour, column, newestAlarms, recent, seconds, sorted, span } from "./air.js";
+import { air, called, colour, column, newestAlarms, now, recent, seconds, sorted, span } from "./air.js";
 import { card, empty, h, s, set } from "./dom.js";
 import { lane, marks, spark, tokenColour } from "./draw.js";
 import { cell, naming, swatch, verdict } from "./parts.js";
@@ -17,7 +17,7 @@ class Line {
     this.sure = h("span", { class: "number" });
     this.votes = h("small");
     this.claim = cell("Claim");
-    this.cfo = over();
+    this.cfo = over("far");
     this.snr = over();
     this.last = cell("Last seen");
     this.last.classList.add("number");
@@ -44,7 +44,8 @@ class Line {
     this.meter.value = row.confidence ?? 0;
     this.meter.setAttribute("aria-label", `Confidence ${percent(row.confidence)}`);
     set(this.sure, percent(row.confidence));
-    set(this.votes, `${row.agree} of ${row.of} frames agree`);
+    this.meter.hidden = this.sure.hidden = row.device === null;
+    set(this.votes, `${row.agree} of ${row.of} ${row.device === null ? "unknown" : "agree"}`);
     this.cfo.update(column(row, "cfo_hz"), kilohertz(row.cfo_hz), 400, "Carrier offset");
     this.snr.update(column(row, "snr_db"), decibel(row.snr_db), 6, "SNR");
     set(this.last, ago(seconds(row.last_at)));
@@ -53,10 +54,10 @@ class Line {
 }
 
 /** A value and how it was over time. */
-function over() {
+function over(kind = "") {
   const line = s("svg", { class: "spark", role: "img" }), value = h("span", { class: "number" });
   return {
-    all: h("div", { class: "over" }, line, value),
+    all: h("div", { class: `over ${kind}` }, line, value),
     update([steps, values], text, least, name) {
       spark(line, steps, values, span(), least);
       line.setAttribute("aria-label", `${name} over ten minutes, now ${text}`);
@@ -89,7 +90,7 @@ export function nowView(again) {
     tiles["Transmitters now"].update(whole(all.filter(recent).length), unknown ? `${unknown} not known` : "all known", unknown ? "warn" : "");
     tiles.Frames.update(`${fixed(st.frames_per_s, st.frames_per_s < 10 ? 1 : 0)} /s`, `${large(st.frames)} in all`);
     tiles.Delay.update(st.frames ? `${fixed(st.delay_ms[0], 1)} ms` : "–", st.frames ? `${fixed(st.delay_ms[1], 0)} ms at 99 %` : "no frame yet", st.delay_ms[1] > 1000 ? "warn" : "");
-    tiles["Samples missed"].update(large(st.missed), st.missed ? `of ${large(st.samples)}` : silent && !st.samples ? "none received yet" : "none", st.missed ? "warn" : "");
+    tiles["Samples missed"].update(large(st.missed), st.missed ? `of ${large(st.samples)}` : silent && !st.samples ? "none received yet" : "none", now() - air.missedAt < 600e3 ? "warn" : "");
     tiles["New alarms"].update(whole(st.unseen), st.alarms ? `${whole(st.alarms)} in all` : "never one", st.unseen ? "bad" : "");
     if (!all.length) tiles["Transmitters now"].update("0", silent ? "nothing comes from the source" : "no frame yet");
   }

@@ -87,11 +87,12 @@ function frameParts(frame, prototypes, number) {
     const k = Number(antenna.value), i = frame.i[k], q = frame.q[k], envelope = frame.envelope[k];
     const times = i.map((_, n) => us(n)), wide = envelope.map((_, n) => us((n / envelope.length) * length));
     const bins = frame.spectrum_db[k].map((_, n) => (((n / frame.spectrum_db[k].length) - 0.5) * rate) / 1e6);
+    const most = Math.max(...i.map(Math.abs), ...q.map(Math.abs)) || 1;
     plots.replaceChildren(
       figure("I and Q", [key("I", COLOURS[0]), key("Q", COLOURS[1]), `the first ${i.length} samples`],
-        plot(`I and Q of antenna ${k}`, [{ xs: times, ys: i, colour: COLOURS[0] }, { xs: times, ys: q, colour: COLOURS[1] }], { x: "time in µs", y: "of the largest", yRange: [-1, 1], ...tall })),
+        plot(`I and Q of antenna ${k}`, [{ xs: times, ys: i, colour: COLOURS[0] }, { xs: times, ys: q, colour: COLOURS[1] }], { x: "time in µs", y: "of the largest", yRange: [-most, most], ...tall })),
       figure("Magnitude", `the whole frame, ${whole(length)} samples`,
-        plot(`Magnitude of antenna ${k}`, [{ xs: wide, ys: envelope, colour: COLOURS[2] }], { x: "time in µs", y: "of the largest", yRange: [0, 1], ...tall })),
+        plot(`Magnitude of antenna ${k}`, [{ xs: wide, ys: envelope, colour: COLOURS[2] }], { x: "time in µs", y: "of the largest", yRange: [0, Math.max(...envelope) || 1], ...tall })),
       figure("Spectrum", frame.spectrum_db.length > 1 ? `antenna ${k}; the others are faint` : null,
         plot(`Spectrum of antenna ${k}`, [...frame.spectrum_db.map((ys) => ({ xs: bins, ys, colour: "color-mix(in srgb, var(--muted) 35%, transparent)" })),
           { xs: bins, ys: frame.spectrum_db[k], colour: COLOURS[3] }], { x: "frequency in MHz", y: "dB", height: 380, least: 20 })),
