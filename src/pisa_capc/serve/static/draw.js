@@ -39,23 +39,23 @@ export function spark(svg, steps, values, span, least) {
   svg.replaceChildren(...parts);
 }
 
-function nice(low, high, count) {
+function nice(low, high, count, given = null) {
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((k) => k * power).find((size) => size >= rough);
+  const step = given ?? [1, 2, 5, 10].map((k) => k * power).find((size) => size >= rough);
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) found.push(Math.abs(value) < 1e-9 * step ? 0 : value);
   return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
 /** A plot of lines. lines: [{xs, ys, colour}]. Labels are in the caption's units. */
-export function plot(title, lines, { x: xName, y: yName, xRange = null, yRange = null, least = 1e-9, height = 190, tick = null }) {
+export function plot(title, lines, { x: xName, y: yName, xRange = null, yRange = null, least = 1e-9, height = 190, tick = null, xStep = null }) {
   const width = 560, left = 46, right = 10, top = 8, bottom = 30;
   const xs = xRange ?? range(lines.flatMap((line) => [line.xs[0], line.xs.at(-1)]), 1e-9);
   const ys = yRange ?? range(lines.flatMap((line) => line.ys), least);
   const svg = s("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   if (!xs || !ys) return svg;
   const x = scale(xs, left, width - right), y = scale(ys, height - bottom, top);
-  const across = nice(...xs, 6), up = nice(...ys, 4);
+  const across = nice(...xs, 6, xStep), up = nice(...ys, 4);
   for (const value of up.found) {
     svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
       s("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(up.digits).replace("-", "−")));

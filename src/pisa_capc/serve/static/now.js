@@ -1,6 +1,6 @@
 // The first view: who is on the air, and when they were.
 
-import { air, called, colour, column, newestAlarms, now, recent, seconds, sorted, span } from "./air.js";
+import { air, called, colour, column, namedAddress, newestAlarms, now, recent, seconds, sorted, span } from "./air.js";
 import { card, empty, h, s, set } from "./dom.js";
 import { lane, marks, spark, tokenColour } from "./draw.js";
 import { cell, naming, swatch, verdict } from "./parts.js";
@@ -66,6 +66,9 @@ function over(kind = "") {
   };
 }
 
+/** Several may be unknown: their addresses tell them apart. */
+const laneName = (row) => (row.device === null ? namedAddress(row.address) ?? row.address : null) ?? called(row);
+
 function tile(name) {
   const value = h("span"), note = h("small"), all = h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, note));
   return { all, update(text, small, kind = "") { set(value, text); set(note, small); all.className = `tile ${kind}`; } };
@@ -91,7 +94,7 @@ export function nowView(again) {
     tiles.Frames.update(`${fixed(st.frames_per_s, st.frames_per_s < 10 ? 1 : 0)} /s`, `${large(st.frames)} in all`);
     tiles.Delay.update(st.frames ? `${fixed(st.delay_ms[0], 1)} ms` : "–", st.frames ? `${fixed(st.delay_ms[1], 0)} ms at 99 %` : "no frame yet", st.delay_ms[1] > 1000 ? "warn" : "");
     tiles["Samples missed"].update(large(st.missed), st.missed ? `of ${large(st.samples)}` : silent && !st.samples ? "none received yet" : "none", now() - air.missedAt < 600e3 ? "warn" : "");
-    tiles["New alarms"].update(whole(st.unseen), st.alarms ? `${whole(st.alarms)} in all` : "never one", st.unseen ? "bad" : "");
+    tiles["New alarms"].update(whole(st.unseen), st.alarms ? `${whole(st.alarms)} in all` : "none so far", st.unseen ? "bad" : "");
     if (!all.length) tiles["Transmitters now"].update("0", silent ? "nothing comes from the source" : "no frame yet");
   }
 
@@ -110,7 +113,9 @@ export function nowView(again) {
     if (!rows.length) {
       none.replaceChildren(air.status.source === "connected"
         ? empty("Nobody is on the air", `Samples come from ${air.about.source}; no frame was found in them yet.`)
-        : empty(air.status.source === "ended" ? "The source has ended" : "Waiting for samples", `Nothing comes from ${air.about.source} now.`));
+        
+        : air.status.source === "ended" ? empty("The source has ended", `There were no frames in what came from ${air.about.source}.`)
+          : empty("Waiting for samples", `Nothing comes from ${air.about.source} yet. Frames are shown as soon as they are received.`));
     }
   }
 
@@ -126,7 +131,7 @@ export function nowView(again) {
       }
       const own = lanes.get(id);
       if (laneBody.children[i] !== own.row) laneBody.insertBefore(own.row, laneBody.children[i] ?? null);
-      set(own.head, row ? called(row) : "Alarms");
+      set(own.head, row ? laneName(row) : "Alarms");
       own.head.title = row ? `${called(row)} ${row.address ?? ""}` : "";
       if (row === null) {
         const found = newestAlarms().map((a) => [Math.floor(Date.parse(a.at) / 1000 / air.stepS), tokenColour(a.seen ? "--muted" : a.kind === "receiver" ? "--warn" : "--bad")]);

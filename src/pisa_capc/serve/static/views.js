@@ -124,18 +124,18 @@ export function transmitterView(again, id) {
     const row = air.rows.get(id);
     if (!row) { head.replaceChildren(crumbs("Transmitter", "#/", "Now"), card("Not heard", {}, empty("Nothing is remembered of it", "It was silent for too long."))); return; }
     const minutes = (steps) => steps.map((step) => 1000 * air.stepS * step), limits = minutes(span());
-    const one = (name, label, unit, colour, options, factor = 1) => {
+    const one = (name, label, unit, colour, options, factor = 1, note = "mean of two seconds") => {
       const [steps, values] = column(row, name);
       const ys = values.map((value) => (value === null ? null : factor * value));
-      return h("div", { class: "card" }, figure(label, "mean of two seconds", plot(label, [{ xs: minutes(steps), ys, colour }], { x: "time", y: unit, xRange: limits, tick: (t) => clock(t), ...options })));
+      return h("div", { class: "card" }, figure(label, note, plot(label, [{ xs: minutes(steps), ys, colour }], { x: "time", y: unit, xRange: limits, xStep: 120e3, tick: (t) => clock(t).slice(0, 5), ...options })));
     };
     head.replaceChildren(crumbs(called(row), "#/", "Now", naming(row, again)), card("Transmitter", {}, h("dl", { class: "facts" },
-      fact("Device", person(row.device)), fact("Confidence", `${percent(row.confidence)}, ${row.agree} of ${row.of} frames agree`),
+      fact("Device", person(row.device)), fact("Confidence", row.device === null ? `${row.agree} of ${row.of} frames unknown` : `${percent(row.confidence)}, ${row.agree} of ${row.of} frames agree`),
       fact("Address claimed", row.address === null ? "none" : h("code", {}, row.address)), fact("Claim", verdict(row.verdict)),
       fact("Carrier offset", kilohertz(row.cfo_hz)), fact("SNR", decibel(row.snr_db)), fact("Last seen", ago(seconds(row.last_at))),
       fact("Frames", `${whole(row.frames)} since ${when(row.first_at)}`))));
     lines.replaceChildren(one("cfo_hz", "Carrier offset", "kHz", COLOURS[0], { least: 0.4 }, 1e-3), one("snr_db", "SNR", "dB", COLOURS[2], { least: 6 }),
-      one("confidence", "Confidence", "", COLOURS[3], { yRange: [0, 1] }), one("frames", "Frames in two seconds", "", COLOURS[1], { least: 4 }));
+      one("confidence", "Confidence", "", COLOURS[3], { yRange: [0, 1] }), one("frames", "Frames in two seconds", "", COLOURS[1], { least: 4 }, 1, null));
     if (Date.now() - asked > FRAMES_EVERY_MS) list();
   }
   return { root, title: "Transmitter", update };
@@ -156,13 +156,13 @@ export function receiverView() {
         fact("Sample rate", `${large(st.rate_hz)}S/s, ${fixed(100 * part, 1)} % of ${large(about.sample_rate_hz)}S/s`),
         fact("Carrier", about.carrier_hz === null ? "not said" : `${fixed(about.carrier_hz / 1e6, 3)} MHz`))),
       card("Samples", {}, h("dl", { class: "facts" }, fact("Received, each antenna", large(st.samples)),
-        fact("Missed", st.missed ? pill(`${whole(st.missed)} (${(100 * lost).toPrecision(2)} %)`, "warn") : pill("none", "good")),
+        fact("Missed", st.missed ? pill(`${whole(st.missed)}, ${lost < 1e-5 ? "under 0.001" : (100 * lost).toPrecision(2)} %`, "warn") : pill("none", "good")),
         fact("Waiting to be looked at", `${fixed(1000 * st.waiting_s, 1)} ms`), fact("Frames decided", whole(st.frames)), fact("Frames a second", fixed(st.frames_per_s, 1)),
         fact("Delay of decisions", `${fixed(st.delay_ms[0], 1)} ms, ${fixed(st.delay_ms[1], 1)} ms at 99 %`),
         fact("Alarms", `${whole(st.alarms)}, ${whole(st.suppressed)} not repeated`), fact("Not shown here", `${whole(st.lost)} frames`))),
-      card("Antennas", {}, h("table", {}, h("tbody", {}, antennas))),
+      h("div", { class: "list" }, card("Antennas", {}, h("table", {}, h("tbody", {}, antennas))),
       card("For programs", {}, h("ul", {}, ["/api/openapi.json", "/metrics", "/healthz"].map((path) => h("li", {}, h("a", { href: path }, path)))),
-        h("p", { class: "muted" }, `pisa serve ${about.version}; ${about.devices.length} devices are known to the model.`))));
+        h("p", { class: "muted" }, `pisa serve ${about.version}; ${about.devices.length} devices are known to the model.`)))));
   }
   return { root, title: "Receiver", update };
 }
