@@ -207,7 +207,9 @@ def main() -> None:
             print(url_of(at), flush=True)
             air = Air6(desk, what == "alarmed")
             if what == "empty":
-                desk.ear.state = replace(desk.ear.state, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time()))  # type: ignore[attr-defined]
+                desk.ear.state = replace(
+                    desk.ear.state, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time())
+                )  # type: ignore[attr-defined]
                 while True:
                     time.sleep(1)
             air.past(600)

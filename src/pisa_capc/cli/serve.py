@@ -55,9 +55,10 @@ def serve_(
     host: str = typer.Option("127.0.0.1", help="Address to listen at; any but this machine's own needs a token."),
     port: int = typer.Option(8642, min=0, max=65535, help="Port to listen at; 0: any that is free."),
     token_file: Path | None = typer.Option(
-        None, help="File with the token, readable by its owner alone. Unless told, one is made where it is needed.",
+        None,
+        help="File with the token, readable by its owner alone. Unless told, one is made where it is needed.",
         show_default=False,
-    ),  # fmt: skip
+    ),
     name: list[str] = typer.Option(
         [], help="Name that the page is reached by, behind a proxy for instance; needs a token.", show_default=False
     ),

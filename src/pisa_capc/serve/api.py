@@ -144,11 +144,11 @@ async def decisions(
 
 
 @api.get("/api/annotations", tags=["air"], response_class=Response)
-async def annotations(desk: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 5000) -> Response:
+async def annotated(desk: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 5000) -> Response:
     """The newest decisions as annotations of the stream: SigMF metadata."""
     ear, newest = desk.ear, desk.memory.newest_decisions(limit)
     used = round(int(ear.model.about["samples"]) * ear.air.sample_rate_hz / ear.sample_rate_hz)
-    content = await asyncio.to_thread(sigmf.annotations, newest, ear.air, used)
+    content = await asyncio.to_thread(sigmf.annotated, newest, ear.air, used)
     return _download(content, "decisions.sigmf-meta", META)
 
 

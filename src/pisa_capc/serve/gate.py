@@ -1,11 +1,11 @@
 """Every request passes here first: is it meant for this service, may it be answered, and what goes with an answer.
 
-    Host      IP addresses, localhost and names that were given; so a name of somebody else's that leads here (DNS
-              rebinding) is refused
-    Origin    that of this service, where a browser says one; so pages of others neither change anything nor hear events
-    X-Pisa    must be there where something is changed: pages of others cannot send it
-    token     where there is one, for everything but the page's own code, and whether the service is alive
-    amount    requests a second of each client, failed tokens, bytes of a body, seconds until it is there
+Host      IP addresses, localhost and names that were given; so a name of somebody else's that leads here (DNS
+          rebinding) is refused
+Origin    that of this service, where a browser says one; so pages of others neither change anything nor hear events
+X-Pisa    must be there where something is changed: pages of others cannot send it
+token     where there is one, for everything but the page's own code, and whether the service is alive
+amount    requests a second of each client, failed tokens, bytes of a body, seconds until it is there
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def frame_archive(
     return archive(f"frame-{decision.number}", _bytes(metadata), iq.T.astype("<c8").tobytes())
 
 
-def annotations(decisions: Iterable[Decision], air: Air, samples: int) -> bytes:
+def annotated(decisions: Iterable[Decision], air: Air, samples: int) -> bytes:
     """Metadata of the stream as it was received, with the decisions as annotations. samples: that each rests on."""
     info = _global(air.encoding.name, air.sample_rate_hz, air.antennas) | {"core:metadata_only": True}
     notes = [annotation(one, one.start, samples) for one in sorted(decisions, key=lambda one: one.start)]

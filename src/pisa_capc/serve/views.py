@@ -52,7 +52,7 @@ def projection(statistics: SourceStatistics) -> Projection | None:
 
 
 def waveform(iq: NDArray[np.complex64]) -> dict[str, Any]:
-    """I and Q (A, n) of the beginning, and the magnitude of all of it, its largest value in each of `ENVELOPE` parts."""
+    """I and Q (A, n) of the beginning; of all of it the magnitude, the largest in each of `ENVELOPE` parts."""
     scale = float(np.abs(iq).max(initial=0.0)) or 1.0
     first = iq[:, :SAMPLES] / scale
     edges = np.unique(np.linspace(0, iq.shape[1], ENVELOPE + 1).astype(int))[:-1]
