@@ -34,6 +34,9 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+QUIET = Status("connected", utc(0), 10_000_000, 0, 0, RATE_HZ, 0, 0.0, (0.0, 0.0), (), (), 0.0, 0, 0)
+
+
 def a_decision(number: int = 0, at: float | None = None, **changes: Any) -> Decision:
     plain = Decision(
         number=number,
@@ -81,9 +84,7 @@ class FakeEar:
     model: Model = field(default_factory=Model)
     air: Air = field(default_factory=lambda: Air(RATE_HZ, ANTENNAS, Encoding.named("cs16"), 2.437e9))
     sample_rate_hz: float = RATE_HZ
-    state: Status = Status(
-        "connected", utc(0), 10_000_000, 0, 0, RATE_HZ, 0, 0.0, (0.0, 0.0), (), (), 0.0, 0, 0
-    )  # fmt: skip
+    state: Status = QUIET
     kept: dict[int, tuple[NDArray[np.complex64], NDArray[np.float64]]] = field(default_factory=dict)
     embeddings: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
@@ -126,7 +127,7 @@ def an_app(desk: Desk | None = None, rules: Rules | None = None) -> Gate:
 
 
 class Air6:
-    """Six known devices on the air, one that nobody knows, and, if asked, somebody who takes an address of another's."""
+    """Six known devices on the air, one that nobody knows, and, if asked, one with an address of another's."""
 
     def __init__(self, desk: Desk, alarmed: bool, seed: int = 7) -> None:
         self.desk, self.alarmed = desk, alarmed
@@ -155,7 +156,7 @@ class Air6:
                 taken = self.alarmed and k == 2 and ago < 40
                 sure = float(np.clip(rng.beta(30, 1.5 + k), 0, 1))
                 self.say(
-                    at, device=None if taken else DEVICES[k], like=DEVICES[k], probability=0.5 * sure if taken else sure,
+                    at, device=None if taken else DEVICES[k], like=DEVICES[k], probability=sure * (1 - 0.5 * taken),
                     address=ADDRESSES[k], verdict="not the device" if taken else "genuine",
                     cfo_hz=self.cfo(9000.0 if taken else 2500 * (k - 2.3), ago),
                     snr_db=tuple((27 - 3 * k + rng.normal(size=4) + 2 * np.sin(ago / 60 + k)).tolist()),
@@ -189,7 +190,7 @@ class Air6:
     def alarm(self, kind: str, address: str | None, device: str | None, text: str, at: float) -> None:
         number, name, frames = self.alarms, None, tuple(range(self.number - 6, self.number))
         if self.folder is not None:
-            kept = [Kept(*self.ear.kept[n], a_decision(n)) for n in frames]
+            kept = [Kept(*self.ear.kept[n], a_decision(n), n, utc(at)) for n in frames]
             name = self.folder.write(number, text, kept)
         shown = () if kind == "receiver" else frames
         self.desk.memory.hear(Alarm(number, at, utc(at), kind, address, device, text, shown, name))
@@ -207,9 +208,7 @@ def main() -> None:
             print(url_of(at), flush=True)
             air = Air6(desk, what == "alarmed")
             if what == "empty":
-                desk.ear.state = replace(
-                    desk.ear.state, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time())
-                )  # type: ignore[attr-defined]
+                air.ear.state = replace(QUIET, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time()))
                 while True:
                     time.sleep(1)
             air.past(600)

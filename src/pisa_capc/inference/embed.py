@@ -60,6 +60,7 @@ def embed(
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
+    descriptor: NDArray[np.float32] | None = None,
 ) -> Embedding:
     """Embeddings and logits of frames under a frozen model, read batch by batch.
 
@@ -70,6 +71,7 @@ def embed(
         batch: frames computed at a time.
         after_batch: called with the number of frames of each batch.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
+        descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
 
     >>> from pisa_capc import Frames
     >>> from pisa_capc.protocol import split
@@ -84,7 +86,7 @@ def embed(
     >>> scores.embedding.shape, scores.logits.shape
     ((10, 64), (10, 2))
     """
-    return embed_many([trained], frames, device, batch, after_batch, missing)[0]
+    return embed_many([trained], frames, device, batch, after_batch, missing, descriptor)[0]
 
 
 @torch.no_grad()
@@ -95,6 +97,7 @@ def embed_many(
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
+    descriptor: NDArray[np.float32] | None = None,
 ) -> list[Embedding]:
     """As `embed` for several models of one segment length, reading the frames once."""
     for trained in models:
@@ -110,7 +113,8 @@ def embed_many(
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     present = np.empty((len(frames), frames.antennas), dtype=bool)
-    descriptor = cfo_descriptors(frames)
+    given = descriptor
+    descriptor = cfo_descriptors(frames) if given is None else given
     start = 0
     with closing(read_ahead(lambda part: (part, *available_input(part, missing)), frames.batches(batch))) as parts:
         for part, seen, there in parts:
@@ -120,7 +124,10 @@ def embed_many(
             mask = None if there.all() else torch.from_numpy(there).to(device)
             d = None
             if descriptor is not None:
-                d = torch.from_numpy(available_descriptors(part, descriptor[here], there)).to(device)
+                seen_by = (
+                    descriptor[here] if given is not None else available_descriptors(part, descriptor[here], there)
+                )
+                d = torch.from_numpy(seen_by).to(device)
             for i, network in enumerate(networks):
                 output = network(iq, d, mask)
                 embedding[i][here] = output.embedding.float().cpu().numpy()

@@ -27,12 +27,16 @@ GENERATOR = "pisa listen"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A frame as it is kept for a while: its samples (A, T) as received, what was decided of it, and its embedding (D,)
-    where it has one."""
+    """Samples (A, T) as received that are kept for a while, and what was decided of them, where they are a frame.
+
+    start, at: of the first of them, in the stream and in UTC. embedding: (D,) of a frame.
+    """
 
     iq: NDArray[np.complex64]
     cfo_hz: NDArray[np.float64]
-    decision: Decision
+    decision: Decision | None
+    start: int
+    at: str
     embedding: NDArray[np.float32] | None = None
 
 
@@ -84,12 +88,12 @@ class Folder:
     def _metadata(self, text: str, frames: Sequence[Kept], lengths: list[int], antennas: int) -> dict[str, Any]:
         captures, notes, start = [], [], 0
         for frame, length in zip(frames, lengths, strict=True):
-            said = frame.decision
-            capture = {"core:sample_start": start, "core:datetime": said.at}
+            capture = {"core:sample_start": start, "core:datetime": frame.at}
             if self._carrier_hz is not None:
                 capture["core:frequency"] = self._carrier_hz
             captures.append(capture)
-            notes.append(_annotation(said, start, length))
+            if frame.decision is not None:
+                notes.append(_annotation(frame.decision, start, length))
             start += length
         info = {
             "core:datatype": "cf32_le",

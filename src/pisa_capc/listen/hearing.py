@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.detect import Detection
+from pisa_capc.detect import Detection, with_headers
 from pisa_capc.detect.finding import DETECTORS, HEADERS, Rename, renamed, waveform_named
 from pisa_capc.listen.receiver import Receiver
 from pisa_capc.recordings import About, Annotation, resampled
@@ -16,6 +18,9 @@ from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.resample import Resampled
 
 ENDLESS = 1 << 62
+FAMILIAR = 4096
+# What reads headers no further than their addresses, of waveforms where that is quicker.
+QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,7 @@ class Hearing:
         self.waveform = waveform_named(waveform)
         self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
+        self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
         self._begin(0)
 
     def _begin(self, first: int) -> None:
@@ -71,7 +77,6 @@ class Hearing:
     def _placed(self, found: list[Detection]) -> list[Heard]:
         if not found:
             return []
-        read = HEADERS.get(self._name, list)
         ratio = self._about.sample_rate_hz / self.waveform.sample_rate_hz
         return [
             Heard(
@@ -79,8 +84,33 @@ class Hearing:
                 self._first + round((one.start + one.iq.shape[1]) * ratio),
                 one if self._rename is None else replace(one, header=renamed(one.header, self._rename)),
             )
-            for one in read(found)
+            for one in self._read(found)
         ]
+
+    def _read(self, found: list[Detection]) -> list[Detection]:
+        """The frames with their headers.
+
+        The checksum is asked for only where the address was not heard before: wrong bits do not give a known address.
+        """
+        read = QUICK_HEADERS.get(self._name)
+        if read is None:
+            return HEADERS.get(self._name, list)(found)
+        found = read(found)
+        new = [i for i, one in enumerate(found) if one.header.fcs is None and self._is_new(one.header.transmitter)]
+        for i, whole in zip(new, HEADERS[self._name]([found[i] for i in new]), strict=True):
+            found[i] = whole
+        for one in found:
+            if one.header.fcs and one.header.transmitter is not None:
+                self._familiar[one.header.transmitter] = None
+                if len(self._familiar) > FAMILIAR:
+                    self._familiar.popitem(last=False)
+        return found
+
+    def _is_new(self, address: str | None) -> bool:
+        if address is None or address not in self._familiar:
+            return address is not None
+        self._familiar.move_to_end(address)
+        return False
 
 
 class _Window:

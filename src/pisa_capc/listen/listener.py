@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import OrderedDict
@@ -23,7 +22,6 @@ from pisa_capc.errors import ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
 from pisa_capc.inference.tensors import digest
-from pisa_capc.listen import state
 from pisa_capc.listen.alarms import Folder, Kept, Limits
 from pisa_capc.listen.claims import Tests
 from pisa_capc.listen.events import (
@@ -43,17 +41,18 @@ from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.recognise import Choices, Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.senders import TOGETHER, Sender, Senders
+from pisa_capc.listen.senders import Sender, Senders
 from pisa_capc.listen.sources import FileSource, Source
+from pisa_capc.listen.state import Keeper
+from pisa_capc.listen.watch import Trouble, Watch
 from pisa_capc.recordings import About
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.store.lock import only_runner
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
-LEAST_S, MOST = 0.003, 4 * 131072  # seconds of samples that are waited for, and samples that are looked at together
+LEAST_S, MOST = 0.003, 8 * GRID  # seconds of samples that are waited for, and samples that are looked at together
+TOGETHER = 256  # frames that are decided together
 KEPT_SAMPLES, KEPT_BYTES = 8192, 64 << 20  # of a frame, and of all that are kept for a while
-SILENCE_S = 5.0  # without a sample, after which that is trouble
-SLOW, FAST = 0.98, 1.05  # of the sample rate, beyond which a source does not do what was said
 SNIPPET = 65536  # samples with an alarm about the receiver
 
 
@@ -74,7 +73,7 @@ class Plan:
 
     addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
     alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
-    tested. state: folder that outlives the listener. alarms: folder of snippets, of at most alarms_bytes;
+    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of snippets, of at most alarms_bytes;
     alarm_every_s: between alarms of one cause. save_every_s: between states. buffer_s: of samples that may wait.
     """
 
@@ -83,6 +82,7 @@ class Plan:
     rename: Rename | None = None
     alpha: float = 0.01
     spacing_s: float = 0.0
+    change_spacing_s: float = 1.0
     state: Path | None = None
     alarms: Path | None = None
     alarms_bytes: int = 256 << 20
@@ -121,15 +121,11 @@ class Listener:
         self._folder = self._alarm_folder()
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._kept_bytes = 0
-        self._mark = state.Mark()
-        self._ledger: state.Ledger | None = None
+        self._keeper = Keeper(self.plan.state, self.plan.save_every_s, note)
         self._stop, self._failed = threading.Event(), list[BaseException]()
-        self._since, self._began = _utc(time.time()), 0
+        self._since = utc(time.time())
         self._missed_before = self._breaks_before = 0  # in earlier runs
-        self._missed_said = 0
-        self._last_sample_at, self._last_received = time.monotonic(), 0
-        self._saved_at = time.monotonic()
-        self._saving: threading.Thread | None = None
+        self._watch = Watch(source, self._hearing.receiver, self._meter, air.sample_rate_hz)
         self._on_event: OnEvent = lambda event: None
         self._ended = False
 
@@ -137,7 +133,8 @@ class Listener:
         check_recording(model, self._about)
         plan = self.plan
         recogniser = Recogniser(model, plan.choices, self._device)
-        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, plan.spacing_s))
+        spacing = plan.spacing_s, plan.change_spacing_s
+        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
@@ -193,13 +190,13 @@ class Listener:
             missed=self._missed_before + ring.missed,
             breaks=self._breaks_before + ring.breaks,
             rate_hz=rate_hz,
-            frames=self._mark.decisions,
+            frames=self._keeper.mark.decisions,
             frames_per_s=frames_per_s,
             delay_ms=self._meter.delays_ms(),
             clipped=receiver.clipped,
             dead=receiver.dead,
             waiting_s=ring.held / self.air.sample_rate_hz,
-            alarms=self._mark.alarms,
+            alarms=self._keeper.mark.alarms,
             suppressed=self._limits.suppressed,
         )
 
@@ -218,7 +215,8 @@ class Listener:
                 self._stop.set()
                 self._ring.end()
                 reader.join()
-                self._keep(last=True)
+                self._keep()
+                self._keeper.close()
                 self._ended = True
         if self._failed:
             raise self._failed[0]
@@ -242,15 +240,19 @@ class Listener:
                 block = self._hearing.decode(piece.data)
                 self._ring.free(piece)
                 self._hear(self._hearing.push(block, piece.first, piece.fresh))
-                self._watch_receiver(block, piece.first)
+                self._look(block, piece.first)
             elif self._ring.ended:
                 break
-            self._watch_source()
-            self._keep()
+            else:
+                self._look(None, self._ring.received)
+            if self._keeper.due:
+                self._keep()
         self._hear(self._hearing.finish())
 
     def _hear(self, heard: Sequence[Heard]) -> None:
-        usable = [one for one in heard if one.start > self._mark.sample and self._mind.recogniser.usable(one.found)]
+        usable = [
+            one for one in heard if one.start > self._keeper.mark.sample and self._mind.recogniser.usable(one.found)
+        ]
         for first in range(0, len(usable), TOGETHER):
             self._decide(usable[first : first + TOGETHER])
 
@@ -258,9 +260,10 @@ class Listener:
         """Decide frames, say it, and see whether there is an alarm in it."""
         addresses = [_claimed(one) for one in heard]
         senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
-        got = self._mind.recogniser.recognise([one.found for one in heard], senders)
-        first = self._mark.decisions
-        self._advance(decisions=first + len(heard), sample=heard[-1].start)
+        descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
+        first = self._keeper.mark.decisions
+        self._keeper.advance(decisions=first + len(heard), sample=heard[-1].start)
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
             sender.numbers.append(first + i)
             verdict, causes = self._tested(one, sender, got, i)
@@ -318,7 +321,7 @@ class Listener:
 
     def _remember(self, one: Heard, decision: Decision, embedding: NDArray[np.float32]) -> None:
         iq = one.found.iq[:, :KEPT_SAMPLES].copy()
-        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, embedding)
+        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, embedding)
         self._kept_bytes += iq.nbytes
         while self._kept_bytes > KEPT_BYTES:
             self._kept_bytes -= self._kept.popitem(last=False)[1].iq.nbytes
@@ -337,8 +340,8 @@ class Listener:
         """Raise an alarm, unless its cause had one lately. cause: what tells it from others of its kind."""
         if not self._limits.allow(f"{kind} {cause or address or device}"):
             return
-        number = self._mark.alarms
-        self._advance(alarms=number + 1)
+        number = self._keeper.mark.alarms
+        self._keeper.advance(alarms=number + 1)
         kept = snippet or [self._kept[n] for n in frames if n in self._kept]
         name = None
         if self._folder is not None and kept:
@@ -349,107 +352,51 @@ class Listener:
         time_s = sample / self.air.sample_rate_hz
         self._on_event(Alarm(number, time_s, self._when(sample), kind, address, device, text, frames, name))
 
-    # The receiver and the source.
+    # The receiver, and what outlives the listener.
 
-    def _watch_receiver(self, block: NDArray[np.complex64], first: int) -> None:
-        receiver = self._hearing.receiver
-        for names, what, advice in (
-            (receiver.clipped, "clips", "Frames are distorted; lower the gain."),
-            (receiver.dead, "is dead", "Look at its cable and its channel."),
-        ):
-            for antenna in names:
-                self._trouble(f"antenna {antenna} {what}. {advice}", f"antenna {antenna} {what}", first, block)
-        if receiver.unusable:
-            text = f"{receiver.unusable:,} samples are NaN, infinite or absurdly large, and are read as zero."
-            self._trouble(text, "unusable", first, block)
-        missed = self._ring.missed
-        if missed > self._missed_said:
-            lost_s = (missed - self._missed_said) / self.air.sample_rate_hz
-            text = f"{missed - self._missed_said:,} samples, {1e3 * lost_s:.3g} ms, were missed."
-            self._trouble(text, "missed", first, None)
-            self._missed_said = missed
+    def _look(self, block: NDArray[np.complex64] | None, first: int) -> None:
+        self._meter.mark(self._ring.received, self._keeper.mark.decisions)
+        for trouble in self._watch.look(self._ring):
+            self._trouble(trouble, block, first)
 
-    def _watch_source(self) -> None:
-        now, received = time.monotonic(), self._ring.received
-        self._meter.mark(received, self._mark.decisions)
-        if received != self._last_received:
-            self._last_sample_at, self._last_received = now, received
-            self._watch_rate(received)
-        elif now - self._last_sample_at > SILENCE_S and not self._ring.ended and not self.source.patient:
-            self._trouble(f"nothing has come from {self.source.name} for {SILENCE_S:g} s.", "silent", received, None)
-
-    def _watch_rate(self, received: int) -> None:
-        if self.source.patient or not self._meter.full:
-            return
-        part = self._meter.rates()[0] / self.air.sample_rate_hz
-        if not SLOW <= part <= FAST:
-            text = (
-                f"{self.source.name} gives {part:.1%} of the {self.air.sample_rate_hz / 1e6:g} MS/s that were said. "
-                + ("Samples are lost before they come here." if part < 1 else "Is --sample-rate right?")
-            )
-            self._trouble(text, "rate", received, None)
-
-    def _trouble(self, text: str, cause: str, sample: int, block: NDArray[np.complex64] | None) -> None:
+    def _trouble(self, trouble: Trouble, block: NDArray[np.complex64] | None, sample: int) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
         snippet: list[Kept] = []
-        if block is not None and self._folder is not None and self.sample_rate_hz == self.air.sample_rate_hz:
-            nothing = tuple([float("nan")] * self.air.antennas)
-            said = Decision(
-                -1, sample / self.air.sample_rate_hz, self._when(sample), sample, None, "", 0.0, None, None, None, None,
-                nothing, nothing, 0.0, None,
-            )  # fmt: skip
-            snippet = [Kept(block[:, :SNIPPET], np.array(nothing), said)]
-        self._alarm(RECEIVER, None, None, text, (), sample, snippet, cause)
+        if trouble.shown and block is not None and self.sample_rate_hz == self.air.sample_rate_hz:
+            snippet = [Kept(block[:, :SNIPPET], np.full(self.air.antennas, np.nan), None, sample, self._when(sample))]
+        self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)
 
     def _when(self, sample: int) -> str:
         """UTC of a sample's arrival."""
-        return _utc(time.time() - (time.monotonic() - self._ring.arrival(sample)))
-
-    # What outlives the listener.
-
-    def _advance(self, **changes: int) -> None:
-        """Give numbers: what is written is never given again."""
-        self._mark = self._mark._replace(**changes)
-        if self._ledger is not None:
-            self._ledger.write(self._mark)
+        return utc(time.time() - (time.monotonic() - self._ring.arrival(sample)))
 
     def _resume(self) -> None:
-        folder = self.plan.state
-        if folder is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        self._ledger = state.Ledger(folder / "ledger")
-        self._mark = self._ledger.mark
-        found = state.load(folder)
+        found = self._keeper.resume()
         if found is None:
             return
         arrays, about = found
         self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
         self._limits.last.update((str(cause), float(when)) for cause, when in about.get("alarmed", []))
-        first = max(int(about["samples"]), self._mark.sample + 1)
-        if isinstance(self.source, FileSource) and about.get("source") == self.source.name:
-            origin = int(about["origin"])
-            first = origin + max(0, self._mark.sample - origin) // GRID * GRID
-            self.source.origin, self.source.begin = origin, (first - origin) * self._ring.sample_bytes
-        else:
-            self._mark = self._mark._replace(sample=first - 1)
-        self._ring = self._new_ring(first)
+        self._ring = self._new_ring(self._first_sample(about))
         if about["model"] != self._mind.fingerprint:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
             return
-        self._mind.recogniser.calibrator = OnlineCalibrator.load(folder)
+        if self._keeper.folder is not None:
+            self._mind.recogniser.calibrator = OnlineCalibrator.load(self._keeper.folder)
         self._mind.tests.resume(arrays, about["tests"])
-        self._note(f"going on after {self._mark.decisions:,} decisions.")
+        self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
 
-    def _keep(self, last: bool = False) -> None:
-        """Write the state, now and then, in a thread of its own: decisions do not wait for a disk."""
-        folder = self.plan.state
-        busy = self._saving is not None and self._saving.is_alive()
-        if folder is None or (not last and (busy or time.monotonic() - self._saved_at < self.plan.save_every_s)):
-            return
-        if self._saving is not None:
-            self._saving.join()
-        self._saved_at = time.monotonic()
+    def _first_sample(self, about: Mapping[str, Any]) -> int:
+        """The number of the next sample: of a file, before the newest decided frame; else after all that were seen."""
+        decided = self._keeper.mark.sample
+        if isinstance(self.source, FileSource) and about["source"] == self.source.name:
+            origin = int(about["origin"])
+            first = origin + max(0, decided - origin) // GRID * GRID
+            self.source.origin, self.source.begin = origin, (first - origin) * self._ring.sample_bytes
+            return first
+        return max(int(about["samples"]), decided + 1)
+
+    def _keep(self) -> None:
         arrays, tests = self._mind.tests.state()
         about = {
             "samples": self._ring.received,
@@ -457,26 +404,11 @@ class Listener:
             "breaks": self._breaks_before + self._ring.breaks,
             "model": self._mind.fingerprint,
             "source": self.source.name,
-            "origin": getattr(self.source, "origin", 0),
+            "origin": self.source.origin if isinstance(self.source, FileSource) else 0,
             "alarmed": list(self._limits.last.items()),
             "tests": tests,
         }
-        calibrator = copy.deepcopy(self._mind.recogniser.calibrator)
-        self._saving = threading.Thread(target=self._write, args=(folder, calibrator, arrays, about))
-        self._saving.start()
-        if last:
-            self._saving.join()
-            if self._ledger is not None:
-                self._ledger.close()
-
-    def _write(
-        self, folder: Path, calibrator: OnlineCalibrator, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
-    ) -> None:
-        try:
-            calibrator.save(folder)
-            state.save(folder, arrays, about)
-        except PisaError as error:  # a full disk is no reason to stop listening
-            self._note(str(error))
+        self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
 
 
 @dataclass(eq=False)
@@ -497,5 +429,5 @@ def _claimed(one: Heard) -> str | None:
     return None if header.fcs is False else header.transmitter
 
 
-def _utc(seconds: float) -> str:
+def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

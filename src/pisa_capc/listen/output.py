@@ -21,7 +21,7 @@ class Lines:
         self._file: TextIO = sys.stdout if path is None else self._opened(path)
 
     def write(self, event: Event) -> None:
-        self._file.write(json.dumps(event.to_json(), ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(event.to_json()) + "\n")  # as ASCII: some readers end lines at other characters
         self._file.flush()
         if self._path is not None and self._file.tell() >= self._most:
             self._rotate(self._path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +18,7 @@ from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.observe import as_trained
 from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.listen.senders import Sender
-from pisa_capc.sources import CfoTrace, Iq, Rows, groups
+from pisa_capc.sources import MemorySource
 
 NO_GUARD = Guard((-np.inf,) * 3)  # a model without one is not calibrated, as `Safe` has it
 
@@ -74,9 +73,9 @@ class Recogniser:
         """Whether there is enough of a frame."""
         return found.iq.shape[1] >= self.samples and bool(np.isfinite(found.cfo_hz).any())
 
-    def recognise(self, found: Sequence[Detection], senders: Sequence[Sender]) -> Recognised:
-        """Who sent these frames; senders: of each, the frame's carrier offset in its trace."""
-        scores = embed(self.trained, self._frames(found, senders), self.device)
+    def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
+        """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
+        scores = embed(self.trained, self._frames(found), self.device, descriptor=descriptor)
         logits = np.asarray(scores.logits, dtype=np.float64)
         unknown, known = None, np.ones(len(found), dtype=bool)
         if self.choices.reject is not None:
@@ -90,7 +89,7 @@ class Recogniser:
             probability[known] = self.calibrator.push(scores.embedding[known], logits[known], cfo_hz).probability
         return Recognised(probability, known, unknown, logits, scores.embedding)
 
-    def _frames(self, found: Sequence[Detection], senders: Sequence[Sender]) -> UnlabelledFrames:
+    def _frames(self, found: Sequence[Detection]) -> UnlabelledFrames:
         """As `identify.observe` shows frames to a model."""
         cfo_hz = np.array([one.cfo_hz for one in found])
         iq = np.stack([one.iq[:, : self.samples] for one in found])
@@ -98,7 +97,7 @@ class Recogniser:
         iq = as_trained(iq, cfo_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
         order, one = np.arange(len(found)), np.zeros(len(found), dtype=np.int64)
         return UnlabelledFrames(
-            source=_Live(iq, senders),
+            source=MemorySource(iq, np.where(np.isfinite(cfo_hz), cfo_hz, 0.0)),  # of a dead antenna nobody asks
             rows=order,
             environment=one,
             capture=one,
@@ -110,37 +109,3 @@ class Recogniser:
             carrier_hz=float(self.trained.about.get("carrier_hz", 0.0)),
             samples=self.samples,
         )
-
-
-class _Live:
-    """A `FrameSource` of frames that have just been received, each with what is remembered of its sender."""
-
-    def __init__(self, iq: Iq, senders: Sequence[Sender]) -> None:
-        self._iq = iq
-        self._number = {id(sender): i for i, sender in enumerate(senders)}
-        self._sender = np.array([self._number[id(sender)] for sender in senders], dtype=np.int64)
-        self._traces = [sender.trace for sender in senders]
-        newer = [int((self._sender[i + 1 :] == own).sum()) for i, own in enumerate(self._sender)]
-        self._place = np.array([len(self._traces[k]) - 1 - n for k, n in zip(self._sender, newer, strict=True)])
-
-    @property
-    def antennas(self) -> int:
-        return int(self._iq.shape[1])
-
-    @property
-    def samples(self) -> int:
-        return int(self._iq.shape[2])
-
-    def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
-        if out is None:
-            return self._iq[rows, :, :samples]
-        out[...] = self._iq[rows, :, :samples]
-        return out
-
-    def read_cfo_hz(self, rows: Rows) -> NDArray[np.float64]:
-        return np.array([self._traces[self._sender[i]][max(self._place[i], 0)] for i in rows.tolist()])
-
-    def cfo_traces(self, rows: Rows) -> Iterator[CfoTrace]:
-        for where in groups(self._sender[rows]):
-            own = rows[where]
-            yield CfoTrace(where, np.maximum(self._place[own], 0), self._traces[self._sender[own[0]]])

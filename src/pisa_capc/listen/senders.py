@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.descriptors import WINDOW
+from pisa_capc.descriptors import WINDOW, newest_descriptor
 from pisa_capc.identify.tracks import TOLERANCE_PPM
 
 MOST = 1024  # senders that are remembered; addresses are whatever somebody sends
 FRAMES = 16  # numbers of a sender's newest frames
-TOGETHER = 96  # frames of one sender that may be looked at together, each with its window
 
 
 @dataclass(eq=False)
@@ -26,9 +25,12 @@ class Sender:
     last_hz: float
     numbers: deque[int] = field(default_factory=lambda: deque(maxlen=FRAMES))
 
-    def push(self, cfo_hz: NDArray[np.float64], middle_hz: float) -> None:
-        self.trace = np.concatenate([self.trace, cfo_hz[None]])[-WINDOW - TOGETHER :]
-        self.last_hz = middle_hz
+    def push(self, cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The descriptor (4,) of the next frame, from the antennas that it has; cfo_hz: (A,), NaN of a dead antenna."""
+        there = np.isfinite(cfo_hz)
+        self.last_hz = float(np.median(cfo_hz[there]))
+        self.trace = np.concatenate([self.trace, np.where(there, cfo_hz, self.last_hz)[None]])[-WINDOW:]
+        return newest_descriptor(self.trace if there.all() else self.trace[:, there])
 
 
 class Senders:
@@ -40,9 +42,8 @@ class Senders:
         self._count = self._met = 0
 
     def of(self, address: str | None, cfo_hz: NDArray[np.float64]) -> Sender:
-        """The sender of the next frame, whose carrier offset (A,) joins its trace; NaN: of a dead antenna."""
+        """The sender of a frame whose carrier offset is (A,), NaN for a dead antenna."""
         middle = float(np.nanmedian(cfo_hz))
-        known = np.where(np.isfinite(cfo_hz), cfo_hz, middle)
         own = self._by_address.setdefault(address, [])
         self._by_address.move_to_end(address)
         near = min(own, key=lambda sender: abs(sender.last_hz - middle), default=None)
@@ -52,7 +53,6 @@ class Senders:
         else:
             own.remove(near)
         own.append(near)  # the newest last
-        near.push(known, middle)
         self._forget()
         return near
 

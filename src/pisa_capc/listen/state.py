@@ -7,17 +7,20 @@ now and then; what came after the last time is learnt anew.
 
 from __future__ import annotations
 
+import copy
 import os
 import struct
+import threading
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.errors import DataError
+from pisa_capc.calibration import OnlineCalibrator
+from pisa_capc.errors import DataError, PisaError
 from pisa_capc.store.pair import described, write_pair
 
 NAME, SCHEMA, MADE_BY = "listen", 1, "`pisa listen --state`"
@@ -69,16 +72,65 @@ class Ledger:
         os.close(self._file)
 
 
-def save(folder: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """Write what was learnt; killed at any moment, the old state or the new one is there."""
-    write_pair(folder, NAME, SCHEMA, arrays, about)
+class Keeper:
+    """Gives numbers, and keeps what was learnt in a folder; without a folder it keeps nothing."""
 
+    def __init__(self, folder: Path | None, every_s: float, note: Callable[[str], None]) -> None:
+        self.folder, self._every_s, self._note = folder, every_s, note
+        self.mark = Mark()
+        self._ledger: Ledger | None = None
+        self._saved_at = time.monotonic()
+        self._saving: threading.Thread | None = None
 
-def load(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-    """What `save` wrote; None where there is nothing yet."""
-    if not (folder / f"{NAME}.json").is_file():
-        return None
-    with described(folder, NAME, SCHEMA, "a listener's state", MADE_BY) as (arrays, about):
-        for name in ("samples", "missed", "breaks", "model"):
-            about[name]
-    return {name: np.array(values) for name, values in arrays.items()}, about
+    def resume(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+        """What was kept, None where there is nothing yet."""
+        if self.folder is None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._ledger = Ledger(self.folder / "ledger")
+        self.mark = self._ledger.mark
+        if not (self.folder / f"{NAME}.json").is_file():
+            return None
+        with described(self.folder, NAME, SCHEMA, "a listener's state", MADE_BY) as (arrays, about):
+            for name in ("samples", "missed", "breaks", "model", "source", "origin", "tests"):
+                about[name]
+        return arrays, about
+
+    def advance(self, **changes: int) -> None:
+        """Give numbers: what is written is never given again."""
+        self.mark = self.mark._replace(**changes)
+        if self._ledger is not None:
+            self._ledger.write(self.mark)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to keep what was learnt."""
+        busy = self._saving is not None and self._saving.is_alive()
+        return self.folder is not None and not busy and time.monotonic() - self._saved_at >= self._every_s
+
+    def keep(self, calibrator: OnlineCalibrator, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        """Write it in a thread of its own: decisions do not wait for a disk."""
+        self._saved_at = time.monotonic()
+        if self.folder is not None:
+            self._wait()
+            kept = self.folder, copy.deepcopy(calibrator), arrays, about
+            self._saving = threading.Thread(target=self._write, args=kept)
+            self._saving.start()
+
+    def close(self) -> None:
+        self._wait()
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _wait(self) -> None:
+        if self._saving is not None:
+            self._saving.join()
+
+    def _write(
+        self, folder: Path, calibrator: OnlineCalibrator, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
+    ) -> None:
+        try:
+            calibrator.save(folder)
+            write_pair(folder, NAME, SCHEMA, arrays, about)
+        except PisaError as error:  # a full disk is no reason to stop listening
+            self._note(str(error))
