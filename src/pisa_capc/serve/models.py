@@ -166,9 +166,7 @@ class Frame(Answer):
     scale: float = Field(description="What I, Q and the envelope are divided by")
     i: list[list[float]] = Field(description="Of each antenna, the beginning")
     q: list[list[float]]
-    envelope: list[list[float]] = Field(
-        description="Of each antenna, the largest magnitude in parts of the frame"
-    )
+    envelope: list[list[float]] = Field(description="Of each antenna, the largest magnitude in parts of the frame")
     spectrum_db: list[list[float]] = Field(description="Of each antenna, by frequency, in dB below the strongest")
     place: Place | None = Field(description="Among the prototypes; none where the model has no picture of them")
 
