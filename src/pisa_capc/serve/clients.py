@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,8 +71,7 @@ class Clients:
             self._all.discard(client)
             for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        late = client.slow.is_set() or isinstance(ended[0], TimeoutError)
+        late = client.slow.is_set()
         self.dropped += late
         if socket.application_state is WebSocketState.CONNECTED and socket.client_state is WebSocketState.CONNECTED:
             code, why = (SLOW, "too slow: events were waiting") if late else (UNWANTED, "nothing is expected here")
@@ -79,13 +79,19 @@ class Clients:
 
 
 async def _send(socket: WebSocket, client: Client) -> None:
-    while True:
-        await asyncio.wait_for(socket.send_text(await client.queue.get()), SEND_S)
+    with suppress(WebSocketDisconnect, RuntimeError, OSError):  # who has left is noticed by `_heed`, too
+        while True:
+            message = await client.queue.get()
+            try:
+                await asyncio.wait_for(socket.send_text(message), SEND_S)
+            except TimeoutError:
+                client.slow.set()
+                return
 
 
 async def _heed(socket: WebSocket) -> None:
     """Until the client leaves, or says something: it has nothing to say."""
     try:
         await socket.receive_text()
-    except (WebSocketDisconnect, KeyError):
+    except (WebSocketDisconnect, KeyError, RuntimeError):
         return

@@ -144,35 +144,41 @@ class Gate:
         try:
             self.rules.check(scope, headers)
             if scope["type"] == "http":
-                receive = limited(receive, headers)
+                receive = await short(receive, scope["method"], headers)
                 send = dressed(send, scope["path"])
             await self.app(scope, receive, send)
         except Refused as why:
             await refuse(scope, send, why)
 
 
-def limited(receive: Receive, headers: Headers) -> Receive:
-    """What is received, as long as it is short and comes soon."""
+async def short(receive: Receive, method: str, headers: Headers) -> Receive:
+    """The same with the body taken in, if it is short and comes soon. What only asks has none that anybody reads."""
+    if method in SAFE:
+        return receive
     said = headers.get("content-length", "0")
     if not said.isdecimal() or int(said) > BODY:
         raise Refused(413, f"Expected at most {BODY:,} bytes.")
-    taken, done = 0, False
+    try:
+        body: Message | None = {"type": "http.request", "body": await asyncio.wait_for(_taken(receive), BODY_S)}
+    except TimeoutError:
+        raise Refused(408, "The request did not come to its end.") from None
 
-    async def take() -> Message:
-        nonlocal taken, done
-        if done:
-            return await receive()  # until the client leaves
-        try:
-            message = await asyncio.wait_for(receive(), BODY_S)
-        except TimeoutError:
-            raise Refused(408, "The request did not come to its end.") from None
-        taken += len(message.get("body", b""))
-        done = not message.get("more_body", False)
-        if taken > BODY:
+    async def once() -> Message:
+        nonlocal body
+        found, body = body, None
+        return await receive() if found is None else found
+
+    return once
+
+
+async def _taken(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+        if len(body) > BODY:
             raise Refused(413, f"Expected at most {BODY:,} bytes.")
-        return message
-
-    return take
+    return body
 
 
 def dressed(send: Send, path: str) -> Send:
