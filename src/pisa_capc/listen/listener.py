@@ -73,8 +73,9 @@ class Plan:
 
     addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
     alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
-    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of snippets, of at most alarms_bytes;
-    alarm_every_s: between alarms of one cause. save_every_s: between states. buffer_s: of samples that may wait.
+    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of
+    snippets, of at most alarms_bytes; alarm_every_s: between alarms of one cause. save_every_s: between states.
+    buffer_s: of samples that may wait.
     """
 
     choices: Choices = field(default_factory=Choices)

@@ -103,11 +103,13 @@ class ZmqSource:
         zmq = package()
         taker = _Single(ring, note) if len(self.ports) == 1 else _Several(ring, self.ports, note)
         context, poller = zmq.Context(), zmq.Poller()
-        sockets = [self._subscribed(context, address) for address in self.addresses]
-        monitors = [one.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED) for one in sockets]
-        for one in (*sockets, *monitors):
-            poller.register(one, zmq.POLLIN)
+        wanted = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        sockets: list[Any] = []
         try:
+            sockets += [self._subscribed(context, address) for address in self.addresses]
+            monitors = [one.get_monitor_socket(wanted) for one in sockets]
+            for one in (*sockets, *monitors):
+                poller.register(one, zmq.POLLIN)
             while not stop.is_set():
                 for ready, _ in poller.poll(1000 * POLL_S):
                     if ready in sockets:
