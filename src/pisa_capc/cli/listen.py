@@ -187,14 +187,18 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def signals(listener: Listener, run: Path) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now."""
+def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now.
+
+    stop: what ends it, if there is more to end than the listener.
+    """
+    end = stop or listener.stop
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers: dict[int, Callable[..., Any]] = {
-        signal.SIGTERM: lambda *_: listener.stop(),
-        signal.SIGINT: lambda *_: listener.stop(),
+        signal.SIGTERM: lambda *_: end(),
+        signal.SIGINT: lambda *_: end(),
         signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run), daemon=True).start(),
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}

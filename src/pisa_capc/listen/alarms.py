@@ -29,7 +29,7 @@ GENERATOR = "pisa listen"
 class Kept:
     """Samples (A, T) as received that are kept for a while, and what was decided of them, where they are a frame.
 
-    start, at: of the first of them, in the stream and in UTC.
+    start, at: of the first of them, in the stream and in UTC. embedding: (D,) of a frame.
     """
 
     iq: NDArray[np.complex64]
@@ -37,6 +37,7 @@ class Kept:
     decision: Decision | None
     start: int
     at: str
+    embedding: NDArray[np.float32] | None = None
 
 
 @dataclass

@@ -176,6 +176,11 @@ class Listener:
         kept = self._kept.get(number)
         return None if kept is None else (kept.iq, kept.cfo_hz)
 
+    def embedding(self, number: int) -> NDArray[np.float32] | None:
+        """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
+        kept = self._kept.get(number)
+        return None if kept is None else kept.embedding
+
     def status(self) -> Status:
         ring, receiver = self._ring, self._hearing.receiver
         rate_hz, frames_per_s = self._meter.rates()
@@ -264,7 +269,7 @@ class Listener:
             sender.numbers.append(first + i)
             verdict, causes = self._tested(one, sender, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
-            self._remember(one, decision)
+            self._remember(one, decision, got.embedding[i])
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)
             for kind, device, text in causes:
@@ -315,9 +320,9 @@ class Listener:
             causes.append((CHANGED, devices[like], text))
         return verdict, causes
 
-    def _remember(self, one: Heard, decision: Decision) -> None:
+    def _remember(self, one: Heard, decision: Decision, embedding: NDArray[np.float32]) -> None:
         iq = one.found.iq[:, :KEPT_SAMPLES].copy()
-        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at)
+        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, embedding)
         self._kept_bytes += iq.nbytes
         while self._kept_bytes > KEPT_BYTES:
             self._kept_bytes -= self._kept.popitem(last=False)[1].iq.nbytes

@@ -36,12 +36,14 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """Decisions on N frames. probability, logits: (N, C). known: (N,). unknown: (N,) scores, where they are made."""
+    """Decisions on N frames. probability, logits: (N, C). known: (N,). unknown: (N,) scores, where they are made.
+    embedding: (N, D), before the calibration."""
 
     probability: NDArray[np.float64]
     known: NDArray[np.bool_]
     unknown: NDArray[np.float64] | None
     logits: NDArray[np.float64]
+    embedding: NDArray[np.float32]
 
 
 class Recogniser:
@@ -85,7 +87,7 @@ class Recogniser:
         if known.any():
             cfo_hz = None if scores.cfo_hz is None else scores.cfo_hz[known]
             probability[known] = self.calibrator.push(scores.embedding[known], logits[known], cfo_hz).probability
-        return Recognised(probability, known, unknown, logits)
+        return Recognised(probability, known, unknown, logits, scores.embedding)
 
     def _frames(self, found: Sequence[Detection]) -> UnlabelledFrames:
         """As `identify.observe` shows frames to a model."""
