@@ -38,7 +38,14 @@ dataset_picture(folder / "wifi", picture)
 # ``part.evaluator`` knows who sent what, and it gives out scores, never labels.
 
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
-print(len(part.train), "frames to train on,", len(part.validation), "to choose the epoch with,", len(part.target), "to decide")
+print(
+    len(part.train),
+    "frames to train on,",
+    len(part.validation),
+    "to choose the epoch with,",
+    len(part.target),
+    "to decide",
+)
 
 # %%
 # Train
@@ -47,15 +54,22 @@ print(len(part.train), "frames to train on,", len(part.validation), "to choose t
 # where frames begin with a preamble. ``pisa-equalised`` is PISA behind the same equaliser, and better on hard sets.
 
 [model] = pisa_capc.fit(
-    pisa_capc.Run(part, seed=2026), method="equalised", encoder="cnn", epochs=8, batch=32, learning_rate=0.003, device="cpu", show=False
+    pisa_capc.Run(part, seed=2026),
+    method="equalised",
+    encoder="cnn",
+    epochs=8,
+    batch=32,
+    learning_rate=0.003,
+    device="cpu",
+    show=False,
 )
 print(f"source validation Macro-F1: {model.about['metrics']['validation_f1']:.3f}")
 
 # %%
 # Decide, and calibrate
 # ---------------------
-# U-CAPC looks at one capture at a time. It knows no labels: it assumes that the capture holds every device about equally
-# often, builds a prototype of each device from the frames themselves, and lets both vote.
+# U-CAPC looks at one capture at a time. It knows no labels: it assumes that the capture holds every device about
+# equally often, builds a prototype of each device from the frames themselves, and lets both vote.
 
 scores = pisa_capc.embed(model, part.target)
 calibrated = pisa_capc.UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
@@ -63,8 +77,9 @@ stages = {
     "direct": part.evaluator.score(scores.logits),
     "after U-CAPC": part.evaluator.score(calibrated.probability),
 }
+print(f"chance is {1 / len(model.devices):.3f}")
 for name, found in stages.items():
-    print(f"{name:12} Macro-F1 {found.macro_f1:.3f}, accuracy {found.accuracy:.3f}; chance is {1 / len(model.devices):.3f}")
+    print(f"{name:12} Macro-F1 {found.macro_f1:.3f}, accuracy {found.accuracy:.3f}")
 
 # %%
 # Where the decisions go, before and after:

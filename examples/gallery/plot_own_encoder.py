@@ -50,7 +50,14 @@ part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 models = {}
 for encoder in ("cnn", "dilated"):
     [models[encoder]] = pisa_capc.fit(
-        pisa_capc.Run(part, seed=2026), method="equalised", encoder=encoder, epochs=8, batch=32, learning_rate=0.003, device="cpu", show=False
+        pisa_capc.Run(part, seed=2026),
+        method="equalised",
+        encoder=encoder,
+        epochs=8,
+        batch=32,
+        learning_rate=0.003,
+        device="cpu",
+        show=False,
     )
 
 # %%

@@ -47,8 +47,10 @@ from pisa_capc.detect import detect
 recording = open_recording(folder / "recordings" / "E1-L1-0.sigmf-meta")
 found = detect(recording, "wifi")
 for frame in found.frames[:4]:
-    print(f"{1e3 * frame.time_s:8.3f} ms  {frame.header.kind:12} from {frame.header.transmitter}  "
-          f"SNR {max(frame.snr_db):.0f} dB, offset {frame.cfo_hz[0] / 1e3:+.1f} kHz")
+    print(
+        f"{1e3 * frame.time_s:8.3f} ms  {frame.header.kind:12} from {frame.header.transmitter}  "
+        f"SNR {max(frame.snr_db):.0f} dB, offset {frame.cfo_hz[0] / 1e3:+.1f} kHz"
+    )
 print(f"found {len(found.frames)} frames")
 
 # %%
@@ -101,7 +103,9 @@ from pisa_capc.identify import Choices, identify
 
 who = identify(model, [found], Choices(calibrator("direct")(), reject=None, equalise_antennas=True), device="cpu")
 truth = [note.label for note in recording.annotations]
-print(f"{len(who)} frames identified, {sum(a == b for a, b in zip(who.device, truth, strict=True)) / len(who):.3f} right")
+print(
+    f"{len(who)} frames identified, {sum(a == b for a, b in zip(who.device, truth, strict=True)) / len(who):.3f} right"
+)
 
 # %%
 # Rows are the addresses that frames claim, columns the devices that their waveform speaks for. The address in the
@@ -138,4 +142,6 @@ from pisa_capc.simulate.networks import NETWORKS
 
 enrolled = {NETWORKS["wifi"].address(device): device for device in model.devices}
 for verdict in verify(who, enrolled, alpha=0.01):
-    print(f"{verdict.address} is {verdict.device}'s: {verdict.verdict} after {verdict.after} of {verdict.frames} frames")
+    print(
+        f"{verdict.address} is {verdict.device}'s: {verdict.verdict} after {verdict.after} of {verdict.frames} frames"
+    )

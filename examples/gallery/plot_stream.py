@@ -22,7 +22,14 @@ folder = Path(mkdtemp())
 frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.1, workers=1, show_progress=False)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 [model] = pisa_capc.fit(
-    pisa_capc.Run(part, seed=2026), method="equalised", encoder="cnn", epochs=4, batch=32, learning_rate=0.003, device="cpu", show=False
+    pisa_capc.Run(part, seed=2026),
+    method="equalised",
+    encoder="cnn",
+    epochs=4,
+    batch=32,
+    learning_rate=0.003,
+    device="cpu",
+    show=False,
 )
 scores = pisa_capc.embed(model, part.target)
 
