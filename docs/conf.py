@@ -14,8 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a build is one process on one c
 os.chdir(ROOT)  # from where records and protocols are found
 
 import docstrings  # noqa: E402
-
 from pages import reference  # noqa: E402
+
 from pisa_capc import __version__  # noqa: E402
 
 project = "PISA-CAPC"

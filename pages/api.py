@@ -20,8 +20,8 @@ def page() -> str:
     listed = {id(getattr(pisa_capc, name)) for name in own}
     parts = [
         "API\n===\n",
-        "What most programs need is in ``pisa_capc`` itself; the rest is in the rooms of :doc:`../architecture`, in the "
-        "order in which data flows. Every page ends with the examples that use the object.\n",
+        "What most programs need is in ``pisa_capc`` itself; the rest is in the rooms of :doc:`../architecture`, in "
+        "the order in which data flows. Every page ends with the examples that use the object.\n",
         _section("pisa_capc", "The short way", [f"pisa_capc.{name}" for name in own]),
     ]
     for room, about, entries in rooms():

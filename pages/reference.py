@@ -1,15 +1,16 @@
-"""The pages of the site that are made from the code: commands, settings of protocols and scenes, the API."""
+"""The pages of the site that are made from the code: commands, settings of protocols and scenes, files, the API."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pages import api, commands, schemas
+from pages import api, commands, file_bytes, schemas
 
 PAGES = {
     "commands.md": commands.page,
     "protocol.md": schemas.protocol_page,
     "scene.md": schemas.scene_page,
+    "bytes.md": file_bytes.page,
     "api.rst": api.page,
 }
 

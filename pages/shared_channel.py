@@ -43,7 +43,8 @@ itself names the device (`wifi-own-place`, `lora-own-place`). The paper words it
 control the channel, and it fades from frame to frame. The scenes `wifi` and `lora` follow that: rays of the place, each
 device put down anew with phases of its own, and the scattered part moved by people and, in capture M, by the walk.
 Their values are from the literature and were fixed before anything was trained on them. **That the channel is the
-place's was decided knowing a probe** of five ways to do it on Wi-Fi (three runs each, Transformer; these runs are not kept):
+place's was decided knowing a probe** of five ways to do it on Wi-Fi (three runs each, Transformer; these runs are
+not kept):
 
 {_probe(probe)}
 

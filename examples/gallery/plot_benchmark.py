@@ -49,8 +49,8 @@ calibration:
 # %%
 # Run it
 # ------
-# Each run becomes a record, a JSON file with its settings, scores and the machine. A second call would find them all and
-# do nothing.
+# Each run becomes a record, a JSON file with its settings, scores and the machine. A second call would find them all
+# and do nothing.
 
 import pisa_capc
 from pisa_capc.benchmark.protocols import read_protocol
@@ -84,6 +84,6 @@ picture = folder / "captures.png"
 capture_scores(stage_scores(results, place, "cnn"), picture)
 
 # %%
-# Single, without the equaliser, knows more than half of its own rooms and is at chance in the new one; behind the equaliser
-# the same network carries over, and calibration takes most of what is left. Two runs are an example, not evidence: the
-# :doc:`results <../results/index>` have nine of each.
+# Single, without the equaliser, knows more than half of its own rooms and is at chance in the new one; behind the
+# equaliser the same network carries over, and calibration takes most of what is left. Two runs are an example, not
+# evidence: the :doc:`results <../results/index>` have nine of each.

@@ -68,8 +68,8 @@ print(f"source validation Macro-F1: {model.about['metrics']['validation_f1']:.3f
 # %%
 # Decide, and calibrate
 # ---------------------
-# U-CAPC looks at one capture at a time. It knows no labels: it assumes that the capture holds every device about equally
-# often, builds a prototype of each device from the frames themselves, and lets both vote.
+# U-CAPC looks at one capture at a time. It knows no labels: it assumes that the capture holds every device about
+# equally often, builds a prototype of each device from the frames themselves, and lets both vote.
 
 scores = pisa_capc.embed(model, part.target)
 calibrated = pisa_capc.UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
@@ -77,10 +77,9 @@ stages = {
     "direct": part.evaluator.score(scores.logits),
     "after U-CAPC": part.evaluator.score(calibrated.probability),
 }
+print(f"chance is {1 / len(model.devices):.3f}")
 for name, found in stages.items():
-    print(
-        f"{name:12} Macro-F1 {found.macro_f1:.3f}, accuracy {found.accuracy:.3f}; chance is {1 / len(model.devices):.3f}"
-    )
+    print(f"{name:12} Macro-F1 {found.macro_f1:.3f}, accuracy {found.accuracy:.3f}")
 
 # %%
 # Where the decisions go, before and after:

@@ -2,8 +2,8 @@
 A classifier of your own, and U-CAPC
 ====================================
 
-The calibration needs no network of ours: embeddings, logits and the names of captures are enough. Here the classifier is
-scikit-learn's logistic regression on a few numbers that people measure by hand.
+The calibration needs no network of ours: embeddings, logits and the names of captures are enough. Here the classifier
+is scikit-learn's logistic regression on a few numbers that people measure by hand.
 """
 
 # sphinx_gallery_thumbnail_number = 1

@@ -9,7 +9,8 @@ behind an equaliser, and its weight becomes a setting that ``--set`` and protoco
 # %%
 # The method
 # ----------
-# Every quantity has a leading run axis R, because runs may be trained in one stack: the loss is (R,), one value for each.
+# Every quantity has a leading run axis R, because runs may be trained in one stack: the loss is (R,), one value of
+# each.
 
 from dataclasses import dataclass
 
@@ -75,9 +76,8 @@ for weight in (0.0, 0.5):
     )
     found[weight] = pisa_capc.embed(model, part.target)
     score = part.evaluator.score(found[weight].logits)
-    print(
-        f"λ = {weight}: source validation {model.about['metrics']['validation_f1']:.3f}, target Macro-F1 {score.macro_f1:.3f}"
-    )
+    source = model.about["metrics"]["validation_f1"]
+    print(f"λ = {weight}: source validation {source:.3f}, target Macro-F1 {score.macro_f1:.3f}")
 
 # %%
 # What the term does to the target's embeddings, on their two principal axes, coloured by device. Labels of a target are
