@@ -7,7 +7,7 @@ asked for; the columns that describe the frames are small and always in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.samples import check_samples
 from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
-from pisa_capc.store.dataset import UNLABELLED
+from pisa_capc.store.dataset import TIME, UNLABELLED
 from pisa_capc.store.files import new_folder
 from pisa_capc.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 
@@ -46,6 +46,7 @@ class UnlabelledFrames:
     environment, capture: (N,) indices into `environments` and `captures`.
     frame: (N,) index of each frame within its capture file, the time order of the recording.
     samples: how many samples of each frame are used.
+    domain: what they are, see `Dataset`.
     """
 
     source: FrameSource
@@ -59,6 +60,7 @@ class UnlabelledFrames:
     sample_rate_hz: float
     carrier_hz: float
     samples: int
+    domain: str = field(default=TIME, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -228,8 +230,9 @@ class Frames(UnlabelledFrames):
         """Write the frames as a dataset into a new folder; `load` reads it. Frames are numbered anew in time order."""
         new_folder(Path(folder))
         captures = tuple(spec for spec, _ in self.recordings())
+        made = {"command": "Frames.save"}
         dataset = Dataset(
-            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, {"command": "Frames.save"}
+            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, made, self.domain
         )
         write_dataset(folder, dataset, ((spec, own.iq, own.cfo_hz) for spec, own in self.recordings()))
 
@@ -243,7 +246,7 @@ class Frames(UnlabelledFrames):
             raise DataError("concatenate: no frames given.")
         first = parts[0]
         for i, part in enumerate(parts[1:], 1):
-            for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples"):
+            for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples", "domain"):
                 if getattr(part, name) != getattr(first, name):
                     raise DataError(
                         f"concatenate: part {i} has {name} {getattr(part, name)}, part 0 has {getattr(first, name)}."
@@ -337,6 +340,7 @@ def load(folder: str | Path) -> Frames:
         sample_rate_hz=dataset.sample_rate_hz,
         carrier_hz=dataset.carrier_hz,
         samples=dataset.samples,
+        domain=dataset.domain,
         **columns,  # type: ignore[arg-type]
         **names,  # type: ignore[arg-type]
     )

@@ -60,7 +60,9 @@ def inspect(
 
 @app.command("import")
 def import_(
-    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
+    format: str = typer.Argument(
+        help="mat, sigmf, npz, hdf5 (LoRa_RFFI), csi, or that of a plugin.", show_default=False
+    ),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
     out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
     pattern: str | None = typer.Option(
@@ -86,20 +88,42 @@ def import_(
     spacing: float | None = typer.Option(
         None, help="Between neighbouring antennas of --array, in wavelengths; 0.5 unless told.", show_default=False
     ),
+    card: str | None = typer.Option(
+        None, help="CSI: intel, atheros, nexmon or esp32; recognised unless told.", show_default=False
+    ),
+    chip: str | None = typer.Option(
+        None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
+    ),
+    stream: int = typer.Option(0, min=0, help="CSI: the transmit stream to keep, from 0."),
+    phases: str = typer.Option("sanitised", help="CSI: sanitised, without timing slope and common phase; or raw."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from frames in another format; a run that was stopped goes on where it was.
 
     Raw recordings, in which the frames are still to be found, are for `pisa detect`.
     """
-    from pisa_capc.formats import ImportOptions, import_dataset
+    from pisa_capc.formats import CsiOptions, ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
+    csi = CsiOptions(card, chip, stream, phases, skip_bad) if format == "csi" else None
     options = ImportOptions(
-        pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry, device
+        pattern,
+        iq_key,
+        cfo_key,
+        antennas,
+        samples,
+        axes,
+        environment,
+        capture,
+        sample_rate,
+        carrier,
+        geometry,
+        device,
+        csi,
     )
     dataset = import_dataset(format, source, out, options, show=not as_json)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
@@ -203,8 +227,9 @@ def _geometry(array: str, antennas: int, spacing: float) -> Any:
 
 def _print_summary(found: dict[str, Any]) -> None:
     out = PlainConsole()
-    shape = f"{found['antennas']} × {found['samples']} samples"
-    rates = f"{found['sample_rate_hz'] / 1e6:g} MS/s at {found['carrier_hz'] / 1e9:g} GHz"
+    over_time = found["domain"] == "time"
+    shape = f"{found['antennas']} × {found['samples']} {'samples' if over_time else found['domain']}"
+    rates = f"{found['sample_rate_hz'] / 1e6:g} {'MS/s' if over_time else 'MHz'} at {found['carrier_hz'] / 1e9:g} GHz"
     out.print(
         f"{found['folder']}: {found['total_frames']:,} frames of {shape}, {rates}, {found['geometry']['kind']} array, "
         f"{len(found['devices'])} devices. Made by: {found['made_by'] or 'unknown'}.",

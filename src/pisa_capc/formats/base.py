@@ -19,11 +19,28 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.registry import Registry
-from pisa_capc.store.dataset import CaptureSpec, Dataset
+from pisa_capc.store.dataset import TIME, CaptureSpec, Dataset
 
-MODULES = ("mat", "sigmf", "npz", "hdf5")
+MODULES = ("mat", "sigmf", "npz", "hdf5", "csi")
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
+
+
+@dataclass(frozen=True)
+class CsiOptions:
+    """How channel state is read.
+
+    card: intel, atheros, nexmon or esp32; None: recognised. chip: of Nexmon, where its number is not known.
+    stream: the transmit stream that is kept, from 0. phases: 'sanitised', without timing slope and common phase, which
+    are new with every packet and the receiver's own; or 'raw'. skip_bad: leave out packets that cannot be used, instead
+    of refusing the import.
+    """
+
+    card: str | None = None
+    chip: str | None = None
+    stream: int = 0
+    phases: str = "sanitised"
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,7 @@ class ImportOptions:
     carrier_hz: float | None = None
     geometry: ArrayGeometry | None = None
     device: str | None = None
+    csi: CsiOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -62,18 +80,27 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an import will write, and how to read each capture of it."""
+    """What an import will write, and how to read each capture of it.
+
+    dataset: its provenance is what the format has to add to how the set was made.
+    """
 
     dataset: Dataset
     read: Callable[[CaptureSpec], Samples]
     place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
     assumed: tuple[str, ...] = ()  # what the source does not say, with its value
+    notes: tuple[str, ...] = ()  # sentences on what is done with what it says
 
 
 class Format:
     """Base of the formats that plugins bring: `plan` for reading, `export` for writing, or one of them alone."""
 
     name: str
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """What the samples of frames may be that it can write: one that cannot say so is for samples in time."""
+        return (TIME,)
 
     def plan(self, source: Path, options: ImportOptions) -> Plan:
         """Look at everything in `source` and say what the dataset will be; nothing is written yet."""
@@ -92,7 +119,11 @@ class _InModule(Format):
         return found
 
     def export(self, frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
-        self._module().export(frames, out, options, done)
+        getattr(self._module(), "export", super().export)(frames, out, options, done)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return getattr(self._module(), "DOMAINS", super().domains)
 
     def _module(self) -> Any:
         return importlib.import_module(f"pisa_capc.formats.{self.name}")
@@ -118,7 +149,11 @@ for _name in MODULES:
 
 
 def described(
-    captures: dict[CaptureSpec, tuple[int, int]], options: ImportOptions, sample_rate_hz: float, carrier_hz: float
+    captures: dict[CaptureSpec, tuple[int, int]],
+    options: ImportOptions,
+    sample_rate_hz: float,
+    carrier_hz: float,
+    domain: str = TIME,
 ) -> Dataset:
     """The dataset of captures found with their (antennas, samples), which must agree; options go before defaults."""
     first, shape = next(iter(captures.items()))
@@ -137,4 +172,5 @@ def described(
         carrier_hz if options.carrier_hz is None else options.carrier_hz,
         shape[1],
         tuple(sorted(captures, key=lambda c: (c.environment, c.device, c.capture))),
+        domain=domain,
     )

@@ -1,8 +1,8 @@
 """NumPy archives: one `.npz` with a row per frame.
 
 Arrays: `iq` (N, A, T) complex and `device` (N,), names or numbers; optional: `environment` and `capture` (N,), `frame`
-(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`. Nothing is
-unpickled.
+(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`, and `domain` where
+samples are not of time. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, 
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
-from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
+from pisa_capc.store.dataset import SUBCARRIERS, TIME, UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_file, reading
 from pisa_capc.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 
 EXPECTED = "an .npz archive of plain arrays"
+DOMAINS = (TIME, SUBCARRIERS)  # what it can say that samples are
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
 
@@ -53,7 +54,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
-    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
+    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", "domain", *RATES)
     arrays = read_arrays(source, known)
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
@@ -87,6 +88,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         if name in arrays and (arrays[name].size != 1 or arrays[name].dtype.kind not in "iuf"):
             found = f"{arrays[name].dtype} {arrays[name].shape}"
             raise DataError(f"{source}: {name} is {found}; expected one number. Store one for all frames.")
+    domain = "".join(np.ravel(arrays.get("domain", TIME)).astype(str))
     rate, carrier = (np.asarray(arrays.get(name, default)).item() for name, default in RATES.items())
 
     def read(spec: CaptureSpec) -> Samples:
@@ -95,7 +97,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
-    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier, domain)
     told = {"sample_rate_hz": options.sample_rate_hz, "carrier_hz": options.carrier_hz}
     assumed = [f"{name} {defaults[name]} (--{name})" for name in ("environment", "capture") if name not in arrays]
     assumed += [
@@ -139,6 +141,8 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
     }
     if (cfo_hz := frames.cfo_hz) is not None:
         columns["cfo_hz"] = cfo_hz
+    if frames.domain != TIME:
+        columns["domain"] = np.array(frames.domain)
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, values in columns.items():
             with archive.open(f"{name}.npy", "w") as member:

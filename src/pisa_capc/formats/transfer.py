@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pisa_capc import plugins
-from pisa_capc.errors import DataError, PisaError
+from pisa_capc.errors import ConfigError, DataError, PisaError
 from pisa_capc.formats.base import FORMATS, ExportOptions, ImportOptions, Plan, Samples
 from pisa_capc.frames import Frames, groups_of
 from pisa_capc.progress import console, progress
@@ -32,13 +33,16 @@ def import_dataset(
         raise DataError(f"{source}: no such file or folder.")
     plan = FORMATS[name].plan(source, options)
     chosen = {k: v for k, v in asdict(options).items() if v is not None}
-    provenance = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
+    provenance: dict[str, Any] = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
     used = plugins.described(FORMATS.origin(name))
-    dataset = replace(plan.dataset, provenance={**provenance, "plugins": used} if used else provenance)
+    provenance |= {"plugins": used} if used else {}
+    dataset = replace(plan.dataset, provenance={**plan.dataset.provenance, **provenance})
     began, made = not (out / "dataset.json").exists(), not out.exists()
     dataset.create(out)
     if show and plan.assumed:
         console.print(f"Not in {source}, so assumed: {', '.join(plan.assumed)}.", highlight=False, soft_wrap=True)
+    for note in plan.notes if show else ():
+        console.print(note, highlight=False, soft_wrap=True)
     missing = dataset.missing(out)
     with progress(f"import {name}", total=len(missing), show=show) as bar:
         for spec in missing:
@@ -80,6 +84,11 @@ def export_dataset(
 
     Half an export is of no use, and would be in the way of the next: what was written before an error is removed.
     """
+    if frames.domain not in FORMATS[name].domains:
+        raise ConfigError(
+            f"{name} cannot say that these are frames of {frames.domain}, which would be taken for samples in time. "
+            "Use npz."
+        )
     out = Path(out)
     made, began = not out.exists(), not out.exists() or (out.is_dir() and not any(out.iterdir()))
     try:

@@ -109,7 +109,7 @@ def method_for(
     train = part.train
     environments = tuple(np.unique(train.environment).tolist())
     seen = samples_seen(samples, train.source.samples)
-    setup = Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz)
+    setup = Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
     return build_method(method, setup, variant, settings)
 
 
