@@ -5,7 +5,7 @@
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
 the time on the air. No sample may be missed. Delay: from the moment when the last sample of a frame is due by the
 publisher's clock to its decision. Cores: CPU time of the listener for a second of the stream; "needed" is the same
-where nothing is missed, since the same stream is replayed as fast as it is looked at.
+where nothing is missed, since the stream is replayed as fast as it is looked at.
 Memory: of the process while frames are replayed as fast as they are decided, an hour's worth by default, from addresses
 that come and go, with state, alarms and lines on disk.
 Kills: a listener of a file is killed (SIGKILL) at random moments and started again: its state must be readable, no
@@ -269,7 +269,7 @@ def kills(model: TrainedModel, count: int) -> dict[str, Any]:
         for _ in range(10 * count):
             if killed == count:
                 break
-            killed += _killed(model, folder, out, int(rng.integers(1, 60)), float(rng.uniform(0, 0.05)))
+            killed += _killed(model, folder, out, int(rng.integers(1, 30)), float(rng.uniform(0, 0.03)))
         child = _child(model, folder)
         child.join()
         lines = [json.loads(line) for line in out.read_text().splitlines() if line.endswith("}")]
@@ -294,7 +294,12 @@ def _child(model: TrainedModel, folder: Path) -> Any:
 def _listen(model: TrainedModel, folder: Path) -> None:
     lines = Lines(folder / "out.jsonl")
     plan = Plan(state=folder / "state", save_every_s=0.05)
-    Listener(model, FileSource(folder / "air.cs16"), AIR, plan).run(lines.write)
+
+    def say(event: Event) -> None:
+        lines.write(event)
+        time.sleep(0.001)  # as who reads them may take: moments to be killed at
+
+    Listener(model, FileSource(folder / "air.cs16"), AIR, plan).run(say)
 
 
 def _killed(model: TrainedModel, folder: Path, out: Path, lines: int, later_s: float) -> bool:

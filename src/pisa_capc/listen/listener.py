@@ -264,8 +264,8 @@ class Listener:
         descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
         got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
         first = self._keeper.mark.decisions
-        self._keeper.advance(decisions=first + len(heard), sample=heard[-1].start)
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
+            self._keeper.advance(decisions=first + i + 1, sample=one.start)
             sender.numbers.append(first + i)
             verdict, causes = self._tested(one, sender, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
