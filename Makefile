@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup setup-bench lock demo test test-slow test-faults lint types docs clean
+.PHONY: setup setup-bench lock demo test test-slow test-faults lint types docs docs-links results-page drawings clean
 
 # Several test processes share the cores: one thread each. Benchmarks set their own.
 demo test test-slow test-faults: export OMP_NUM_THREADS = 1
@@ -47,6 +47,8 @@ lock:
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lock/bin/uv pip compile requirements.in --no-deps --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "make lock" --output-file requirements.lock
+	.venv-lock/bin/uv pip compile requirements-docs.in --no-deps --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements-docs.lock
 
 # Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
 setup-bench:
@@ -59,8 +61,28 @@ bench-%: $(STAMP)
 study-%: $(STAMP)
 	$(BIN)/python -m studies.$* $(ARGS)
 
-docs: $(STAMP)
+# What is committed and made from records or code: the results with their pictures, the drawings of the primer.
+results-page: $(STAMP)
 	$(BIN)/python -m pages.results
 
+drawings: $(STAMP)
+	$(BIN)/python -m pages.drawings
+
+# The site, docs/_build/html. Its tools join the environment that the examples run in; nothing else needs them.
+DOCS := .venv/.docs-installed
+SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -j 1 docs
+
+$(DOCS): $(STAMP) requirements-docs.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-docs.lock
+	touch $@
+
+docs: $(DOCS)
+	$(SPHINX) docs/_build/html
+	@echo docs/_build/html/index.html
+
+# Links to other sites; needs a network.
+docs-links: $(DOCS)
+	$(SPHINX) -b linkcheck docs/_build/links
+
 clean:
-	rm -rf .venv demo .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo docs/_build docs/reference docs/gallery .mypy_cache .ruff_cache .hypothesis

@@ -4,8 +4,8 @@
 
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
 the time on the air. No sample may be missed. Delay: from the moment when the last sample of a frame is due by the
-publisher's clock to its decision. Cores: CPU time of the listener for a second of the stream; "needed" is the same where
-nothing is missed, since the same stream is replayed as fast as it is looked at.
+publisher's clock to its decision. Cores: CPU time of the listener for a second of the stream; "needed" is the same
+where nothing is missed, since the same stream is replayed as fast as it is looked at.
 Memory: of the process while frames are replayed as fast as they are decided, an hour's worth by default, from addresses
 that come and go, with state, alarms and lines on disk.
 Kills: a listener of a file is killed (SIGKILL) at random moments and started again: its state must be readable, no

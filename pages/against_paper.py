@@ -1,4 +1,4 @@
-"""A protocol's records beside the paper's numbers, as a section of the results page."""
+"""A protocol's records beside the paper's numbers, as a section of a results page."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
     if recorded < planned:
         words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
     if remark := results.remark(place):
-        words += f"\n\n**{remark}** See the [erratum](#erratum)."
+        words += f"\n\n**{remark}** See the [erratum](erratum.md)."
     shown = (
-        f"![{protocol.title}, {dataset}]({dataset}-{_PICTURES[protocol.name]}.png)\n\n"
+        f"![{protocol.title}, {dataset}](../{dataset}-{_PICTURES[protocol.name]}.png)\n\n"
         if protocol.name in _PICTURES
         else ""
     )

@@ -1,4 +1,4 @@
-"""The sections of the results page on runs that were trained more than once: on a CPU too, or in float32 too."""
+"""The sections of the results pages on runs that were trained more than once: on a CPU too, or in float32 too."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def erratum() -> str:
         )
     ]
     headings = ["run", "set", "H200 then, 30 epochs", "CPU", "epochs of it", "H200 now, 30 epochs"]
-    return f"""## Erratum
-
-Earlier versions of this page had results that were spoilt on the GPU, all with the Transformer: dropout took half of
-the elements instead of a tenth, without making up for it. Its masks depended on how wide the compiler counts elements,
-and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit were
+    return f"""Earlier versions of these pages had results that were spoilt on the GPU, all with the Transformer:
+dropout took half of the elements instead of a tenth, without making up for it. Its masks depended on how wide the
+compiler counts elements, and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit
+were
 
 - the contextual pathway of PISA and of equalised PISA, which has a batch of its own;
 - everything in trainings that followed one with another batch size in the same process: PISA without the topology path,

@@ -1,4 +1,4 @@
-"""docs/results.md from the records in results/: `python -m pages.results`."""
+"""docs/results/ from the records in results/: `make results-page`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.deployments import deployment_changes
 from pisa_capc.figures.methods import method_scores
 
-PAGE = Path("docs/results.md")
+FOLDER = Path("docs/results")  # pictures go into the folder above, where README finds them
+MADE = "Made from the records in `results/` by `make results-page`; do not edit."
 EQUALISED = ("eada", "equalised", "pisa-equalised")
 BALANCED = {"paper": "U-CAPC", "bd-cspn": "BD-CSPN", "pt-map": "PT-MAP"}
 CALIBRATIONS = {**BALANCED, "safe": "the safe preset"}
@@ -66,11 +67,11 @@ def summary() -> str:
   in the new place, where the paper's keeps more.
 - **It is the topology path that carries over**: the contextual path alone learns the source on Wi-Fi and is at chance
   in the new place ({parts("contextual-only")}); on LoRa it hardly learns the source, in part of the runs
-  [not at all](#runs-that-did-not-learn). Its loss is the largest in the paper too. The topology consistency is worth
-  {consistency:.3f} on LoRa and nothing that shows on Wi-Fi. The topology prior and the token refinement are within the
-  intervals. **Two parts cost more than they bring here**: without the CFO dynamics the Transformer does better, if only
-  just on Wi-Fi ({parts("no-cfo-dynamics")}; whole: {parts("pisa")}), and on LoRa without the contextual path
-  ({lora["topology-only"]:.3f}). In the paper every part adds.
+  [not at all](tables.md#runs-that-did-not-learn). Its loss is the largest in the paper too. The topology consistency
+  is worth {consistency:.3f} on LoRa and nothing that shows on Wi-Fi. The topology prior and the token refinement are
+  within the intervals. **Two parts cost more than they bring here**: without the CFO dynamics the Transformer does
+  better, if only just on Wi-Fi ({parts("no-cfo-dynamics")}; whole: {parts("pisa")}), and on LoRa without
+  the contextual path ({lora["topology-only"]:.3f}). In the paper every part adds.
 - **Of the comparison methods only EADA carries over, and it is its front end that does**: Single behind the same
   equaliser on the known preamble, without EADA's critic, scores the same
   ({"; ".join(others)}; direct inference, Transformer).
@@ -117,27 +118,51 @@ def pictures(folder: Path) -> None:
         deployment_changes(models, folder / f"{name}-deployments.png")
 
 
+def pages() -> dict[str, list[str]]:
+    """The parts of every page, by its name; the title first."""
+    return {
+        "findings": ["# What was found\n", summary(), LIMITS],
+        "tables": [
+            "# The paper's tables, and ours\n",
+            *(section(name, RECORDS) for name in published()),
+            rechecks.unlearnt(),
+            rechecks.precision(),
+        ],
+        "place": ["# Where devices share a channel\n", shared_channel.section()],
+        "calibration": ["# Calibration in every kind of deployment\n", study.section()],
+        "speed": [
+            "# Speed\n",
+            speeds.grids(),
+            speeds.train(),
+            speeds.calibrate(),
+            speeds.simulate(),
+        ],
+        "erratum": ["# Erratum\n", rechecks.erratum()],
+    }
+
+
+CONTENTS = f"""# Results
+
+{MADE}
+
+| page | what it answers |
+|---|---|
+| [What was found](findings.md) | the results in words, and what of the paper cannot be compared |
+| [The paper's tables, and ours](tables.md) | every table of the paper beside our runs, what agrees and what does not |
+| [Where devices share a channel](place.md) | the same where the room no longer names the device, beside the limit |
+| [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
+| [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
+| [Erratum](erratum.md) | what earlier versions of these pages had wrong |
+"""
+
+
 def main() -> None:
-    head = "# Results\n\nMade from the records in `results/` by `python -m pages.results`; do not edit.\n"
-    tables = [section(name, RECORDS) for name in published()]
-    parts = [
-        head,
-        summary(),
-        rechecks.erratum(),
-        LIMITS,
-        *tables,
-        shared_channel.section(),
-        rechecks.unlearnt(),
-        study.section(),
-        speeds.grids(),
-        speeds.train(),
-        rechecks.precision(),
-        speeds.calibrate(),
-        speeds.simulate(),
-    ]
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
-    pictures(PAGE.parent)
-    print(PAGE)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, (title, *parts) in pages().items():
+        (FOLDER / f"{name}.md").write_text("\n".join([title, f"{MADE}\n", *parts]), encoding="utf-8")
+    (FOLDER / "index.md").write_text(CONTENTS, encoding="utf-8")
+    pictures(FOLDER.parent)
+    print(FOLDER)
 
 
 if __name__ == "__main__":

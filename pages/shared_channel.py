@@ -38,12 +38,13 @@ def section() -> str:
     probe = read("studies/placement-probe.json")["rows"]
     return f"""## The channel of the place
 
-The tables above are of scenes in which every device has a channel of its own, so that in training the room itself
-names the device (`wifi-own-place`, `lora-own-place`). The paper words it otherwise: environment and capture control the
-channel, and it fades from frame to frame. The scenes `wifi` and `lora` follow that: rays of the place, each device put
-down anew with phases of its own, and the scattered part moved by people and, in capture M, by the walk. Their values
-are from the literature and were fixed before anything was trained on them. **That the channel is the place's was
-decided knowing a probe** of five ways to do it on Wi-Fi (three runs each, Transformer; these runs are not kept):
+[The tables](tables.md) are of scenes in which every device has a channel of its own, so that in training the room
+itself names the device (`wifi-own-place`, `lora-own-place`). The paper words it otherwise: environment and capture
+control the channel, and it fades from frame to frame. The scenes `wifi` and `lora` follow that: rays of the place, each
+device put down anew with phases of its own, and the scattered part moved by people and, in capture M, by the walk.
+Their values are from the literature and were fixed before anything was trained on them. **That the channel is the
+place's was decided knowing a probe** of five ways to do it on Wi-Fi (three runs each, Transformer; these runs are
+not kept):
 
 {_probe(probe)}
 
@@ -85,7 +86,7 @@ What is missing to it is in the frames and was not found.
 {_said(found, place, protocol.encoders)}
 {"Not run yet: " + "; ".join(missing) + "." if missing else ""}
 
-![Macro-F1 by encoder and stage]({name}-stages.png)
+![Macro-F1 by encoder and stage](../{name}-stages.png)
 
 Commands: `pisa bench run {name}`; `pisa limit DATASET --environment E1 --frames {limit["frames"]} --json`, record
 `results/{record}`."""

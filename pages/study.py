@@ -75,7 +75,7 @@ def aims(models: Deployed) -> dict[str, Any]:
 def section() -> str:
     """Every calibration in every kind of deployment."""
     parts = []
-    for models, title in zip(studied().values(), PLACES.values(), strict=True):
+    for (dataset, models), title in zip(studied().items(), PLACES.values(), strict=True):
         found = aims(models)
         rows = []
         for deployment in shown(models):
@@ -89,6 +89,8 @@ def section() -> str:
         lead = max(names, key=names.__getitem__)
         headings = ["cell", *models.stages, "worst encoder, paper / safe − direct"]
         parts.append(f"""### {title} simulation, {models.runs} models
+
+![Change of Macro-F1 by calibration and deployment, {title}](../{dataset}-deployments.png)
 
 {table(headings, rows)}
 
@@ -106,12 +108,12 @@ def section() -> str:
 """)
     return f"""## Where calibration helps and where it harms
 
-Macro-F1 over the classes that are there, PISA models of the tables above, all target frames. `paper` is U-CAPC as
-published, `safe` U-CAPC under the guard ([what it is](safe.md)); all others are peers on the same arrays, grouped by
-capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced); 512 frames with
-class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames from unknown
-radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied to the other.
-The last two, captures of two radios and of one, were added afterwards.
+Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. `paper` is
+U-CAPC as published, `safe` U-CAPC under the guard ([what it is](../safe.md)); all others are peers on the same arrays,
+grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced);
+512 frames with class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames
+from unknown radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied
+to the other. The last two, captures of two radios and of one, were added afterwards.
 
 {chr(10).join(parts)}
 Tables of three runs of each encoder, and of nine runs with fewer frames, were looked at before this one; nothing was

@@ -58,11 +58,15 @@ def test_readme_quotes_the_records() -> None:
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
 
 
-def test_the_results_page_is_made_from_the_records(monkeypatch, tmp_path: Path) -> None:
+def test_the_results_pages_are_made_from_the_records(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(results_page, "PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(results_page, "FOLDER", tmp_path / "results")
     results_page.main()
-    assert (tmp_path / "results.md").read_text() == (ROOT / "docs/results.md").read_text()
+
+    def written(folder: Path) -> dict[str, str]:
+        return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+
+    assert written(tmp_path / "results") == written(ROOT / "docs/results")
 
 
 def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
@@ -270,4 +274,4 @@ def test_results_of_earlier_code_are_named(tmp_path: Path, monkeypatch: pytest.M
     write(tmp_path, "wifi-sim", {("single", "full"): {"direct": 0.2}}, "cnn")
     monkeypatch.setitem(revisions.METHODS, "single", 2)
     named = "Of earlier code, until `pisa bench run` makes them again: single cnn (code.method is 1, now 2)."
-    assert f"**{named}** See the [erratum](#erratum)." in section("wifi-sim", tmp_path)
+    assert f"**{named}** See the [erratum](erratum.md)." in section("wifi-sim", tmp_path)

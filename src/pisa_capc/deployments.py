@@ -34,7 +34,7 @@ class Deployment:
     calibration: the stages that are scored here; all of a run where none is named.
     """
 
-    name: str
+    name: str  # behind the stage in records: paper@missing
     frames: int | None = None
     repeats: int = 1
     dirichlet: float | None = None

@@ -7,7 +7,7 @@ asked for; the columns that describe the frames are small and always in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.samples import check_samples
 from pisa_capc.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
-from pisa_capc.store.dataset import UNLABELLED
+from pisa_capc.store.dataset import TIME, UNLABELLED
 from pisa_capc.store.files import new_folder
 from pisa_capc.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 
@@ -46,6 +46,7 @@ class UnlabelledFrames:
     environment, capture: (N,) indices into `environments` and `captures`.
     frame: (N,) index of each frame within its capture file, the time order of the recording.
     samples: how many samples of each frame are used.
+    domain: what they are, see `Dataset`.
     """
 
     source: FrameSource
@@ -59,6 +60,7 @@ class UnlabelledFrames:
     sample_rate_hz: float
     carrier_hz: float
     samples: int
+    domain: str = field(default=TIME, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -144,13 +146,17 @@ class UnlabelledFrames:
         geometry: ArrayGeometry | None = None,
         sample_rate_hz: float = 20e6,
         carrier_hz: float = 5.825e9,
+        axes: str | None = None,
     ) -> UnlabelledFrames:
         """Frames of nobody knows whom from arrays in memory: iq (N, A, T) complex; environment and capture are names.
 
-        `frame` defaults to counting the frames of each environment and capture in the given order.
+        `frame` defaults to counting the frames of each environment and capture in the given order. axes: order of those
+        of `iq`, as "nTA"; more antennas than samples need it, or the array's geometry.
         """
         names = {"environment": environment, "capture": capture}
-        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
+        return cls(
+            **_from_arrays(_ordered(iq, axes, geometry), names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz)
+        )
 
     def segment(self, samples: int = MODEL_SAMPLES) -> Self:
         """The same frames cut to their first `samples` samples."""
@@ -210,13 +216,17 @@ class Frames(UnlabelledFrames):
         geometry: ArrayGeometry | None = None,
         sample_rate_hz: float = 20e6,
         carrier_hz: float = 5.825e9,
+        axes: str | None = None,
     ) -> Frames:
         """Frames from arrays in memory: iq (N, A, T) complex; device, environment and capture are names.
 
-        `frame` defaults to counting the frames of each environment–device–capture group in the given order.
+        `frame` defaults to counting the frames of each environment–device–capture group in the given order. axes: order
+        of those of `iq`, as "nTA"; more antennas than samples need it, or the array's geometry.
         """
         names = {"environment": environment, "device": device, "capture": capture}
-        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
+        return cls(
+            **_from_arrays(_ordered(iq, axes, geometry), names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz)
+        )
 
     def recordings(self) -> Iterator[tuple[CaptureSpec, Frames]]:
         """The frames of one environment, device and capture after the other, in time order."""
@@ -228,8 +238,9 @@ class Frames(UnlabelledFrames):
         """Write the frames as a dataset into a new folder; `load` reads it. Frames are numbered anew in time order."""
         new_folder(Path(folder))
         captures = tuple(spec for spec, _ in self.recordings())
+        made = {"command": "Frames.save"}
         dataset = Dataset(
-            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, {"command": "Frames.save"}
+            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, made, self.domain
         )
         write_dataset(folder, dataset, ((spec, own.iq, own.cfo_hz) for spec, own in self.recordings()))
 
@@ -243,7 +254,7 @@ class Frames(UnlabelledFrames):
             raise DataError("concatenate: no frames given.")
         first = parts[0]
         for i, part in enumerate(parts[1:], 1):
-            for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples"):
+            for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples", "domain"):
                 if getattr(part, name) != getattr(first, name):
                     raise DataError(
                         f"concatenate: part {i} has {name} {getattr(part, name)}, part 0 has {getattr(first, name)}."
@@ -337,13 +348,30 @@ def load(folder: str | Path) -> Frames:
         sample_rate_hz=dataset.sample_rate_hz,
         carrier_hz=dataset.carrier_hz,
         samples=dataset.samples,
+        domain=dataset.domain,
         **columns,  # type: ignore[arg-type]
         **names,  # type: ignore[arg-type]
     )
 
 
+def _ordered(iq: ArrayLike, axes: str | None, geometry: ArrayGeometry | None) -> NDArray[np.complex64]:
+    """I/Q as (frames, antennas, samples); an order that is likely another one needs a word of consent."""
+    x = np.asarray(iq)
+    if x.ndim != 3:
+        raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
+    if axes is None and geometry is None and x.shape[1] > x.shape[2]:
+        raise DataError(
+            f"iq {x.shape}: {x.shape[1]} antennas and {x.shape[2]} samples, more antennas than samples. Give the order "
+            'of the axes: axes="nTA", or axes="nAT" where it is so.'
+        )
+    if axes is not None and sorted(axes) != ["A", "T", "n"]:
+        raise ConfigError(f"axes {axes!r}: expected the letters n, T and A once each, as nTA.")
+    order = [(axes or "nAT").index(letter) for letter in "nAT"]
+    return np.ascontiguousarray(x.transpose(order), dtype=np.complex64)
+
+
 def _from_arrays(
-    iq: ArrayLike,
+    x: NDArray[np.complex64],
     given: dict[str, ArrayLike | str],
     frame: ArrayLike | None,
     cfo_hz: ArrayLike | None,
@@ -352,9 +380,6 @@ def _from_arrays(
     carrier_hz: float,
 ) -> dict[str, Any]:
     """The fields of frames in memory; `given`: names of the frames by kind."""
-    x = np.ascontiguousarray(iq, dtype=np.complex64)
-    if x.ndim != 3:
-        raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
     n = len(x)
     columns: dict[str, NDArray[np.int64]] = {}
     names: dict[str, tuple[str, ...]] = {}

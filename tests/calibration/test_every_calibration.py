@@ -36,6 +36,7 @@ EXAMPLE = shifted_captures()
 SOURCE = SourceStatistics(
     weight=EXAMPLE.weight,
     class_mean=EXAMPLE.weight,
+    covariance=0.25 * np.eye(6),
     confusion=np.full((4, 4), 2.0) + np.diag([50.0, 40.0, 60.0, 50.0]),
     guard=np.array([0.05, 0.15, 1.0]),
 )

@@ -17,6 +17,7 @@ from pisa_capc.figures.dataset import dataset_picture, delay_profiles
 from pisa_capc.store import Dataset
 from pisa_capc.store.summary import summarise
 from tests.datasets import write_random
+from tests.formats.csi_files import intel_record
 
 
 def pisa(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -128,6 +129,20 @@ class TestImportAndExport:
         assert frames.iq.shape == (21, 2, 320)
         assert frames.geometry.kind == "linear"
 
+    def test_channel_state_becomes_a_dataset_that_can_be_inspected(self, tmp_path: Path) -> None:
+        log = tmp_path / "logs/E1/D01/L1.dat"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(b"".join(intel_record(h, (2, 0, 1)) for h in np.full((4, 30, 3, 2), 5 + 3j)) + b"cut")
+        command = ("import", "csi", tmp_path / "logs", "--out", tmp_path / "set", "--stream", 1, "--phases", "raw")
+        refused = pisa(*command)
+        assert refused.returncode != 0
+        assert "E1/D01/L1.dat, byte " in refused.stderr
+        done = pisa(*command, "--skip-bad", "--carrier", 5.18e9)
+        assert done.returncode == 0, done.stderr
+        assert "Left out, because they cannot be used: 1 packets." in done.stderr
+        assert "Phases as the card has them" in done.stderr
+        assert "4 frames of 3 × 30 subcarriers, 20 MHz at 5.18 GHz" in pisa("inspect", tmp_path / "set").stdout
+
     def test_own_coordinates_come_from_a_file(self, folder: Path, tmp_path: Path) -> None:
         pisa("export", "npz", folder, "--out", tmp_path / "a.npz")
         place = {"coordinates_wavelengths": [[0, 0], [1, 0], [0, 2], [3, 3]]}
@@ -149,7 +164,7 @@ class TestImportAndExport:
         np.savez(tmp_path / "a.npz", iq=iq, device=["A", "B"] * 3, carrier_hz=2.4e9)
         done = pisa("import", "npz", tmp_path / "a.npz", "--out", tmp_path / "set", "--capture", "now")
         assert (
-            "so assumed: environment E1 (--environment), capture now (--capture), 20 MHz of sample rate "
+            "so assumed: iq (6, 4, 32) as nAT (--axes), environment E1 (--environment), 20 MHz of sample rate "
             "(--sample-rate), antennas half a wavelength apart (--array)." in done.stderr.replace("\n", " ")
         )
 

@@ -28,8 +28,8 @@ class Simulated:
     """A set that `pisa simulate` makes. scene: a built-in one by its name, or a YAML file."""
 
     scene: str
-    scale: float
-    seed: int
+    scale: float  # part of the frames of each capture, above 0 and up to 1
+    seed: int  # names devices, places and noise
 
     def __post_init__(self) -> None:
         try:
@@ -44,8 +44,8 @@ class Simulated:
 class Strangers:
     """Radios that a simulated set does not have: how many more, and the part of a capture's frames, as of the set."""
 
-    devices: int
-    scale: float
+    devices: int  # how many more than the scene has
+    scale: float  # part of the frames of each of their captures
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -57,15 +57,15 @@ class Strangers:
 class DataSource:
     """The dataset. Without `simulate` its folder must be given. strangers: for deployments with unknown devices."""
 
-    name: str
-    simulate: Simulated | None
+    name: str  # what records and tables call it
+    simulate: Simulated | None  # how it is made; null: `--data FOLDER` must give it
     strangers: Strangers | None = None
 
 
 @dataclass(frozen=True)
 class Direction:
-    source: tuple[str, ...]
-    target: tuple[str, ...]
+    source: tuple[str, ...]  # environments that are trained in
+    target: tuple[str, ...]  # environments that are scored in; never read in training
 
     def __post_init__(self) -> None:
         for kind, names in (("source", self.source), ("target", self.target)):
@@ -82,8 +82,8 @@ class Direction:
 class SplitRule:
     """Share of each source group that validates, and frames that each target group leaves out."""
 
-    validation: float
-    few_shot: int
+    validation: float  # share of the frames of each source group (device and capture), held out of training
+    few_shot: int  # frames that each target group (device and capture) leaves out of the scores
 
     def __post_init__(self) -> None:
         check_rule(self.validation, self.few_shot)
@@ -93,10 +93,10 @@ class SplitRule:
 class MethodPlan:
     """A method, its settings, the variants that differ from them, and the calibrations its runs are scored after."""
 
-    method: str
-    settings: dict[str, Any]
-    variants: dict[str, dict[str, Any]]
-    calibration: tuple[str, ...]
+    method: str  # its name, see `pisa methods`
+    settings: dict[str, Any]  # every setting of it, see below
+    variants: dict[str, dict[str, Any]]  # rows by name, what differs in each; `full: {}` is the method as it is
+    calibration: tuple[str, ...]  # names of the stages below, scored beside direct inference
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ class Search:
     that were tried more often would have more chances.
     """
 
-    epochs: int
-    split_seed: int
-    seed: int
-    grid: dict[str, dict[str, tuple[Any, ...]]]
+    epochs: int  # of the training of a point
+    split_seed: int  # of the split that points are tried on
+    seed: int  # of their training
+    grid: dict[str, dict[str, tuple[Any, ...]]]  # by method and setting, the values that are tried
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -137,16 +137,16 @@ class Protocol:
     `benchmark.search`. given: the file or name that it was asked for by, which messages repeat.
     """
 
-    title: str
-    dataset: DataSource
-    directions: tuple[Direction, ...]
-    split: SplitRule
-    split_seeds: tuple[int, ...]
-    seeds: tuple[int, ...]
-    encoders: tuple[str, ...]
-    precision: str
-    training: dict[str, Any]
-    methods: tuple[MethodPlan, ...]
+    title: str  # over tables and figures
+    dataset: DataSource  # what is trained and scored on
+    directions: tuple[Direction, ...]  # source and target environments; each is scored by itself
+    split: SplitRule  # what is held out
+    split_seeds: tuple[int, ...]  # seeds of the split
+    seeds: tuple[int, ...]  # seeds of the training; every pair with a split seed is a run
+    encoders: tuple[str, ...]  # names, see `pisa encoders`
+    precision: str  # auto (bfloat16 on a GPU), float32 or bfloat16
+    training: dict[str, Any]  # the optimisation, every setting of it
+    methods: tuple[MethodPlan, ...]  # what is trained, in the order of the tables
     calibration: dict[str, dict[str, Any]]
     deployments: tuple[Deployment, ...] = ()
     search: Search | None = None

@@ -10,6 +10,7 @@ itself.
 from pisa_capc.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
 from pisa_capc.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.calibration.grouping import Finder, GroupFinder, find_groups
+from pisa_capc.calibration.joint import Gated, Joint
 from pisa_capc.calibration.online import Decisions, Online, OnlineCalibrator
 from pisa_capc.calibration.openset import OpenSet, unknown_scores
 from pisa_capc.calibration.peers import Peer, Transduced
@@ -30,7 +31,9 @@ __all__ = [
     "Decisions",
     "Finder",
     "FrozenCalibration",
+    "Gated",
     "GroupFinder",
+    "Joint",
     "Online",
     "OnlineCalibrator",
     "OpenSet",

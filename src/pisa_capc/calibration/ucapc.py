@@ -152,11 +152,11 @@ class UCAPC(Calibrator):
     fusion: float = 2.0  # λ_p
     passes: int = 3  # T_p
     balance: float = 1.0  # μ, share of the balanced assignment
-    sinkhorn_iterations: int = 20
+    sinkhorn_iterations: int = 20  # of the balanced assignment
     epsilon: float = 1.0  # ε, entropic smoothing
     prior: str = "balanced"  # "none": μ = 0 and a plain softmax at the end
     group: str = "capture"  # "none": all frames are one group; "auto": groups are found, see `grouping`
-    workspace_mib: int = 1024
+    workspace_mib: int = 1024  # memory of a pass; changes no result
     _priors: ClassVar[tuple[str, ...]] = PRIORS
 
     def __post_init__(self) -> None:

@@ -28,10 +28,10 @@ app = typer.Typer(
     help=(
         "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
         "\n\n"
-        "**Frames in:** simulate · detect · import · inspect · limit · split · export\n\n"
+        "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
-        "**Recordings:** identify · verify\n\n"
+        "**Recordings:** identify · verify · enrol\n\n"
         "**On the air:** listen · serve\n\n"
         "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
         "**Results to show:** figures · report\n\n"
@@ -98,12 +98,14 @@ def main() -> None:
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
     from pisa_capc.cli import detect  # noqa: F401
     from pisa_capc.cli import data  # noqa: F401
+    from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import frozen  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401
     from pisa_capc.cli import identify  # noqa: F401
+    from pisa_capc.cli import enrol  # noqa: F401
     from pisa_capc.cli import listen  # noqa: F401
     from pisa_capc.cli import serve  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401

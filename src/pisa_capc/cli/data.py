@@ -60,7 +60,9 @@ def inspect(
 
 @app.command("import")
 def import_(
-    format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
+    format: str = typer.Argument(
+        help="mat, sigmf, npz, hdf5 (LoRa_RFFI), csi, or that of a plugin.", show_default=False
+    ),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
     out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
     pattern: str | None = typer.Option(
@@ -68,13 +70,21 @@ def import_(
     ),
     iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
     cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
-    antennas: int | None = typer.Option(None, min=1, help="Antennas of a frame; MAT: 4.", show_default=False),
+    antennas: int | None = typer.Option(
+        None, min=1, help="Antennas of a frame; MAT: 4 unless told.", show_default=False
+    ),
     samples: int | None = typer.Option(
         None, min=2, help="Samples of a frame; SigMF: cut frames to these.", show_default=False
     ),
-    axes: str | None = typer.Option(None, help="Order of MAT axes: n, T and A, as nTA.", show_default=False),
-    environment: str = typer.Option("E1", help="Environment of files that name none."),
-    capture: str = typer.Option("L1", help="Capture of files that name none."),
+    axes: str | None = typer.Option(
+        None, help="Order of MAT and NPZ axes: n frames, T samples, A antennas, as nTA.", show_default=False
+    ),
+    environment: str | None = typer.Option(
+        None, help="Environment of files that name none; E1 unless told, SigMF folders ask.", show_default=False
+    ),
+    capture: str | None = typer.Option(
+        None, help="Capture of files that name none; L1 unless told, SigMF folders ask.", show_default=False
+    ),
     device: str | None = typer.Option(
         None, help="Device of frames that name none; `unlabelled` where nobody knows it.", show_default=False
     ),
@@ -86,22 +96,46 @@ def import_(
     spacing: float | None = typer.Option(
         None, help="Between neighbouring antennas of --array, in wavelengths; 0.5 unless told.", show_default=False
     ),
+    card: str | None = typer.Option(
+        None, help="CSI: intel, atheros, nexmon or esp32; recognised unless told.", show_default=False
+    ),
+    chip: str | None = typer.Option(
+        None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
+    ),
+    stream: int = typer.Option(0, min=0, help="CSI: the transmit stream to keep, from 0."),
+    phases: str = typer.Option("sanitised", help="CSI: sanitised, without timing slope and common phase; or raw."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
+    add: bool = typer.Option(False, "--add", help="Add to the dataset that is there: further recordings."),
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from frames in another format; a run that was stopped goes on where it was.
 
-    Raw recordings, in which the frames are still to be found, are for `pisa detect`.
+    What a file does not say is printed as assumed. Raw recordings, in which the frames are still to be found, are for
+    `pisa detect`.
     """
-    from pisa_capc.formats import ImportOptions, import_dataset
+    from pisa_capc.formats import CsiOptions, ImportOptions, import_dataset
     from pisa_capc.store.native import describe
 
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
+    csi = CsiOptions(card, chip, stream, phases, skip_bad)
     options = ImportOptions(
-        pattern, iq_key, cfo_key, antennas, samples, axes, environment, capture, sample_rate, carrier, geometry, device
+        pattern,
+        iq_key,
+        cfo_key,
+        antennas,
+        samples,
+        axes,
+        environment,
+        capture,
+        sample_rate,
+        carrier,
+        geometry,
+        device,
+        csi if format == "csi" or csi != CsiOptions() else None,
     )
-    dataset = import_dataset(format, source, out, options, show=not as_json)
+    dataset = import_dataset(format, source, out, options, show=not as_json, add=add)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
     names = {c.name for c in dataset.captures}
     absent = [n for e in kinds[0] for d in kinds[1] for c in kinds[2] if (n := f"{e}/{d}/{c}") not in names]
@@ -203,8 +237,9 @@ def _geometry(array: str, antennas: int, spacing: float) -> Any:
 
 def _print_summary(found: dict[str, Any]) -> None:
     out = PlainConsole()
-    shape = f"{found['antennas']} × {found['samples']} samples"
-    rates = f"{found['sample_rate_hz'] / 1e6:g} MS/s at {found['carrier_hz'] / 1e9:g} GHz"
+    over_time = found["domain"] == "time"
+    shape = f"{found['antennas']} × {found['samples']} {'samples' if over_time else found['domain']}"
+    rates = f"{found['sample_rate_hz'] / 1e6:g} {'MS/s' if over_time else 'MHz'} at {found['carrier_hz'] / 1e9:g} GHz"
     out.print(
         f"{found['folder']}: {found['total_frames']:,} frames of {shape}, {rates}, {found['geometry']['kind']} array, "
         f"{len(found['devices'])} devices. Made by: {found['made_by'] or 'unknown'}.",

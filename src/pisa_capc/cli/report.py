@@ -65,8 +65,8 @@ def figures(
 @app.command()
 def report(
     subject: str = typer.Argument(
-        metavar="RUN|PROTOCOL",
-        help="A run that `pisa train` wrote, or a folder of several; or a protocol, as wifi-sim.",
+        metavar="RUN|DATASET|PROTOCOL",
+        help="A run that `pisa train` wrote, or a folder of several; a dataset; or a protocol, as wifi-sim.",
         show_default=False,
     ),
     out: Path = typer.Option(Path("report.html"), help="Page to write."),
@@ -80,12 +80,13 @@ def report(
 ) -> None:
     """Write one page with tables, figures, settings and provenance, which opens from disk without a network.
 
-    Of a protocol it is made from the records alone, of a run from its model and the dataset.
+    Of a protocol it is made from the records alone, of a run from its model and the dataset, of a dataset from what
+    `pisa check` finds in it.
     """
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.results import load_results
     from pisa_capc.figures.run import USUAL, check
-    from pisa_capc.reports import report_of_protocol, report_of_runs
+    from pisa_capc.reports import report_of_dataset, report_of_protocol, report_of_runs
 
     run = Path(subject)
     if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
@@ -97,8 +98,11 @@ def report(
     else:
         if target is not None or beside:
             raise ConfigError(f"{subject}: holds no run; --target and --with belong to one. Give --data with a run.")
-        protocol = read_protocol(subject)
-        page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
+        if (run / "dataset.json").is_file():
+            page = report_of_dataset(run)
+        else:
+            protocol = read_protocol(subject)
+            page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
     page.save(out)
     print(out)
 
@@ -111,8 +115,8 @@ def _subjects(folders: list[Path], dataset: Path, target: str | None, device: st
 
     place = str(choose_device(device))
     groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)
+    environments = groups[0][0][1].about["target"] if target is None else listed(target)
     for group in groups:
         for folder, trained in group:
-            check_dataset(trained, frames, mark, folder, dataset)
-    environments = groups[0][0][1].about["target"] if target is None else listed(target)
+            check_dataset(trained, frames, mark, folder, dataset, environments)
     return [infer_runs(group, frames, environments, place) for group in groups]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
 from pisa_capc.frames import UnlabelledFrames, group_name, groups_of, load
 from pisa_capc.samples import normalise_power
+from pisa_capc.store.dataset import TIME
 
 MOST_DELAY = 16  # samples
 INTERPOLATION = 4  # points per sample of the delay axis
@@ -24,8 +25,11 @@ def dataset_picture(folder: str | Path, path: str | Path) -> None:
         axes = figure.subplots(2, 2)
         first = frames.select([0])
         name = "/".join(group_name(frames, 0))
-        _draw_frame(axes[0, 0], first, name)
-        _draw_spectrum(axes[0, 1], first)
+        if frames.domain == TIME:
+            _draw_frame(axes[0, 0], first, name)
+            _draw_spectrum(axes[0, 1], first)
+        else:
+            _draw_channel(axes[0, 0], axes[0, 1], first, name)
 
         recordings = groups_of(frames)
         environment, _, longest = group_name(frames, int(max(recordings, key=len)[0]))
@@ -37,8 +41,10 @@ def dataset_picture(folder: str | Path, path: str | Path) -> None:
         )
 
         some = frames.select(np.sort(np.concatenate([g[:FRAMES_PER_RECORDING] for g in recordings])))
-        delay_s, profile = delay_profiles(some)
-        _draw_profiles(axes[1, 1], delay_s, profile)
+        if frames.domain == TIME:
+            _draw_profiles(axes[1, 1], *delay_profiles(some))
+        else:
+            _draw_channels(axes[1, 1], some)
 
 
 def delay_profiles(frames: UnlabelledFrames) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
@@ -90,6 +96,37 @@ def _draw_spectrum(axes: Axes, frame: UnlabelledFrames) -> None:
     axes.set(xlabel="frequency from carrier (MHz)", ylabel="power (dB)", ylim=(-60, 3))
     axes.margins(x=0)
     _legend_above(axes)
+
+
+def _draw_channel(level: Axes, phase: Axes, frame: UnlabelledFrames, name: str) -> None:
+    """|H| and ∠H of the antennas of a frame of subcarriers."""
+    channel = normalise_power(frame.iq)[0]
+    for a in range(min(len(channel), len(COLOURS))):
+        level.plot(_level_db(channel[a]), color=COLOURS[a], linewidth=0.8, label=str(a))
+        phase.plot(np.unwrap(np.angle(channel[a])), color=COLOURS[a], linewidth=0.8, label=str(a))
+    level.set_title(f"First frame of {name}", loc="left")
+    level.set(xlabel="subcarrier, counted from the lowest", ylabel="level (dB)")
+    phase.set_title("Its phase", loc="left")
+    phase.set(xlabel="subcarrier, counted from the lowest", ylabel="phase (rad)")
+    for axes in (level, phase):
+        axes.margins(x=0)
+        _legend_above(axes)
+
+
+def _draw_channels(axes: Axes, frames: UnlabelledFrames) -> None:
+    power = np.abs(normalise_power(frames.iq)) ** 2
+    for i, name in enumerate(frames.captures):
+        if (rows := frames.capture == i).any():
+            mean = np.sqrt(power[rows].mean(axis=(0, 1)))
+            axes.plot(_level_db(mean), color=COLOURS[i % len(COLOURS)], linewidth=1, label=name)
+    axes.set_title("Mean power by capture", loc="left")
+    axes.set(xlabel="subcarrier, counted from the lowest", ylabel="level (dB)")
+    axes.margins(x=0)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _level_db(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.asarray(20 * np.log10(np.maximum(np.abs(values), 1e-4)))
 
 
 def _draw_cfo(axes: Axes, traces: dict[str, NDArray[np.float64] | None], name: str) -> None:

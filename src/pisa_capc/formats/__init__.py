@@ -5,6 +5,7 @@ A format of your own is a class under `@register("name")` in a plugin, see `Form
 
 from pisa_capc.formats.base import (
     FORMATS,
+    CsiOptions,
     ExportOptions,
     Format,
     ImportOptions,
@@ -17,6 +18,7 @@ from pisa_capc.formats.transfer import export_dataset, import_dataset
 
 __all__ = [
     "FORMATS",
+    "CsiOptions",
     "ExportOptions",
     "Format",
     "ImportOptions",

@@ -1,8 +1,8 @@
 """NumPy archives: one `.npz` with a row per frame.
 
 Arrays: `iq` (N, A, T) complex and `device` (N,), names or numbers; optional: `environment` and `capture` (N,), `frame`
-(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`. Nothing is
-unpickled.
+(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`, and `domain` where
+samples are not of time. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -19,15 +19,25 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.arrange import check_axes
+from pisa_capc.formats.base import (
+    ExportOptions,
+    ImportOptions,
+    Plan,
+    Samples,
+    assumptions,
+    check_unnamed,
+    described,
+)
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
-from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
+from pisa_capc.store.dataset import SUBCARRIERS, TIME, UNLABELLED, CaptureSpec
 from pisa_capc.store.files import atomic, new_file, reading
 from pisa_capc.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 
 EXPECTED = "an .npz archive of plain arrays"
+DOMAINS = (TIME, SUBCARRIERS)  # what it can say that samples are
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
 
@@ -53,14 +63,15 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
-    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", *RATES)
+    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", "domain", *RATES)
     arrays = read_arrays(source, known)
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
         raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
     if iq.ndim != 3 or iq.dtype.kind != "c" or not iq.size:
         raise DataError(f"{source}: {iq_key} is {iq.dtype} {iq.shape}; expected complex (frames, antennas, samples).")
-    n, antennas, samples = iq.shape
+    order = _order(iq.shape, options, f"{source}: {iq_key}")
+    n, antennas, samples = (iq.shape[axis] for axis in order)
 
     def column(name: str, default: str | int) -> NDArray[Any]:
         values = arrays.get(name, np.full(n, default))
@@ -68,7 +79,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             raise DataError(f"{source}: {name} has shape {values.shape}; expected ({n},), one per frame.")
         return values
 
-    defaults = {"environment": options.environment, "device": options.device or "", "capture": options.capture}
+    check_unnamed(options, [kind for kind in ("environment", "device", "capture") if kind in arrays], f"{source.name}")
+    defaults = options.names()
     names = [column(name, default).astype(str) for name, default in defaults.items()]
     frame = column("frame", 0).astype(np.int64)
     cfo_hz = arrays[cfo_key].astype(np.float64) if cfo_key in arrays else None
@@ -87,25 +99,43 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         if name in arrays and (arrays[name].size != 1 or arrays[name].dtype.kind not in "iuf"):
             found = f"{arrays[name].dtype} {arrays[name].shape}"
             raise DataError(f"{source}: {name} is {found}; expected one number. Store one for all frames.")
+    domain = "".join(np.ravel(arrays.get("domain", TIME)).astype(str))
     rate, carrier = (np.asarray(arrays.get(name, default)).item() for name, default in RATES.items())
 
     def read(spec: CaptureSpec) -> Samples:
         with reading(source, EXPECTED):
             # Mapped anew for each capture, so that what was read can leave memory.
-            chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
+            chosen = _mapped(source, iq_key).transpose(order)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
-    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier)
-    told = {"sample_rate_hz": options.sample_rate_hz, "carrier_hz": options.carrier_hz}
-    assumed = [f"{name} {defaults[name]} (--{name})" for name in ("environment", "capture") if name not in arrays]
-    assumed += [
-        f"{RATES[name] / 1e6:g} MHz of {what}"
-        for name, what in (("sample_rate_hz", "sample rate (--sample-rate)"), ("carrier_hz", "carrier (--carrier)"))
-        if name not in arrays and told[name] is None
-    ]
-    if options.geometry is None:
-        assumed.append("antennas half a wavelength apart (--array)")
+    dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier, domain)
+    assumed = assumptions(options, arrays, (rate, carrier))
+    if options.axes is None:
+        letters = "".join("nAT"[order.index(axis)] for axis in range(3))
+        assumed = [f"{iq_key} {iq.shape} as {letters} (--axes)", *assumed]
     return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]", tuple(assumed))
+
+
+def _order(shape: tuple[int, ...], options: ImportOptions, where: str) -> tuple[int, int, int]:
+    """Axes of frames, antennas and samples: as given, or frames first and antennas before samples unless their number
+    says that they come last."""
+    check_axes(options.axes)
+    orders = [(0, 1, 2), (0, 2, 1)]
+    if options.axes is not None:
+        orders = [(options.axes.index("n"), options.axes.index("A"), options.axes.index("T"))]
+    elif options.antennas is None and options.samples is None:
+        orders = orders[:1]
+    fitting = [
+        order
+        for order in orders
+        if options.antennas in (None, shape[order[1]]) and options.samples in (None, shape[order[2]])
+    ]
+    if not fitting:
+        asked = [
+            f"--{name} {options.given()[name]}" for name in ("axes", "antennas", "samples") if name in options.given()
+        ]
+        raise DataError(f"{where} {shape} does not fit {', '.join(asked)}. Correct them, or leave them out.")
+    return fitting[0]
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:
@@ -139,6 +169,8 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
     }
     if (cfo_hz := frames.cfo_hz) is not None:
         columns["cfo_hz"] = cfo_hz
+    if frames.domain != TIME:
+        columns["domain"] = np.array(frames.domain)
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, values in columns.items():
             with archive.open(f"{name}.npy", "w") as member:

@@ -31,7 +31,7 @@ class Embedding:
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, statistics: of the source, which some calibration methods use, cfo_hz (N,) mean
-    over the antennas that are there, or none where it was not recorded.
+    over the antennas that are there, or none where it was not recorded, devices (C,) names of the classes.
     """
 
     embedding: NDArray[np.float32]
@@ -41,6 +41,7 @@ class Embedding:
     frame: NDArray[np.int64]
     statistics: SourceStatistics
     cfo_hz: NDArray[np.float64] | None = None
+    devices: NDArray[np.str_] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""
@@ -146,6 +147,7 @@ def embed_many(
             frames.frame,
             trained.statistics,
             cfo_hz,
+            np.array(trained.devices),
         )
         for i, trained in enumerate(models)
     ]

@@ -27,6 +27,7 @@ from pisa_capc.inference.tensors import digest, read_tensors, save_tensors
 from pisa_capc.methods.registry import METHODS, Method, Setup, build_method, plugins_used
 from pisa_capc.protocol import PUBLISHED_RULE, SplitRecipe
 from pisa_capc.scores import as_probability
+from pisa_capc.store.dataset import TIME
 from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.store.seal import sealed, unsealed
 
@@ -123,6 +124,11 @@ class TrainedModel:
                 f"the model reads {self.about['samples']} samples of each frame, "
                 f"these frames hold {frames.source.samples}."
             )
+        if frames.domain != (own := self.about.get("domain", TIME)):
+            raise ModelError(
+                f"the model was trained on samples of {own}, these frames have samples of {frames.domain}. "
+                "Use frames of the same kind."
+            )
         if frames.sample_rate_hz != self.about["sample_rate_hz"]:
             raise ModelError(
                 f"the model was trained at {self.about['sample_rate_hz']:g} samples/s, "
@@ -148,6 +154,7 @@ def method_of(about: Mapping[str, Any]) -> Method:
         tuple(range(len(about["source"]))),
         about["samples"],
         about["sample_rate_hz"],
+        about.get("domain", TIME),
     )
     return build_method(about["method"], setup, "full", about["settings"])
 

@@ -14,7 +14,7 @@ from pisa_capc.methods.single import SingleMethod, SingleSettings
 
 @dataclass(frozen=True)
 class WeightSettings(SingleSettings):
-    weight: float = 1.0
+    weight: float = 1.0  # of the term beside the cross-entropy
 
 
 class AcrossEnvironments(SingleMethod):
@@ -29,7 +29,7 @@ class AcrossEnvironments(SingleMethod):
 
 @dataclass(frozen=True)
 class CriticSettings(WeightSettings):
-    hidden: int = 64
+    hidden: int = 64  # width of the critic's hidden layer
 
 
 class AgainstCritic(AcrossEnvironments):

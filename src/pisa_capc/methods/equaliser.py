@@ -14,6 +14,7 @@ from pisa_capc.config import check_numbers
 from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Setup
 from pisa_capc.stacked import at_least_float32, full_precision
+from pisa_capc.store.dataset import TIME
 from pisa_capc.waveforms import WAVEFORMS
 
 LAG = 16  # samples, the period of the short training field: offsets up to ±fs/32
@@ -157,7 +158,11 @@ def _received(iq: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def waveform_of(settings: PreambleSettings, setup: Setup) -> str:
-    """The named waveform, or the one whose preamble has the sample rate of the frames."""
+    """The named waveform, or the one whose preamble has the sample rate of the frames, which must be of time."""
+    if setup.domain != TIME:
+        raise ConfigError(
+            f"equaliser: the frames are {setup.domain} of a channel and hold no preamble. Train another method."
+        )
     rate = setup.sample_rate_hz
     known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
     found = [name for name, own in known.items() if own == rate]

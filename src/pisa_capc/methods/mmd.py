@@ -19,6 +19,8 @@ from pisa_capc.stacked import at_least_float32, full_precision
 
 @dataclass(frozen=True)
 class MmdSettings(WeightSettings):
+    """kernel_gammas: γ of the Gaussian kernels that are summed."""
+
     kernel_gammas: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
     def __post_init__(self) -> None:

@@ -22,13 +22,13 @@ from pisa_capc.stacked import compiled
 class ObjectiveConfig:
     """Weights of Eq. (overall_loss) and Eq. (topology_consistency), and the perturbed view; the paper's values."""
 
-    graph: float = 0.001
-    augmented: float = 0.5
-    consistency: float = 0.2
-    contrastive: float = 0.1
-    contrastive_temperature: float = 0.2
-    antenna_drop: float = 0.25
-    span_drop: float = 0.15
+    graph: float = 0.001  # λ_g, of the graph regulariser
+    augmented: float = 0.5  # λ_aug, of the cross-entropy of the perturbed view
+    consistency: float = 0.2  # λ_kl, between the two views
+    contrastive: float = 0.1  # λ_sup, of the supervised contrastive term
+    contrastive_temperature: float = 0.2  # of that term
+    antenna_drop: float = 0.25  # probability that the perturbed view loses an antenna
+    span_drop: float = 0.15  # probability that it loses a span
 
     def __post_init__(self) -> None:
         if self.contrastive_temperature <= 0:

@@ -16,6 +16,7 @@ from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.frames import MODEL_SAMPLES, Frames
 from pisa_capc.geometry import ArrayGeometry
 from pisa_capc.registry import Registry
+from pisa_capc.store.dataset import TIME
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Setup:
 
     source_environments: indices of the environments the training frames are from; a model that only infers needs no
     more than their number.
-    samples: length of the frames.
+    samples: length of the frames. domain: what they are, see `Dataset`.
     """
 
     classes: int
@@ -33,6 +34,7 @@ class Setup:
     source_environments: tuple[int, ...] = (0,)
     samples: int = MODEL_SAMPLES
     sample_rate_hz: float = 20e6
+    domain: str = TIME
 
 
 class Batch(NamedTuple):

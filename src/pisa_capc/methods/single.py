@@ -16,7 +16,7 @@ from pisa_capc.objective import cross_entropy
 
 @dataclass(frozen=True)
 class SingleSettings:
-    embedding: int = 64
+    embedding: int = 64  # dimensions of z
 
     def __post_init__(self) -> None:
         """Widths and counts are at least one, weights and rates at least zero."""

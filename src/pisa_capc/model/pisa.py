@@ -29,18 +29,18 @@ class PisaConfig:
     dynamics: whether the CFO descriptor modulates; without it Δα = 0 and ρ_t = ρ_p = 1.
     """
 
-    tokens: int = 8
-    heads: int = 4
-    embedding: int = 64
-    tau_s: float = 1.0
-    tau_t: float = 2.0
-    beta: float = 1.0
-    graph_scale: float = 0.5
-    graph_dropout: float = 0.1
-    eta: float = 0.2
-    alpha_min: float = 0.0
-    alpha_max: float = 0.5
-    delta_alpha_max: float = 0.25
+    tokens: int = 8  # K, tokens of an antenna
+    heads: int = 4  # of the topology attention
+    embedding: int = 64  # D, dimensions of z
+    tau_s: float = 1.0  # wavelengths: reach of the prior over the array
+    tau_t: float = 2.0  # tokens: reach of the prior over time
+    beta: float = 1.0  # β, weight of log P in the attention
+    graph_scale: float = 0.5  # of the residual of the graph block
+    graph_dropout: float = 0.1  # of attention weights
+    eta: float = 0.2  # η, how far token refinement leaves the mean
+    alpha_min: float = 0.0  # lower bound of the gate α
+    alpha_max: float = 0.5  # upper bound of the gate α
+    delta_alpha_max: float = 0.25  # most that the CFO dynamics move α
     pathway: str = "both"
     dynamics: bool = True
 

@@ -19,7 +19,7 @@ th:first-child, td:first-child { text-align: left; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 h2 { margin-top: 3rem; border-bottom: 2px solid #ddd; }
 .wide { overflow-x: auto; }
-details td { text-align: left; } details td table { margin: 0 0 .5rem; }
+details td, .words td, .words th { text-align: left; } details td table { margin: 0 0 .5rem; }
 summary { font-weight: 600; cursor: pointer; }
 figure { margin: 2rem 0; } figcaption { font-size: .9rem; color: #444; } img { max-width: 100%; }
 figure img { min-width: 50%; }
@@ -46,10 +46,11 @@ class Page:
     def text(self, paragraph: str) -> None:
         self.parts.append(f"<p>{escape(paragraph)}</p>")
 
-    def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> None:
+        """words: cells hold sentences, not numbers."""
         head = "".join(f"<th>{escape(h)}</th>" for h in headings)
         table = f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{_body(rows)}</table>"
-        self.parts.append(f'<div class="wide">{table}</div>')
+        self.parts.append(f'<div class="wide{" words" * words}">{table}</div>')
 
     def values(self, caption: str, values: Mapping[str, Any]) -> None:
         """Names and values, one below the other, behind a line to open; what is nested is a table in its place."""

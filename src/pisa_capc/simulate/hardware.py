@@ -23,10 +23,10 @@ Complex = NDArray[np.complexfloating[Any, Any]]
 class Spread:
     """A normal distribution cut to [low, high]: how a quantity varies over devices, places or captures."""
 
-    mean: float
-    std: float
-    low: float
-    high: float
+    mean: float  # before it is cut
+    std: float  # before it is cut
+    low: float  # smallest value
+    high: float  # largest value
 
     def __post_init__(self) -> None:
         if not (self.std >= 0 and self.low <= self.mean <= self.high):
@@ -44,16 +44,16 @@ class Spread:
 class HardwareSpread:
     """How the transmitters of one model differ. Units are in the names; the scene files give sources."""
 
-    cfo_ppm: Spread
-    antenna_cfo_ppm: Spread
-    iq_gain_db: Spread
-    iq_phase_deg: Spread
-    dc_offset_db: Spread
-    pa_backoff_db: Spread
-    pa_smoothness: Spread
-    pa_am_pm_deg: Spread
-    white_phase_deg: Spread
-    linewidth_hz: Spread
+    cfo_ppm: Spread  # offset of the crystal, of carrier and sampling clock alike
+    antenna_cfo_ppm: Spread  # what a receive channel adds
+    iq_gain_db: Spread  # gain imbalance of the modulator
+    iq_phase_deg: Spread  # phase imbalance of the modulator
+    dc_offset_db: Spread  # LO leakage against the signal
+    pa_backoff_db: Spread  # of the amplifier, from saturation
+    pa_smoothness: Spread  # p of the Rapp model
+    pa_am_pm_deg: Spread  # AM/PM conversion
+    white_phase_deg: Spread  # white phase noise, r.m.s.
+    linewidth_hz: Spread  # of the LO: a Wiener walk of phase
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ class Signal:
     `interpolation.delay_kernel`."""
 
     kind: str
-    carrier_hz: float
-    sample_rate_hz: float
-    samples: int
-    frame_interval_s: float
+    carrier_hz: float  # of the radio channel
+    sample_rate_hz: float  # of the stored frames
+    samples: int  # stored length of a frame
+    frame_interval_s: float  # between the frames of a capture
     channel_half_width_samples: int
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class Signal:
 class Receiver:
     """The array and what the receiver does to a frame before it is stored."""
 
-    spacing_wavelengths: float
-    timing_jitter_samples: float
-    equalise_antennas: bool
+    spacing_wavelengths: float  # side of the square of four antennas
+    timing_jitter_samples: float  # standard deviation of the beginning of a frame
+    equalise_antennas: bool  # whether all antennas are brought to equal power
 
     def __post_init__(self) -> None:
         _require_positive("receiver.spacing_wavelengths", self.spacing_wavelengths)
@@ -113,15 +113,15 @@ class Propagation:
 class Environment:
     """A place: how long echoes last, where they come from, how strong the direct path is."""
 
-    delay_spread_s: Spread
-    k_factor_db: Spread
-    clusters: int
-    rays_per_cluster: int
-    cluster_std_db: float
-    angle_spread_deg: float
-    axis_deg: float | None
-    axis_spread_deg: float
-    snr_offset_db: float
+    delay_spread_s: Spread  # r.m.s. delay spread
+    k_factor_db: Spread  # power of the direct ray over all others, in line of sight
+    clusters: int  # of scatterers
+    rays_per_cluster: int  # of each cluster
+    cluster_std_db: float  # spread of the power of clusters
+    angle_spread_deg: float  # within a cluster
+    axis_deg: float | None  # where clusters lie; null: all around
+    axis_spread_deg: float  # around that axis
+    snr_offset_db: float  # added to the SNR of its captures
 
     def __post_init__(self) -> None:
         _require_positive("environment.delay_spread_s.low", self.delay_spread_s.low)
@@ -138,11 +138,11 @@ class CaptureSetting:
     scatterer_speed_m_s, scatterer_spectrum: of that part, see `channel.SPECTRA`.
     """
 
-    frames: int
-    line_of_sight: bool
-    snr_db: Spread
-    speed_m_s: float
-    turning_rad_per_sqrt_s: float
+    frames: int  # of a device, at scale 1
+    line_of_sight: bool  # whether there is a direct ray
+    snr_db: Spread  # mean over the capture's frames
+    speed_m_s: float  # of the transmitter; 0 stands still
+    turning_rad_per_sqrt_s: float  # how fast its direction wanders
     moving_fraction: float
     scatterer_speed_m_s: float
     scatterer_spectrum: str = "clarke"
@@ -163,15 +163,15 @@ class CaptureSetting:
 class Scene:
     """Everything that determines a simulated set but its seed."""
 
-    waveform: Signal
-    receiver: Receiver
-    devices: int
-    absent: tuple[str, ...]
-    hardware: HardwareSpread
-    frequency: FrequencySpread
-    environments: dict[str, Environment]
-    captures: dict[str, CaptureSetting]
-    propagation: Propagation = field(default_factory=Propagation)
+    waveform: Signal  # what is sent
+    receiver: Receiver  # the array and the export
+    devices: int  # how many, named D01, D02, …
+    absent: tuple[str, ...]  # captures that the set does not have, as E3/D05/L1
+    hardware: HardwareSpread  # how devices differ
+    frequency: FrequencySpread  # how oscillators move
+    environments: dict[str, Environment]  # the places by name
+    captures: dict[str, CaptureSetting]  # positions and motion by name
+    propagation: Propagation = field(default_factory=Propagation)  # whose the channel is
 
     def __post_init__(self) -> None:
         _require_positive("devices", self.devices, most=10_000)

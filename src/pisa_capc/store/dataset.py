@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pisa_capc.store.files import cannot_be_read, read_json, remove_stale, write
 from pisa_capc.store.seal import sealed, unsealed
 
 SCHEMA = 1
+TIME, SUBCARRIERS = DOMAINS = ("time", "subcarriers")
 LONGEST_NAME = 240  # bytes; file systems have 255, of which endings take some
 UNLABELLED = "unlabelled"  # the device of frames of which nobody knows whose they are
 
@@ -54,6 +55,8 @@ class Dataset:
     """What `dataset.json` says: everything about a set but its samples.
 
     provenance: how the set was made; two sets with equal provenance hold equal samples.
+    domain: what the samples of a frame are: of a signal over time, or of a channel over subcarriers. The sample rate of
+    the latter is the bandwidth.
     """
 
     geometry: ArrayGeometry
@@ -62,6 +65,7 @@ class Dataset:
     samples: int
     captures: tuple[CaptureSpec, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    domain: str = TIME
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.captures]
@@ -73,6 +77,8 @@ class Dataset:
                 f"sample rate {self.sample_rate_hz} Hz, carrier {self.carrier_hz} Hz, {self.samples} samples: "
                 "expected positive numbers."
             )
+        if self.domain not in DOMAINS:
+            raise DataError(f"domain {self.domain!r}: expected {' or '.join(DOMAINS)}.")
 
     @property
     def is_simulated(self) -> bool:
@@ -92,6 +98,7 @@ class Dataset:
             "samples": self.samples,
             "captures": [vars(c) for c in self.captures],
             "provenance": self.provenance,
+            **({} if self.domain == TIME else {"domain": self.domain}),  # sets of earlier versions have none
         }
 
     @classmethod
@@ -109,6 +116,7 @@ class Dataset:
                     for c in value["captures"]
                 ),
                 dict(value["provenance"]),
+                str(value.get("domain", TIME)),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ConfigError) as error:
             raise DataError(f"{where}: not a pisa dataset description ({type(error).__name__}: {error}).") from error
@@ -146,7 +154,34 @@ class Dataset:
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise DataError(f"{folder}: exists and is not a dataset. Choose another --out, or remove it.")
         else:
-            write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
+            self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the description, in the place of an older one."""
+        write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
+
+    def extended(self, more: Dataset, where: Path) -> Dataset:
+        """This dataset with the captures of another one; as it is where it has them from there already.
+
+        Both have one array, rates and length of frames. The provenance of what was added stands in the list `added`.
+        """
+        added = list(self.provenance.get("added", []))
+        own = {"captures": [c.name for c in more.captures], **json.loads(json.dumps(more.provenance))}
+        if own in added:
+            return self
+        for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples"):
+            here, there = getattr(self, name), getattr(more, name)
+            if here != there:
+                raise DataError(
+                    f"{where}: its {name} is {here}; that of what is to be added is {there}. Write two datasets."
+                )
+        if twice := sorted({c.name for c in self.captures} & {c.name for c in more.captures}):
+            raise DataError(
+                f"{where}: has {twice[0]} already. Give what is added another --environment or --capture, or a "
+                "--pattern that tells them apart."
+            )
+        captures = tuple(sorted([*self.captures, *more.captures], key=lambda c: (c.environment, c.device, c.capture)))
+        return replace(self, captures=captures, provenance={**self.provenance, "added": [*added, own]})
 
 
 def describe(dataset: Dataset) -> str:

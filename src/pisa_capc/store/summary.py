@@ -35,6 +35,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
         "total_frames": sum(dataset.captures[i].frames for i in there),
         "antennas": dataset.geometry.antennas,
         "samples": dataset.samples,
+        "domain": dataset.domain,
         "sample_rate_hz": dataset.sample_rate_hz,
         "carrier_hz": dataset.carrier_hz,
         "geometry": dataset.geometry.to_json(),

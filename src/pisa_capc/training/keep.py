@@ -16,6 +16,7 @@ from pisa_capc.config import differences
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference.model import SCHEMA, TrainedModel, load_model, runs_inside
 from pisa_capc.methods.registry import Method, plugins_used
+from pisa_capc.store.dataset import TIME
 from pisa_capc.store.lock import only_runner
 from pisa_capc.training.checkpoint import has_checkpoint, remove_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
@@ -48,6 +49,10 @@ def describe_run(
         "version": revisions.PACKAGE,
         "code": revisions.of_run(method, built.setup.encoder, calibrated=False),
     }
+    if train.domain != TIME:  # models of earlier versions do not say
+        about["domain"] = train.domain
+    if train.source.read_cfo_hz(train.rows[:1]) is None:  # models that say nothing had it
+        about["cfo"] = False
     if used := plugins_used(method, built.setup.encoder):
         about["plugins"] = used
     result: dict[str, Any] = json.loads(json.dumps(about))

@@ -20,10 +20,10 @@ class TrainingConfig:
     samples: length of the segment the model sees; frames that are shorter than the paper's are used whole.
     """
 
-    epochs: int = 30
-    batch: int = 128
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
+    epochs: int = 30  # passes over the training frames
+    batch: int = 128  # frames of a step
+    learning_rate: float = 1e-3  # of AdamW
+    weight_decay: float = 1e-4  # of AdamW
     samples: int = MODEL_SAMPLES
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ class Peer(Calibrator):
     information as U-CAPC; so does "auto", for groups that are found.
     """
 
-    group: str = "none"
+    group: str = "none"  # "capture": each by itself; "auto": groups are found; "none": all frames together
 
     @property
     def counted(self) -> str:

@@ -31,7 +31,7 @@ class LabelPropagation(Peer):
 
     title = "label propagation"
 
-    neighbours: int = 5
+    neighbours: int = 5  # of a frame in the graph
     power: float = 5.0  # γ
     spread: float = 0.3  # α
 

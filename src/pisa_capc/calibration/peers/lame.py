@@ -30,9 +30,9 @@ class LAME(Peer):
 
     title = "LAME"
 
-    neighbours: int = 5
-    iterations: int = 100
-    tolerance: float = 1e-6
+    neighbours: int = 5  # that a frame should agree with
+    iterations: int = 100  # at most
+    tolerance: float = 1e-6  # change at which it ends
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,8 +29,8 @@ class MLLS(Peer):
 
     title = "MLLS"
 
-    iterations: int = 100
-    tolerance: float = 1e-6
+    iterations: int = 100  # at most
+    tolerance: float = 1e-6  # change of π at which it ends
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,8 +32,8 @@ class PTMAP(Peer):
     power: float = 0.5  # β
     sharpness: float = 10.0  # λ
     step: float = 0.2  # α
-    rounds: int = 20
-    sinkhorn_iterations: int = 100
+    rounds: int = 20  # of transport and step
+    sinkhorn_iterations: int = 100  # of a transport
 
     def __post_init__(self) -> None:
         super().__post_init__()

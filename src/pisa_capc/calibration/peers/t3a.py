@@ -30,7 +30,7 @@ class T3A(Peer):
 
     title = "T3A"
 
-    supports: int = 100
+    supports: int = 100  # frames kept of a class; 0 keeps all
 
     def __post_init__(self) -> None:
         super().__post_init__()

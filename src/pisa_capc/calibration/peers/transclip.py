@@ -34,9 +34,9 @@ class TransCLIP(Peer):
 
     title = "TransCLIP"
 
-    neighbours: int = 3
-    rounds: int = 10
-    assignment_steps: int = 5
+    neighbours: int = 3  # that a frame should agree with
+    rounds: int = 10  # of all updates
+    assignment_steps: int = 5  # of y in a round
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,61 @@
+"""The public surface as a page of the site: what `pisa_capc` itself offers, then room by room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import isclass, isroutine
+from pathlib import Path
+from typing import Any
+
+import pisa_capc
+
+HOUSE = Path("docs/architecture.md")  # whose table names the rooms and their entries
+WITHOUT = ("cli", "figures", "stacked")  # the command line has its own page; the others are for the house itself
+
+
+def page() -> str:
+    own = [name for name in pisa_capc.__all__ if _is_documented(getattr(pisa_capc, name))]
+    listed = {id(getattr(pisa_capc, name)) for name in own}
+    parts = [
+        "API\n===\n",
+        "What most programs need is in ``pisa_capc`` itself; the rest is in the rooms of :doc:`../architecture`, in "
+        "the order in which data flows. Every page ends with the examples that use the object.\n",
+        _section("pisa_capc", "The short way", [f"pisa_capc.{name}" for name in own]),
+    ]
+    for room, about, entries in rooms():
+        names = [name for name, value in public(room, entries) if id(value) not in listed]
+        listed |= {id(value) for _, value in public(room, entries)}
+        if names:
+            parts.append(_section(f"pisa_capc.{room}", about, names))
+    return "\n".join(parts)
+
+
+def rooms() -> Iterator[tuple[str, str, list[str]]]:
+    """Every room of the house with what is in it and what its table calls the entries."""
+    section = HOUSE.read_text(encoding="utf-8").split("## Rooms")[1].split("\n## ")[0]
+    for row in section.splitlines():
+        if row.startswith("| `"):
+            names, about, entries = (cell.strip() for cell in row.strip("|").split("|"))
+            for room in re.findall(r"`(\w+)`", names):
+                if room not in WITHOUT:
+                    yield room, about, re.findall(r"`(\w+)`", entries)
+
+
+def public(room: str, entries: list[str]) -> Iterator[tuple[str, Any]]:
+    """Functions and classes that a room exports, or else its entries, by their full names."""
+    module = import_module(f"pisa_capc.{room}")
+    for name in dict.fromkeys([*getattr(module, "__all__", []), *entries]):
+        value = getattr(module, name, None)
+        if value is not None and _is_documented(value):
+            yield f"pisa_capc.{room}.{name}", value
+
+
+def _is_documented(value: Any) -> bool:
+    return (isclass(value) or isroutine(value)) and bool(value.__doc__)
+
+
+def _section(title: str, about: str, names: list[str]) -> str:
+    heading = f"{title}\n{'-' * len(title)}\n\n{about[0].upper() + about[1:]}.\n"
+    return f"{heading}\n.. autosummary::\n   :toctree: objects\n\n" + "".join(f"   {name}\n" for name in names)

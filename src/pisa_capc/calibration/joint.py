@@ -1,0 +1,256 @@
+r"""Joint: has the capture moved, or do some devices send more than others? Both are fitted together.
+
+Alignment of means confuses the two: a capture in which one device sends most has a mean of its own, too. Here, in the
+LDA space of the source, with m_k the source's mean of class k,
+
+    u_i | k ~ N(m_k + δ_k, w² I),    δ_k = t + e_k,    t ~ N(0, b² I),  e_k ~ N(0, r² I),    shares ~ Dirichlet(1)
+
+t is what the place does to all classes, e_k what is left of one. Labels, δ, shares and w are fitted by variational EM
+(`fit`) from several starts and for several (b, r); the highest evidence bound wins. Frames of a capture are alike, so
+together they count as few: the bound's sum over frames is scaled to `effective` frames a class.
+
+`Gated` takes these labels only where they resolve a collision, and U-CAPC only where the shares come out equal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from pisa_capc.calibration.base import check_range, register, require
+from pisa_capc.calibration.peers.base import Peer, Transduced
+from pisa_capc.calibration.peers.bd_cspn import BDCSPN
+from pisa_capc.calibration.ucapc import UCAPC
+from pisa_capc.inference.statistics import SourceStatistics
+
+SHRINKAGE = 0.1  # of the within-class covariance towards a multiple of the identity
+STIFFNESS = (
+    (0.02, 0.02),
+    (0.05, 0.1),
+    (0.15, 0.3),
+)  # (b, r) in units of the classes' mean distance; the stiff one first
+FLOOR = 0.1  # of w, in the same unit
+FITTED = 2048  # frames that the fit looks at, evenly over the group
+CLUSTERED = 512  # of these, frames that are clustered for a start
+ITERATIONS, TOLERANCE = 200, 1e-10
+SMALLEST = 1e-12
+
+
+class Space(NamedTuple):
+    """The LDA space of the source. project (D, d): whitening within classes, then the axes on which classes differ."""
+
+    project: Tensor
+    means: Tensor  # (C, d)
+    distance: float  # of two class means, on average
+
+    @classmethod
+    def of(cls, source: SourceStatistics, classes: int, like: Tensor, user: str) -> Space:
+        size = like.shape[1]
+        means = require(source, "class_mean", (classes, size), like, user)
+        within = require(source, "covariance", (size, size), like, user)
+        level = within.diagonal().mean().clamp_min(SMALLEST)
+        shrunk = (1 - SHRINKAGE) * within + SHRINKAGE * level * torch.eye(size, dtype=like.dtype, device=like.device)
+        whiten = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T  # (D, D): zᵀ whiten has unit covariance
+        white = means @ whiten
+        axes = torch.linalg.svd(white - white.mean(dim=0), full_matrices=False).Vh[: max(1, classes - 1)].T
+        own = white @ axes
+        return cls(whiten @ axes, own, float(torch.pdist(own).mean()) if classes > 1 else 1.0)
+
+
+class Fit(NamedTuple):
+    """What the model found in a group. bound: of the evidence, comparable between fits of one group."""
+
+    shift: Tensor  # (C, d) mean of δ
+    unsure: Tensor  # (C,) its variance, the same along every axis
+    log_share: Tensor  # (C,) E log π
+    share: Tensor  # (C,) of the frames
+    width: Tensor  # () w
+    bound: float
+    stiffness: tuple[float, float]
+
+    def scores(self, u: Tensor, means: Tensor) -> Tensor:
+        """(n, C) E log p(u_i, k), up to what all classes share."""
+        far = torch.cdist(u, means + self.shift).square() + u.shape[1] * self.unsure
+        return self.log_share - far / (2 * self.width**2)
+
+
+def fit(u: Tensor, space: Space, start: Tensor, stiffness: tuple[float, float], effective: float = math.inf) -> Fit:
+    """Variational EM from soft labels (n, C).
+
+    Given labels R with N_k = κ Σ_i R_ik, δ has along every axis the posterior N(V S/w², V) with
+    V = (P⁻¹ + diag(N)/w²)⁻¹, P = b² 11ᵀ + r² I, S_k = κ Σ_i R_ik (u_i − m_k); the shares are Dirichlet(1 + N); w² is
+    the mean squared distance that is left. Given these, R_ik ∝ exp E log p(u_i, k). κ = min(1, effective · C / n).
+    """
+    (n, d), classes = u.shape, len(space.means)
+    unit = space.distance
+    b, r = (part * unit for part in stiffness)
+    tempered = min(1.0, effective * classes / n)
+    one = torch.ones(classes, classes, dtype=u.dtype, device=u.device)
+    prior = b**2 * one + r**2 * torch.eye(classes, dtype=u.dtype, device=u.device)
+    prior_precision = torch.linalg.inv(prior)
+    labels, bound = start, -math.inf
+    width2 = torch.as_tensor(unit**2, dtype=u.dtype, device=u.device)
+    for step in range(ITERATIONS):
+        count = tempered * labels.sum(dim=0)
+        total = tempered * (labels.T @ u) - count[:, None] * space.means  # S
+        if step == 0:
+            width2 = _left(u, labels, space.means + total / count.clamp_min(1.0)[:, None], unit)
+        posterior = torch.linalg.inv(prior_precision + torch.diag(count / width2))
+        shift, unsure = posterior @ total / width2, posterior.diagonal()
+        width2 = _left(u, labels, space.means + shift, unit, unsure)
+        weight = 1 + count
+        log_share = torch.digamma(weight) - torch.digamma(weight.sum())
+        found = Fit(shift, unsure, log_share, labels.mean(dim=0), width2.sqrt(), bound, stiffness)
+        joint = found.scores(u, space.means) - d / 2 * torch.log(2 * math.pi * width2)
+        evidence = torch.logsumexp(joint, dim=1)
+        labels = torch.exp(joint - evidence[:, None])
+        now = float(
+            tempered * evidence.sum()
+            - _gaussian_divergence(shift, posterior, prior, prior_precision)
+            - _dirichlet_divergence(weight)
+        )
+        found = found._replace(bound=now, share=labels.mean(dim=0))
+        if now - bound < TOLERANCE * max(1.0, abs(now)) and step > 1:
+            break
+        bound = now
+    return found
+
+
+def _left(u: Tensor, labels: Tensor, centres: Tensor, unit: float, unsure: Tensor | float = 0.0) -> Tensor:
+    """w²: mean squared distance from the frames to their centres, along one axis, not below its floor."""
+    d = u.shape[1]
+    far = (labels * (torch.cdist(u, centres).square() + d * torch.as_tensor(unsure))).sum() / labels.sum() / d
+    return far.clamp_min((FLOOR * unit) ** 2)
+
+
+def _gaussian_divergence(mean: Tensor, covariance: Tensor, prior: Tensor, precision: Tensor) -> Tensor:
+    """KL( N(mean, covariance) ‖ N(0, prior) ), summed over the axes (columns of mean), which share covariances."""
+    axes, size = mean.shape[1], len(prior)
+    spread = torch.trace(precision @ covariance) - size + torch.logdet(prior) - torch.logdet(covariance)
+    return 0.5 * (axes * spread + (mean * (precision @ mean)).sum())
+
+
+def _dirichlet_divergence(weight: Tensor) -> Tensor:
+    """KL( Dirichlet(weight) ‖ Dirichlet(1) )."""
+    total = weight.sum()
+    size = torch.tensor(float(len(weight)), dtype=weight.dtype)
+    at = (weight - 1) @ (torch.digamma(weight) - torch.digamma(total))
+    return torch.lgamma(total) - torch.lgamma(weight).sum() - torch.lgamma(size) + at
+
+
+def clustered(u: Tensor, means: Tensor) -> Tensor:
+    """(n, C) labels of Ward clusters, each cluster given to one class so that the means are nearest in all."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    classes = len(means)
+    some = torch.linspace(0, len(u) - 1, min(CLUSTERED, len(u))).long()
+    x = u[some].cpu().numpy()
+    if len(x) <= classes:
+        return torch.softmax(-torch.cdist(u, means).square(), dim=1)
+    cluster = AgglomerativeClustering(classes, linkage="ward").fit_predict(x)
+    centres = torch.as_tensor(np.stack([x[cluster == c].mean(axis=0) for c in range(classes)]), device=u.device)
+    _, given = linear_sum_assignment(torch.cdist(centres, means).square().cpu().numpy())
+    nearest = torch.cdist(u, centres).argmin(dim=1).cpu().numpy()
+    return _one_hot(torch.as_tensor(given[nearest], device=u.device), classes, u)
+
+
+def _one_hot(label: Tensor, classes: int, like: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(label.long(), classes).to(like.dtype)
+
+
+@register("joint")
+@dataclass(frozen=True)
+class Joint(Peer):
+    """Shift of the capture and shares of the devices, fitted jointly; see the module.
+
+    Needs `class_mean` and `covariance`. Without gates: it can rename whole clusters.
+    """
+
+    title = "joint shift and shares"
+
+    group: str = "capture"
+    effective: float = 4.0  # frames a class that a group counts as
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, effective=(1e-3, float("inf")))
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        space = Space.of(source, logits.shape[1], embedding, self.title)
+        u = embedding @ space.project
+        best = max(self.fits(embedding, logits, source, space), key=lambda found: found.bound)
+        score = best.scores(u, space.means)
+        return Transduced(score, torch.softmax(score, dim=1))
+
+    def fits(self, embedding: Tensor, logits: Tensor, source: SourceStatistics, space: Space) -> list[Fit]:
+        """The best fit for each (b, r), over the starts."""
+        some = torch.linspace(0, len(embedding) - 1, min(FITTED, len(embedding)), device=embedding.device).long()
+        z, scores = embedding[some], logits[some]
+        u = z @ space.project
+        starts = self.starts(z, scores, u, source, space)
+        best = partial(max, key=lambda found: found.bound)
+        return [best(fit(u, space, start, pair, self.effective) for start in starts) for pair in STIFFNESS]
+
+    def starts(self, z: Tensor, logits: Tensor, u: Tensor, source: SourceStatistics, space: Space) -> list[Tensor]:
+        """Labels to begin with: direct, U-CAPC, nearest source mean, BD-CSPN, and clusters."""
+        classes = logits.shape[1]
+        balanced = torch.as_tensor(UCAPC(group="none").calibrate(z, logits).prediction)
+        moved = BDCSPN().transduce(z, logits, source).probability
+        nearest = torch.cdist(u, space.means).argmin(dim=1)
+        hard = (logits.argmax(dim=1), balanced, nearest, moved.argmax(dim=1))
+        return [*(_one_hot(label.to(u.device), classes, u) for label in hard), clustered(u, space.means)]
+
+
+@register("gated")
+@dataclass(frozen=True)
+class Gated(Joint):
+    """Joint where it resolves a collision, U-CAPC where the shares come out equal, direct inference elsewhere.
+
+    Joint's labels are taken where its bound beats the stiff model's by more than `gain`, its classes are narrow
+    (w < `narrow` of their distance), and it occupies more classes than direct inference does (`present` of the frames
+    each): two clusters that direct inference gives to one device. U-CAPC as published where the entropy of the shares
+    is at least `equal` of the largest, less (C − 1)/(2n ln C), what n frames of equal shares lack on average.
+    Needs no second source environment. The values are those of a study on real captures of four devices.
+    """
+
+    title = "gated joint"
+
+    gain: float = 3.0  # of the bound over that of the stiff model
+    narrow: float = 0.2  # width of a class, of the distance between classes
+    present: float = 0.03  # share of the frames from which a class counts as occupied
+    equal: float = 0.98  # entropy of equal shares, of the largest
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        space = Space.of(source, logits.shape[1], embedding, self.title)
+        found = self.fits(embedding, logits, source, space)
+        best = max(found, key=lambda one: one.bound)
+        score = best.scores(embedding @ space.project, space.means)
+        if self.resolves_a_collision(best, found[0], score, logits, space):
+            return Transduced(score, torch.softmax(score, dim=1))
+        if self.is_balanced(best, len(embedding)):
+            result = replace(UCAPC(), group="none").calibrate(embedding, logits)
+            return Transduced(torch.as_tensor(result.score), torch.as_tensor(result.probability))
+        return Transduced(logits, torch.softmax(logits, dim=1))
+
+    def resolves_a_collision(self, best: Fit, stiff: Fit, score: Tensor, logits: Tensor, space: Space) -> bool:
+        def occupied(label: Tensor) -> int:
+            share = torch.bincount(label, minlength=logits.shape[1]) / len(label)
+            return int((share >= self.present).sum())
+
+        narrow = float(best.width) < self.narrow * space.distance
+        more = occupied(score.argmax(dim=1)) > occupied(logits.argmax(dim=1))
+        return narrow and more and best.bound - stiff.bound > self.gain
+
+    def is_balanced(self, best: Fit, frames: int) -> bool:
+        classes = len(best.share)
+        if classes < 2:
+            return False
+        entropy = float(-(best.share * best.share.clamp_min(SMALLEST).log()).sum()) / math.log(classes)
+        return entropy >= self.equal - (classes - 1) / (2 * frames * math.log(classes))

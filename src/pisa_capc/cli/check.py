@@ -1,0 +1,69 @@
+"""The command check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pisa_capc.check import Checked, Verdict
+from pisa_capc.check import check as examine
+from pisa_capc.cli import app
+from pisa_capc.cli.options import options_of
+from pisa_capc.cli.output import READABLE, wide_console
+from pisa_capc.progress import console as notes
+from pisa_capc.progress import visible
+
+STYLES = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green"}
+
+
+def _picture(path: Path | None) -> Path | None:
+    """Refused before anything is computed, where it cannot be drawn."""
+    from pisa_capc.figures.style import check_picture
+
+    if path is not None:
+        check_picture(path)
+    return path
+
+
+@app.command()
+@options_of(examine, arguments={"data": "DATASET"}, without=("show_progress",))
+def check(
+    found: Checked,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw how well the room and the CFO name devices, SNR and antennas.", callback=_picture),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Is a set fit to be trained on? Does the room name the device, the CFO; copies, clipping, SNR, balance and more.
+
+    Each finding says what to do about it. Exit code 0: fit, 1: there are faults, 2: it could not be looked at.
+    """
+    if as_json:
+        typer.echo(json.dumps(found.to_json()))
+    else:
+        out = wide_console(READABLE)
+        out.print(_table(found))
+        out.print(found.summary)
+    if figure is not None:
+        from pisa_capc.figures.check import check_picture
+
+        check_picture(found, figure)
+        notes.print(f"picture: {figure}", highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if found.fit else 1)
+
+
+def _table(found: Checked) -> Table:
+    table = Table("", "check", "found, and what to do", box=box.SIMPLE_HEAD)
+    for name, finding in found.findings.items():
+        told = Text(visible(finding.found))
+        if finding.verdict != Verdict.FINE and finding.advice:
+            told.append(f"\n→ {finding.advice}", style="italic")
+        table.add_row(Text(finding.verdict, style=STYLES[finding.verdict]), name, told)
+    return table

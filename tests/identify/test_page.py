@@ -1,0 +1,67 @@
+"""The figures of docs/identify.md are those of the committed record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli import identify as _registered  # noqa: F401
+from pisa_capc.identify.evidence import BETS
+from pisa_capc.inference.statistics import VALIDATION
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/identify.md").read_text(encoding="utf-8")
+RECORD = json.loads((ROOT / "results/studies/identify-2core.json").read_text(encoding="utf-8"))
+
+
+def recording_lines(record: dict[str, Any]) -> Iterator[str]:
+    for capture, rows in record["recordings"].items():
+        for how, row in rows.items():
+            shares = (row["known right"], row["together"]["known right"])
+            aside = (row["stranger set aside"], row["together"]["stranger set aside"])
+            found = f"{row['found']:,} of {row['frames']:,}, {row['false']} false"
+            own, spoofed, named = row["addresses"] - row["spoofed"], row["spoofed"], row["spoofer named"]
+            yield (
+                f"| {capture}, {how} | {found} | {shares[0]:.4f} ({shares[1]:.4f}) | {aside[0]:.3f} ({aside[1]:.3f}) | "
+                f"{row['addresses right']} of {own} | {named} of {spoofed} | {row['false alarms']} |"
+            )
+
+
+def claim_lines(record: dict[str, Any]) -> Iterator[str]:
+    for method in ("pisa-equalised", "single"):
+        for kind, row in record[method]["claims"].items():
+            yield (
+                f"| {method}, {kind} | {row['false alarms']} of {row['genuine']} | {row['confirmed']} | "
+                f"{row['alarms']} of {row['others']} | {row['frames until']:g} | {row['wrongly confirmed']} |"
+            )
+
+
+def test_the_page_quotes_the_record() -> None:
+    for line in (*recording_lines(RECORD), *claim_lines(RECORD)):
+        assert line in PAGE, line
+
+
+def test_detection_costs_at_most_a_hundredth() -> None:
+    for rows in RECORD["recordings"].values():
+        assert rows["detected"]["known right"] >= rows["cut by the truth"]["known right"] - 0.01
+
+
+def test_options_on_the_page_are_options() -> None:
+    command = typer.main.get_command(app)
+    known = {o for name in ("identify", "verify") for p in command.commands[name].params for o in p.opts}  # type: ignore[attr-defined]
+    named = set(re.findall(r"`(--[a-z-]+)", PAGE)) | set(
+        re.findall(r"^pisa (?:identify|verify).*?(--[a-z-]+)", PAGE, re.M)
+    )
+    assert named - {"--method"} <= known
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    assert len(BETS) == 5
+    assert "five ε" in PAGE
+    assert f"at most {VALIDATION};" in PAGE
