@@ -105,7 +105,7 @@ def serve_(
 
     at = bound(host, port)
     url = url_of(at)
-    rules = Rules(frozenset(one.lower() for one in name), _keys(host, name, token_file, at.getsockname()[1], https))
+    rules = Rules(frozenset(one.lower() for one in name), keys(host, name, token_file, at.getsockname()[1], https))
     listener = make_listener(
         source,
         run,
@@ -159,7 +159,7 @@ def serve_(
         summarise(listener)
 
 
-def _keys(host: str, names: list[str], file: Path | None, port: int, https: bool) -> Keys | None:
+def keys(host: str, names: list[str], file: Path | None, port: int, https: bool) -> Keys | None:
     """Needed wherever somebody else could ask; who asks for them has them on this machine too."""
     from pisa_capc.serve.keys import Keys, is_local, read_token
 
