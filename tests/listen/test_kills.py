@@ -1,0 +1,15 @@
+"""A listener that is killed says nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.listen import kills, trained
+
+
+@pytest.mark.slow
+def test_nothing_is_decided_twice_after_kills() -> None:
+    found = kills(trained("cnn"), 3)
+    assert found["kills"] == 3
+    assert found["numbers twice"] == found["frames twice"] == 0
+    assert found["frames unsaid"] <= found["kills"]
+    assert found["state back"]
