@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,7 +51,9 @@ GROUPS = ((0, 1, 2), (5, 6, 7))  # devices left out together
 FRAMES = (10, 50, 200)
 DRAWS = 3  # of the frames that a device is enrolled from
 ALIKE_FRAMES = (10, 50)
-CHOSEN = "within ridge"
+NOISE = 0.001  # of Macro-F1: differences that say nothing
+STRENGTHS = (0.3, 0.03, 0.003, 0.0003)
+CHOSEN = f"within ridge {STRENGTH:g}"  # of the package
 SHRINKAGE = 0.1  # of the covariance of LDA
 
 
@@ -108,11 +109,7 @@ ROWS: dict[str, tuple[Row, Head]] = {
     "LDA row": (lda_row, own_head),
     "LDA head": (imprint, lda_head),
     "plain ridge": (plain_ridge, own_head),
-    **{
-        f"{CHOSEN} {strength:g}": (partial(within_ridge, strength=strength), own_head)
-        for strength in (10 * STRENGTH, STRENGTH / 10)
-    },
-    CHOSEN: (within_ridge, own_head),
+    **{f"within ridge {s:g}": (partial(within_ridge, strength=s), own_head) for s in STRENGTHS},
 }
 
 
@@ -268,6 +265,12 @@ def summary(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def choose(source: dict[str, Any]) -> str:
+    """The first row, from the stiffest on, that is as good as the best but for `NOISE`."""
+    means = {row: own["mean"]["all"] for row, own in source["rows"].items()}
+    return next(row for row in ROWS if means[row] >= max(means.values()) - NOISE)
+
+
 def dataset(options: argparse.Namespace, work: Path) -> Path:
     """The simulated set, made first where it is not there."""
     scene = None
@@ -337,7 +340,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the record")
     parser.add_argument("--figure", type=Path, help="draw Macro-F1 against frames into this file")
     options = parser.parse_args()
-    started = time.perf_counter()
     torch.set_num_threads(1)
     set_ = f"{options.waveform}{'-coarse' * options.coarse}-{options.scale:g}"
     made = dataset(options, options.work / set_)
@@ -345,7 +347,7 @@ def main() -> None:
     study = Study(load(made), options, options.work / set_ / how)
     chosen_on = list(study.cells([((SOURCE[0],), SOURCE[1]), ((SOURCE[1],), SOURCE[0])]))
     source = summary(chosen_on)
-    chosen = max(ROWS, key=lambda row: source["rows"][row]["mean"]["all"])
+    chosen = choose(source)
     met = list(study.cells([(SOURCE, TARGET)]))
     target = summary(met)
     show("Source environments in turn, from which the row is chosen", source)
@@ -355,7 +357,6 @@ def main() -> None:
         "machine": machine(),
         "settings": {k: v for k, v in vars(options).items() if not isinstance(v, Path)},
         "dataset": fingerprint(made),
-        "seconds": round(time.perf_counter() - started, 1),
         "chosen": chosen,
         "source": source,
         "target": target,

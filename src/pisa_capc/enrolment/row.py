@@ -34,7 +34,7 @@ from pisa_capc.inference import SourceStatistics
 Array: TypeAlias = NDArray[np.float64]
 Row: TypeAlias = Callable[[SourceStatistics, Array], tuple[Array, float]]
 
-STRENGTH = 0.03  # λ, chosen on source environments: studies/enrolment.py
+STRENGTH = 0.003  # λ, chosen on source environments: studies/enrolment.py
 FLOOR = 1e-3  # of the mean variance, added to every direction: some have none but rounding
 
 
