@@ -40,10 +40,17 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         if key not in names:
             raise ConfigError(f"{path}: " + unknown_name("setting", str(key), names))
         chosen[key] = _convert(hints[key], value, path)
+    absent = [field.name for field in dataclasses.fields(cls) if _is_required(field) and field.name not in chosen]  # type: ignore[arg-type]
+    if absent:
+        raise ConfigError(f"{where or cls.__name__}: {' and '.join(absent)} missing; expected a value for each.")
     try:
         return cls(**chosen)
     except TypeError as error:
         raise ConfigError(f"{where or cls.__name__}: {error}.") from error
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def from_assignments(texts: Sequence[str]) -> dict[str, Any]:

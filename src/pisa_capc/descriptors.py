@@ -81,11 +81,18 @@ class StreamingDescriptors:
         if c.shape != self._recent.shape[1:]:
             raise DataError(f"CFO of a frame: expected {self._recent.shape[1]} antennas, found shape {c.shape}.")
         self._recent = np.concatenate([self._recent, c[None]])[-self._window :]
-        return _compress(_spreads(self._recent, len(self._recent))[0])
+        return newest_descriptor(self._recent)
 
     def reset(self) -> None:
         """Start a new recording."""
         self._recent = self._recent[:0]
+
+
+def newest_descriptor(cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(4,) descriptor of the last frame of a window, whose CFO is (n, A) in Hz."""
+    across = cfo_hz.std(axis=1)
+    steps = np.diff(cfo_hz, axis=0).std(axis=0).mean() if len(cfo_hz) > 1 else 0.0
+    return _compress(np.array([across[-1], across.mean(), cfo_hz.std(axis=0).mean(), steps]))
 
 
 def _spreads(cfo_hz: NDArray[np.float64], window: int) -> NDArray[np.float64]:

@@ -146,13 +146,17 @@ class UnlabelledFrames:
         geometry: ArrayGeometry | None = None,
         sample_rate_hz: float = 20e6,
         carrier_hz: float = 5.825e9,
+        axes: str | None = None,
     ) -> UnlabelledFrames:
         """Frames of nobody knows whom from arrays in memory: iq (N, A, T) complex; environment and capture are names.
 
-        `frame` defaults to counting the frames of each environment and capture in the given order.
+        `frame` defaults to counting the frames of each environment and capture in the given order. axes: order of those
+        of `iq`, as "nTA"; more antennas than samples need it, or the array's geometry.
         """
         names = {"environment": environment, "capture": capture}
-        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
+        return cls(
+            **_from_arrays(_ordered(iq, axes, geometry), names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz)
+        )
 
     def segment(self, samples: int = MODEL_SAMPLES) -> Self:
         """The same frames cut to their first `samples` samples."""
@@ -212,13 +216,17 @@ class Frames(UnlabelledFrames):
         geometry: ArrayGeometry | None = None,
         sample_rate_hz: float = 20e6,
         carrier_hz: float = 5.825e9,
+        axes: str | None = None,
     ) -> Frames:
         """Frames from arrays in memory: iq (N, A, T) complex; device, environment and capture are names.
 
-        `frame` defaults to counting the frames of each environment–device–capture group in the given order.
+        `frame` defaults to counting the frames of each environment–device–capture group in the given order. axes: order
+        of those of `iq`, as "nTA"; more antennas than samples need it, or the array's geometry.
         """
         names = {"environment": environment, "device": device, "capture": capture}
-        return cls(**_from_arrays(iq, names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz))
+        return cls(
+            **_from_arrays(_ordered(iq, axes, geometry), names, frame, cfo_hz, geometry, sample_rate_hz, carrier_hz)
+        )
 
     def recordings(self) -> Iterator[tuple[CaptureSpec, Frames]]:
         """The frames of one environment, device and capture after the other, in time order."""
@@ -346,8 +354,24 @@ def load(folder: str | Path) -> Frames:
     )
 
 
+def _ordered(iq: ArrayLike, axes: str | None, geometry: ArrayGeometry | None) -> NDArray[np.complex64]:
+    """I/Q as (frames, antennas, samples); an order that is likely another one needs a word of consent."""
+    x = np.asarray(iq)
+    if x.ndim != 3:
+        raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
+    if axes is None and geometry is None and x.shape[1] > x.shape[2]:
+        raise DataError(
+            f"iq {x.shape}: {x.shape[1]} antennas and {x.shape[2]} samples, more antennas than samples. Give the order "
+            'of the axes: axes="nTA", or axes="nAT" where it is so.'
+        )
+    if axes is not None and sorted(axes) != ["A", "T", "n"]:
+        raise ConfigError(f"axes {axes!r}: expected the letters n, T and A once each, as nTA.")
+    order = [(axes or "nAT").index(letter) for letter in "nAT"]
+    return np.ascontiguousarray(x.transpose(order), dtype=np.complex64)
+
+
 def _from_arrays(
-    iq: ArrayLike,
+    x: NDArray[np.complex64],
     given: dict[str, ArrayLike | str],
     frame: ArrayLike | None,
     cfo_hz: ArrayLike | None,
@@ -356,9 +380,6 @@ def _from_arrays(
     carrier_hz: float,
 ) -> dict[str, Any]:
     """The fields of frames in memory; `given`: names of the frames by kind."""
-    x = np.ascontiguousarray(iq, dtype=np.complex64)
-    if x.ndim != 3:
-        raise DataError(f"iq: expected (frames, antennas, samples), found shape {x.shape}.")
     n = len(x)
     columns: dict[str, NDArray[np.int64]] = {}
     names: dict[str, tuple[str, ...]] = {}

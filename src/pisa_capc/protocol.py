@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of, index_of
+from pisa_capc.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of
 from pisa_capc.openset_scores import OpenSetScores, openset_score
 from pisa_capc.randomness import generator
 from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, score
@@ -27,10 +27,17 @@ from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, sco
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
 # Stages of inference: the classifier's own decisions, after U-CAPC as published, and as far as the guard allows.
+# Files know them by these names, people by their titles.
 DIRECT, PAPER, SAFE = "direct", "paper", "safe"
+STAGE_TITLES = MappingProxyType({PAPER: "U-CAPC", SAFE: "U-CAPC, safe"})
 VALIDATION = 0.2  # of each source group
 FEW_SHOT = 16  # frames of each target group
 PUBLISHED_RULE = MappingProxyType({"validation": VALIDATION, "few_shot": FEW_SHOT})
+
+
+def stage_title(stage: str) -> str:
+    """What people read for a stage."""
+    return STAGE_TITLES.get(stage, stage)
 
 
 class Evaluator:
@@ -48,17 +55,18 @@ class Evaluator:
 
     devices: tuple[str, ...]
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, present: bool = False) -> None:
+        """present: scores are over the devices that have frames, where some of those that are known have none."""
         labels, captures = frames.device, frames.capture_key
 
         def mark(outputs: ArrayLike) -> Scores:
-            return score(outputs, labels, frames.devices, captures)
+            return score(outputs, labels, frames.devices, captures, present)
 
         def mark_openset(outputs: ArrayLike, known: ArrayLike, unknown: ArrayLike) -> OpenSetScores:
             return openset_score(known, as_probability(outputs).argmax(axis=1) == labels, unknown)
 
         def select(which: ArrayLike) -> Evaluator:
-            return Evaluator(frames.select(which))
+            return Evaluator(frames.select(which), present)
 
         def draw(deployment: Deployment, rng: np.random.Generator, unknown: NDArray[np.str_] | None) -> Drawn:
             return draw_frames(deployment, labels, captures, frames.frame, len(frames.devices), unknown, rng)
@@ -152,22 +160,30 @@ class SplitRecipe:
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
-        check_labelled(frames)
-        for kind, names in (("source", self.source), ("target", self.target)):
-            if not names:
-                raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
-            for name in names:
-                index_of("environment", name, frames.environments)
-        source, target = (frames.where(environment=names) for names in (self.source, self.target))
-        for kind, names, part in (("source", self.source, source), ("target", self.target, target)):
-            if not len(part):
-                raise DataError(f"{kind}: no frames of {', '.join(names)} are selected.")
+        source, target = self._part(frames, "source", self.source), self._part(frames, "target", self.target)
         _check_classes(source, target)
         held_out = _draw(source, self.seed, "split", lambda n: round(self.validation * n))
         _check_not_empty(source, held_out, "validation")
         _check_not_empty(source, ~held_out, "training")
+        return Split(source.select(~held_out), source.select(held_out), *self._scored(target), self)
+
+    def split_target(self, frames: Frames) -> Split:
+        """The target part alone, of frames that need not have the source: nothing is in the other parts."""
+        target, nothing = self._part(frames, "target", self.target), frames.select([])
+        return Split(nothing, nothing, *self._scored(target), self)
+
+    def _part(self, frames: Frames, kind: str, names: tuple[str, ...]) -> Frames:
+        check_labelled(frames)
+        if not names:
+            raise ConfigError(f"{kind}: no environment given. Known: {', '.join(frames.environments)}.")
+        part = frames.where(environment=names)
+        if not len(part):
+            raise DataError(f"{kind}: no frames of {', '.join(names)} are selected.")
+        return part
+
+    def _scored(self, target: Frames) -> tuple[UnlabelledFrames, Evaluator]:
         kept = target.select(~_draw(target, self.seed, "few-shot", lambda n: frames_left_out(self.few_shot, n)))
-        return Split(source.select(~held_out), source.select(held_out), kept.unlabelled(), Evaluator(kept), self)
+        return kept.unlabelled(), Evaluator(kept)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,16 @@ def pool(runs: Sequence[Scores]) -> Scores:
     )
 
 
-def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str], captures: NDArray[np.str_]) -> Scores:
+def score(
+    outputs: ArrayLike,
+    labels: NDArray[np.int64],
+    devices: Sequence[str],
+    captures: NDArray[np.str_],
+    present: bool = False,
+) -> Scores:
     """Scores of class outputs (N, C), probabilities or logits, against labels (N,).
+
+    present: over the devices that have frames, instead of all C.
 
     Rows that are non-negative and sum to one are taken as probabilities; anything else goes through a softmax. The
     AUROC compares frames with each other and therefore needs probabilities, not logits.
@@ -89,11 +97,13 @@ def score(outputs: ArrayLike, labels: NDArray[np.int64], devices: Sequence[str],
         )
     predictions = probability.argmax(axis=1)
     confusion = confusion_matrix(labels, predictions, len(devices))
+    f1 = f1_per_class(confusion)
+    counted = np.flatnonzero(confusion.sum(axis=1)) if present else np.arange(len(devices))
     return Scores(
-        macro_f1=mean_f1(confusion),
+        macro_f1=mean_f1(confusion, present),
         accuracy=_accuracy(confusion),
         macro_auroc=macro_auroc(labels, probability),
-        per_device={name: float(value) for name, value in zip(devices, f1_per_class(confusion), strict=True)},
+        per_device={devices[c]: float(f1[c]) for c in counted.tolist()},
         per_capture={
             str(name): _capture_score(labels[captures == name], predictions[captures == name], len(devices))
             for name in np.unique(captures)

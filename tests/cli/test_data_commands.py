@@ -164,7 +164,7 @@ class TestImportAndExport:
         np.savez(tmp_path / "a.npz", iq=iq, device=["A", "B"] * 3, carrier_hz=2.4e9)
         done = pisa("import", "npz", tmp_path / "a.npz", "--out", tmp_path / "set", "--capture", "now")
         assert (
-            "so assumed: environment E1 (--environment), capture now (--capture), 20 MHz of sample rate "
+            "so assumed: iq (6, 4, 32) as nAT (--axes), environment E1 (--environment), 20 MHz of sample rate "
             "(--sample-rate), antennas half a wavelength apart (--array)." in done.stderr.replace("\n", " ")
         )
 

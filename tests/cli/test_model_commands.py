@@ -15,6 +15,7 @@ import pytest
 
 from pisa_capc.cli import main
 from pisa_capc.frames import Frames, load
+from pisa_capc.geometry import linear
 from pisa_capc.protocol import split
 from pisa_capc.store.dataset import UNLABELLED
 from pisa_capc.store.seal import sealed
@@ -309,11 +310,8 @@ def test_too_few_frames_for_the_split_are_refused(pisa: Command, tmp_path: Path)
 
 def test_a_run_folder_of_another_dataset_is_refused(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
     other = write_small(tmp_path / "other", frames=14)
-    for command in (
-        ["evaluate", trained / "one", other, "--target", "E1"],
-        ["embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz"],
-    ):
-        refused(pisa(*command), "trained on the dataset with fingerprint", "Use the dataset the run was trained on")
+    embed = ["embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz"]
+    refused(pisa(*embed), "trained on the dataset with fingerprint", "Use the dataset the run was trained on")
     refused(pisa(*train(other, trained / "one", "--seed", "3")), "already holds another model", "dataset", "--out")
     refused(pisa(*train(data, trained / "one", "--seed", "5")), "already holds another model (seed: 3 there, 5 here)")
     found = pisa("embed", trained / "one", other, "--environment", "E1", "--out", tmp_path / "s.npz", "--other-dataset")
@@ -340,9 +338,97 @@ def test_a_run_of_another_class_set_or_array_is_refused(pisa: Command, trained: 
     array = write_small(tmp_path / "array", antennas=3, frames=4)
     short = write_small(tmp_path / "short", samples=16, frames=4)
     run = trained / "one"
-    refused(pisa("evaluate", run, more, "--target", "E1"), "tell apart 3 devices (D1, D2, D3)", "holds 4 devices")
+    embed = pisa("embed", run, more, "--environment", "E1", "--out", tmp_path / "s.npz")
+    refused(embed, "tell apart 3 devices (D1, D2, D3)", "holds 4 devices")
     refused(pisa("evaluate", run, array, "--target", "E1"), "trained for 2 antennas, these frames have 3")
     refused(pisa("evaluate", run, short, "--target", "E1"), "reads 32 samples", "these frames hold 16")
+
+
+def test_later_recordings_are_scored_by_the_names_of_the_devices(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    """D2 is not there any more, D9 is new, and the room has another name."""
+    frames = load(data).where(environment="E1", device=["D1", "D3"])
+    names = np.array(["D1", "", "D3"])[frames.device]
+    stranger = frames.iq[:8] + 1
+    later = Frames.from_arrays(
+        np.concatenate([frames.iq, stranger]),
+        [*names, *["D9"] * 8],
+        "E8",
+        cfo_hz=np.concatenate([frames.cfo_hz, frames.cfo_hz[:8]]),
+        geometry=frames.geometry,
+    )
+    later.save(tmp_path / "later")
+    found = pisa("evaluate", trained / "one", tmp_path / "later", "--json")
+    assert found.code == 0, found.err
+    assert "unknown to the run: D9" in found.err
+    assert "Not there: D2" in found.err
+    scores = json.loads(found.out)
+    [one] = scores["runs"]
+    assert scores["target"] == ["E8"]
+    assert list(one["stages"]["direct"]["per_device"]) == ["D1", "D3"]
+    assert np.sum(one["stages"]["direct"]["confusion"]) == len(frames)
+    same = pisa("evaluate", trained / "one", data, "--json")
+    kept = json.loads(same.out)["runs"][0]["stages"]["direct"]["confusion"]
+    # The split leaves out a quarter of each recording; the others are decided as they are there.
+    assert (np.array(kept)[[0, 2]] <= np.array(one["stages"]["direct"]["confusion"])[[0, 2]]).all()
+
+
+def test_frames_that_are_not_as_the_model_knows_them_need_a_word(
+    pisa: Command, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    frames = load(data).where(environment="E1")
+    names = np.array(frames.devices)[frames.device]
+    Frames.from_arrays(frames.iq, names, "E8", geometry=linear(2, 0.7)).save(tmp_path / "other")
+    command = ["evaluate", trained / "one", tmp_path / "other"]
+    refused(pisa(*command), "their array is another one", "they have no frequency offsets", "Give --anyway")
+    found = pisa(*command, "--anyway")
+    assert found.code == 0
+    assert "note: their array is another one" in found.err
+    Frames.from_arrays(frames.iq, names, "E2", cfo_hz=frames.cfo_hz, geometry=frames.geometry).save(tmp_path / "seen")
+    refused(pisa("evaluate", trained / "one", tmp_path / "seen"), "E2 is a source of the run")
+
+
+def test_a_score_at_chance_is_said(pisa: Command, data: Path, tmp_path: Path) -> None:
+    """Frames of noise have no devices in them."""
+    frames, rng = load(data), np.random.default_rng(0)
+    noise = (rng.normal(size=(*frames.iq.shape, 2)) @ [1, 1j]).astype(np.complex64)
+    names = np.array(frames.devices)[frames.device]
+    places = np.array(frames.environments)[frames.environment]
+    Frames.from_arrays(noise, names, places, geometry=frames.geometry).save(tmp_path / "noise")
+    found = pisa(*train(tmp_path / "noise", tmp_path / "run", "--no-guard"))
+    assert "the source validation is not told from chance" in found.err
+    assert "It has not learnt its source. Try more epochs" in found.err
+    found = pisa("evaluate", tmp_path / "run", tmp_path / "noise")
+    assert "direct is not told from chance" in found.err
+    assert "guessing gives 0.333" in found.err
+    pisa("embed", tmp_path / "run", tmp_path / "noise", "--environment", "E1", "--out", tmp_path / "s.npz")
+    found = pisa("calibrate", tmp_path / "s.npz", "--out", tmp_path / "c.npz")
+    assert "the classifier on held-out frames of its own source is not told from chance" in found.err
+    with np.load(tmp_path / "c.npz") as calibrated:
+        assert (calibrated["device"] == calibrated["devices"][calibrated["prediction"]]).all()
+        assert calibrated["devices"].tolist() == ["D1", "D2", "D3"]
+
+
+def test_a_model_that_has_learnt_is_not_doubted(pisa: Command, data: Path, tmp_path: Path) -> None:
+    found = pisa(*train(data, tmp_path / "run", "--no-guard", "--method", "single", "--epochs", "8"))
+    assert found.code == 0
+    assert "chance" not in found.err
+
+
+def test_the_method_is_chosen_by_what_frames_begin_with(pisa: Command, data: Path, tmp_path: Path) -> None:
+    found = pisa(*train(data, tmp_path / "run", "--no-guard"))
+    assert "Method pisa: " in found.err
+    assert "do not begin with the preamble of Wi-Fi" in found.err
+    assert json.loads((tmp_path / "run/model.json").read_text())["method"] == "pisa"
+
+
+def test_the_time_left_counts_the_trainings_of_the_guard(pisa: Command, data: Path, tmp_path: Path) -> None:
+    found = pisa(*train(data, tmp_path / "run", "--epochs", "2"))
+    lines = [line for line in found.err.splitlines() if "epoch" in line]
+    assert len(lines) == 6
+    assert [line.endswith(" left in all") for line in lines] == [True] * 4 + [False] * 2
+    assert lines[-1].endswith(" 0:00:00 left")
 
 
 def test_a_source_environment_is_no_target(pisa: Command, data: Path, trained: Path) -> None:

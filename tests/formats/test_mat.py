@@ -37,7 +37,7 @@ def reading(path: Path, **options: object):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_every_order_of_axes_is_recognised_by_size(order: tuple[int, ...], tmp_path: Path) -> None:
-    iq, cfo_hz = reading(file_with(tmp_path, data=IQ.transpose(order), offsets=CFO.T, fs=20e6, note="lab"))
+    iq, cfo_hz, _ = reading(file_with(tmp_path, data=IQ.transpose(order), offsets=CFO.T, fs=20e6, note="lab"))
     np.testing.assert_array_equal(iq, IQ)
     np.testing.assert_array_equal(cfo_hz, CFO)
 
@@ -56,7 +56,7 @@ def test_an_array_is_read_right_or_not_at_all(sizes, order: list[int], cfo: str)
     if cfo != "none":
         arrays["cfo"] = traces if cfo == "by frame" else traces.T
     try:
-        found, found_cfo = arrange(arrays, ImportOptions(antennas=antennas), "a")
+        found, found_cfo, _ = arrange(arrays, ImportOptions(antennas=antennas), "a")
     except DataError:
         # Only where two sizes are alike, or nothing says which axis counts frames, may it give up.
         assert len(set(sizes)) < 3 or cfo == "none"
@@ -68,7 +68,7 @@ def test_an_array_is_read_right_or_not_at_all(sizes, order: list[int], cfo: str)
 
 def test_the_length_of_the_cfo_tells_frames_from_samples(tmp_path: Path) -> None:
     short = IQ[:, :, :50]
-    iq, _ = reading(file_with(tmp_path, x=short.transpose(1, 2, 0), cfo=CFO))
+    iq, *_ = reading(file_with(tmp_path, x=short.transpose(1, 2, 0), cfo=CFO))
     np.testing.assert_array_equal(iq, short)
 
 
@@ -103,7 +103,7 @@ def test_a_cell_of_frames_and_a_struct_are_read(tmp_path: Path) -> None:
     for i in range(N):
         cell[i] = IQ[i].T
     np.testing.assert_array_equal(reading(file_with(tmp_path, frames=cell))[0], IQ)
-    iq, cfo_hz = reading(file_with(tmp_path, rec={"iq": IQ, "cfo": CFO}), iq_key="rec.iq", cfo_key="rec.cfo")
+    iq, cfo_hz, _ = reading(file_with(tmp_path, rec={"iq": IQ, "cfo": CFO}), iq_key="rec.iq", cfo_key="rec.cfo")
     np.testing.assert_array_equal(iq, IQ)
     np.testing.assert_array_equal(cfo_hz, CFO)
 
@@ -151,7 +151,7 @@ def test_errors_say_what_was_found_and_what_to_do(arrays, options, message: str,
 
 
 def test_an_array_called_cfo_goes_before_others_that_fit(tmp_path: Path) -> None:
-    _, cfo_hz = reading(file_with(tmp_path, iq=IQ, rssi=CFO + 1, CFO_est=CFO))
+    _, cfo_hz, _ = reading(file_with(tmp_path, iq=IQ, rssi=CFO + 1, CFO_est=CFO))
     np.testing.assert_array_equal(cfo_hz, CFO)
 
 

@@ -73,7 +73,9 @@ def test_numbers_of_other_files_are_never_read(format: str, how: str, secret: Pa
     def read() -> object:
         if format == "native":
             return load(tmp_path / "set").iq
-        return import_dataset(format, tmp_path / "foreign", tmp_path / "out", ImportOptions(samples=16))
+        return import_dataset(
+            format, tmp_path / "foreign", tmp_path / "out", ImportOptions(samples=None if format == "hdf5" else 16)
+        )
 
     with pytest.raises(DataError, match=rf"{name} {WAYS[how]}"):
         read()
@@ -89,7 +91,7 @@ def test_sigmf_data_outside_of_its_folder_is_refused(other: str, tmp_path: Path)
     described = json.loads(meta.read_text())
     described["global"]["core:dataset"] = other
     meta.write_text(json.dumps(described))
-    with pytest.raises(DataError, match=r"core:dataset .* is not a file beside it"):
+    with pytest.raises(DataError, match=r"core:dataset.*(is not a file beside it|does not match)"):
         import_dataset("sigmf", tmp_path / "sigmf", tmp_path / "out")
 
 

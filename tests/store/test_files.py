@@ -106,11 +106,11 @@ class TestAdvice:
             raise DataError("the set needs more. Choose a smaller --scale.")
 
         with monkeypatch.context() as patch:
-            patch.setattr(simulation, "_check_space", full)
+            patch.setattr(simulation, "check_space", full)
             with pytest.raises(DataError, match="smaller --scale"):
                 generate("wifi", out)
         assert not out.exists()
-        simulation._check_space(out, 1)  # of the folder in which it will be
+        simulation.check_space(out, 1, "the set", "--scale")  # of the folder in which it will be
 
     def test_an_export_that_failed_can_be_run_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         frames, out = load(write_random(tmp_path / "set")), tmp_path / "out"

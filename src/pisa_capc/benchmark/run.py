@@ -20,6 +20,7 @@ from pisa_capc.benchmark.data import (
     prepare_strangers,
     to_be_made,
 )
+from pisa_capc.benchmark.estimate import estimate
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
 from pisa_capc.benchmark.records import RESULTS, Record, read_records, record_name, sort_out
@@ -114,6 +115,19 @@ def dry_run(protocol: Protocol, options: Options) -> Survey:
     """What `run_protocol` would compute, without making anything: not even the dataset."""
     data = dataset_folder(protocol.dataset, options.data, options.work)
     return survey(protocol, options, data if is_whole(data) else None)
+
+
+def how_long(protocol: Protocol, found: Survey, options: Options) -> str:
+    """How long the missing runs will take, for people, by what is recorded of runs like them."""
+    asked = options.device.split(":")[0]
+    device = found.conditions.device if found.conditions else _place(options).type if asked == "auto" else asked
+    name = dataset_name(protocol.dataset, options.data)
+    by = estimate(found.missing, name, device, options.results, protocol.name)
+    if not by.by:
+        return f"No run like these is recorded for {device}, so how long they take is not known."
+    seconds = by.seconds / options.workers
+    text = f"About {duration(seconds)}, by {by.by} recorded runs like these ({', '.join(by.machines)})"
+    return f"{text}, and {by.unknown} runs besides of which none is recorded." if by.unknown else f"{text}."
 
 
 def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
@@ -247,4 +261,6 @@ def _scores(records: Sequence[Record]) -> str:
 
 
 def duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

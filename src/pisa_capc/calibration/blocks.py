@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.errors import DataError
+from pisa_capc.store.files import bytes_text
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -69,7 +70,7 @@ def spilled(blocks: Blocks[Tensor]) -> Blocks[Tensor]:
             file.flush()
         except OSError as error:
             raise DataError(
-                f"{tempfile.gettempdir()}: no room for the {block.numel() * 8 * len(blocks) / 1e9:.1f} GB that this "
+                f"{tempfile.gettempdir()}: no room for the {bytes_text(block.numel() * 8 * len(blocks))} that this "
                 f"calibration lays aside ({error}). Point TMPDIR to a larger disk, or calibrate smaller groups."
             ) from error
         places.append((offset, block.shape, block.device))

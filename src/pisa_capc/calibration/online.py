@@ -10,7 +10,8 @@ potentials g stand still, and a frame is decided by them as in `frozen`:
 A group's first `warmup` frames are decided by their logits alone: a balanced transport of fewer frames than that says
 little. Classes are balanced, where the settings say so, only while the newest frames look like several transmitters in
 turn (`GroupFinder.several`): of one that speaks for long, a balanced transport would give most frames away. A group
-that is reopened goes on with the sample, prototypes and potentials it had.
+that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run
+of U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
@@ -34,6 +35,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
+from pisa_capc.calibration.guard import LEVELS, Guard
+from pisa_capc.calibration.result import Calibration
+from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
 from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.config import from_mapping
@@ -80,8 +84,15 @@ class OnlineCalibrator:
     >>> stream.push(embedding, logits).prediction                           # doctest: +SKIP
     """
 
-    def __init__(self, classes: int, features: int, with_cfo: bool = False, settings: Online | None = None) -> None:
-        self.settings = settings or Online()
+    def __init__(
+        self,
+        classes: int,
+        features: int,
+        with_cfo: bool = False,
+        settings: Online | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        self.settings, self.guard = settings or Online(), guard
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
         self._fit = replace(self.settings.calibration, group="none")
@@ -206,12 +217,22 @@ class OnlineCalibrator:
         size = min(int(state["taken"][slot]), self.settings.sample)
         unit = np.concatenate((state["sample_unit"][slot, :size], state["pending_unit"][:pending]))
         logits = np.concatenate((state["sample_logits"][slot, :size], state["pending_logits"][:pending]))
-        result = (self._fit if self.finder.several else self._unbalanced).calibrate(unit, logits)
-        if result.prototypes is not None:
-            state["prototypes"][slot] = result.prototypes[0]
+        result = self._run(unit, logits)
+        state["prototypes"][slot] = 0.0 if result.prototypes is None else result.prototypes[0]
         state["balanced"][slot] = result.potentials is not None
         state["potentials"][slot] = 0.0 if result.potentials is None else result.potentials[0]
         state["fitted"][slot] = frames
+
+    def _run(self, unit: NDArray[np.float64], logits: NDArray[np.float64]) -> Calibration:
+        """U-CAPC on some frames of a group: balanced where several send, and as far as the guard allows."""
+        several = self.finder.several
+        if self.guard is None:
+            return (self._fit if several else self._unbalanced).calibrate(unit, logits)
+        result = LEVEL_CALIBRATIONS[LEVELS[0]].calibrate(unit, logits)
+        level = self.guard.level(float(prices(result)[0]))
+        if not several and level in ("full", "part"):
+            level = "mild"
+        return result if level == LEVELS[0] else LEVEL_CALIBRATIONS[level].calibrate(unit, logits)
 
     def save(self, folder: str | Path) -> None:
         """Write `stream.safetensors` and `stream.json`; a stream that is loaded goes on as if it had not stopped."""
@@ -224,6 +245,7 @@ class OnlineCalibrator:
             "with_cfo": self.finder.with_cfo,
             "settings": asdict(self.settings),
             "counters": self.finder.counters(),
+            "guard": None if self.guard is None else [str(value) for value in self.guard.thresholds],
         }
         write_pair(Path(folder), NAME, SCHEMA, arrays, about)
 
@@ -232,7 +254,9 @@ class OnlineCalibrator:
         """Read what `save` wrote; refuse what does not fit, saying why."""
         with described(Path(folder), NAME, SCHEMA, "a stream's state", MADE_BY) as (arrays, about):
             settings = from_mapping(Online, about["settings"], "settings")
-            stream = cls(about["classes"], about["features"], about["with_cfo"], settings)
+            thresholds = about.get("guard")  # there is none in what earlier versions wrote
+            guard = None if thresholds is None else Guard(tuple(map(float, thresholds)))
+            stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
             check_shapes(Path(folder), arrays, own | {f"finder.{k}": v.shape for k, v in stream.finder.arrays.items()})
             stream._arrays = {name: arrays[f"calibrator.{name}"].copy() for name in stream._arrays}

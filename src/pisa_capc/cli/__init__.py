@@ -31,7 +31,8 @@ app = typer.Typer(
         "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
         "**Model:** encoders · methods · train · embed · evaluate\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
-        "**Recordings:** identify · verify\n\n"
+        "**Recordings:** identify · verify · enrol\n\n"
+        "**On the air:** listen · serve\n\n"
         "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
         "**Results to show:** figures · report\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
@@ -104,6 +105,9 @@ def main() -> None:
     from pisa_capc.cli import frozen  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401
     from pisa_capc.cli import identify  # noqa: F401
+    from pisa_capc.cli import enrol  # noqa: F401
+    from pisa_capc.cli import listen  # noqa: F401
+    from pisa_capc.cli import serve  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401
     from pisa_capc.cli import report  # noqa: F401
 

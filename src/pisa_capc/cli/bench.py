@@ -70,7 +70,9 @@ def run(
         help="Train nothing: score the models in the work folder, which a machine with this device, cpu or cuda, made.",
         show_default=False,
     ),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be computed, and compute nothing."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Say what would be computed and about how long it takes, and compute nothing."
+    ),
 ) -> None:
     """Compute the runs of a protocol that are not recorded yet.
 
@@ -85,6 +87,8 @@ def run(
         if survey.missing:
             _print_cells(f"{chosen.name}: runs to compute", survey.missing)
         print(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
+        if survey.missing and options.trained_on is None:
+            print(runner.how_long(chosen, survey, options))
         if survey.note:
             print(survey.note)
         return

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _CARRIED = ("capture", "environment", "frame", "group")
 _RESULT = ("probability", "score", "prediction", "known", "unknown_score")
 PREFIX = "source_"  # of statistics of the source
+UNKNOWN = "unknown"  # the name of what no device has sent, as far as a rejection can say
 _PLAIN = "once"
 
 
@@ -94,16 +95,19 @@ def calibrate(
 ) -> None:
     """Correct a frozen classifier's decisions with unlabelled frames.
 
+    The output holds a row per frame: `probability`, `score`, `prediction` (the number of the class) and, where the
+    input names the classes in `devices` (C,) as `pisa embed` does, `device`, the name of whom it is from.
+
     The input may also hold `capture` (strings or integers) to group by, `environment` and `frame`, which are carried
     through, `cfo_hz` (N,), which with `frame` helps `--group auto`, and statistics of the source for the methods that
     need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,), `source_class_mean` (C, D),
     `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
-    --reject calibrates only frames that resemble the source; the others have the prediction −1, and the output also
-    holds `known` and `unknown_score`. It needs `source_validation` (V, D), `source_validation_logits` (V, C) and
-    `source_validation_label` (V,), embeddings, logits and classes of frames that the model was not trained on, and by
-    the score `source_bank` (B, D), embeddings of training frames, or `source_covariance` (D, D), of embeddings within
-    their classes.
+    --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
+    "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
+    `source_validation_logits` (V, C) and `source_validation_label` (V,), embeddings, logits and classes of frames that
+    the model was not trained on, and by the score `source_bank` (B, D), embeddings of training frames, or
+    `source_covariance` (D, D), of embeddings within their classes.
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
@@ -131,6 +135,7 @@ def calibrate(
         result = chosen.calibrate(
             arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
         )
+        _say_if_untrained(arrays)
     drawn = _capture_key(result, plot_capture)
     result.capture(drawn)  # an unknown one is said before anything is written
     write_result(out, result, arrays)
@@ -139,6 +144,17 @@ def calibrate(
     show_result(result, "safe" if guarded else method, out, as_json)
     if plot is not None:
         notes.print(f"picture: {plot}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_if_untrained(arrays: dict[str, np.ndarray]) -> None:
+    """Warn where the classifier has not learnt its own source: there are decisions, and they mean nothing."""
+    from pisa_capc.chance import AFTER_TRAINING, at_chance
+
+    decided = arrays.get(f"{PREFIX}confusion")
+    if decided is None or decided.ndim != 2:
+        return
+    if found := at_chance("the classifier on held-out frames of its own source", decided.T):
+        warnings.warn(f"{found} {AFTER_TRAINING}", stacklevel=2)
 
 
 def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -196,7 +212,7 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
             single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         if single:
             raise DataError(f"{path} is a single array; expected an NPZ file with embedding and logits.")
-        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", *_CARRIED), PREFIX)
+        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", "devices", *_CARRIED), PREFIX)
         missing = [name for name in ("embedding", "logits") if name not in arrays]
         with zipfile.ZipFile(path) as archive:
             found = ", ".join(array_members(archive)) or "nothing"
@@ -206,6 +222,8 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
         if arrays[name].ndim != 2:
             raise DataError(f"{path}: {name} has shape {arrays[name].shape}; expected (frames, columns).")
     _check_rows(path, arrays)
+    if "devices" in arrays and arrays["devices"].shape != (classes := arrays["logits"].shape[1:]):
+        raise DataError(f"{path}: devices has shape {arrays['devices'].shape}; expected {classes}, a name per logit.")
     return arrays
 
 
@@ -224,10 +242,13 @@ def _check_rows(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, np.ndarray]) -> None:
-    """The calibrated frames as NPZ, with what their scores said about them."""
+    """The calibrated frames as NPZ, with what their scores said about them, and who sent them by name."""
     written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
     found = {name: getattr(result, name, None) for name in _RESULT}
     written |= {name: values for name, values in found.items() if values is not None}
+    if (devices := arrays.get("devices")) is not None:
+        names = np.append(devices.astype(str), UNKNOWN)
+        written |= {"devices": devices, "device": names[np.asarray(result.prediction)]}
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **written)
 
@@ -288,7 +309,7 @@ def _print_table(result: Calibration, method: str) -> None:
     from rich.table import Table
 
     rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
-    caption = "class mass: expected frames of the emptiest … fullest class"
+    caption = "frames per device: of the one with the fewest … the most, as the probabilities add up"
     if result.guard is not None:
         caption += "\nthresholds: highest prices at which the guard allows each level, the boldest first"
     table = Table(
@@ -296,7 +317,7 @@ def _print_table(result: Calibration, method: str) -> None:
         caption=caption,
     )
     table.add_column("capture")
-    for name in ("frames", "changed", "class mass before", "class mass after"):
+    for name in ("frames", "changed", "frames per device before", "after"):
         table.add_column(name, justify="right")
     if result.guard is not None:
         for name in ("guard", "price", "thresholds"):

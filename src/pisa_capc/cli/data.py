@@ -70,13 +70,21 @@ def import_(
     ),
     iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
     cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
-    antennas: int | None = typer.Option(None, min=1, help="Antennas of a frame; MAT: 4.", show_default=False),
+    antennas: int | None = typer.Option(
+        None, min=1, help="Antennas of a frame; MAT: 4 unless told.", show_default=False
+    ),
     samples: int | None = typer.Option(
         None, min=2, help="Samples of a frame; SigMF: cut frames to these.", show_default=False
     ),
-    axes: str | None = typer.Option(None, help="Order of MAT axes: n, T and A, as nTA.", show_default=False),
-    environment: str = typer.Option("E1", help="Environment of files that name none."),
-    capture: str = typer.Option("L1", help="Capture of files that name none."),
+    axes: str | None = typer.Option(
+        None, help="Order of MAT and NPZ axes: n frames, T samples, A antennas, as nTA.", show_default=False
+    ),
+    environment: str | None = typer.Option(
+        None, help="Environment of files that name none; E1 unless told, SigMF folders ask.", show_default=False
+    ),
+    capture: str | None = typer.Option(
+        None, help="Capture of files that name none; L1 unless told, SigMF folders ask.", show_default=False
+    ),
     device: str | None = typer.Option(
         None, help="Device of frames that name none; `unlabelled` where nobody knows it.", show_default=False
     ),
@@ -97,11 +105,13 @@ def import_(
     stream: int = typer.Option(0, min=0, help="CSI: the transmit stream to keep, from 0."),
     phases: str = typer.Option("sanitised", help="CSI: sanitised, without timing slope and common phase; or raw."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
+    add: bool = typer.Option(False, "--add", help="Add to the dataset that is there: further recordings."),
     as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from frames in another format; a run that was stopped goes on where it was.
 
-    Raw recordings, in which the frames are still to be found, are for `pisa detect`.
+    What a file does not say is printed as assumed. Raw recordings, in which the frames are still to be found, are for
+    `pisa detect`.
     """
     from pisa_capc.formats import CsiOptions, ImportOptions, import_dataset
     from pisa_capc.store.native import describe
@@ -109,7 +119,7 @@ def import_(
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
-    csi = CsiOptions(card, chip, stream, phases, skip_bad) if format == "csi" else None
+    csi = CsiOptions(card, chip, stream, phases, skip_bad)
     options = ImportOptions(
         pattern,
         iq_key,
@@ -123,9 +133,9 @@ def import_(
         carrier,
         geometry,
         device,
-        csi,
+        csi if format == "csi" or csi != CsiOptions() else None,
     )
-    dataset = import_dataset(format, source, out, options, show=not as_json)
+    dataset = import_dataset(format, source, out, options, show=not as_json, add=add)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
     names = {c.name for c in dataset.captures}
     absent = [n for e in kinds[0] for d in kinds[1] for c in kinds[2] if (n := f"{e}/{d}/{c}") not in names]

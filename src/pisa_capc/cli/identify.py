@@ -179,10 +179,10 @@ def verify_(
     place = choose_device(device)
     trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
     rename = renaming(pseudonyms)
-    enrolled = None if addresses is None else _enrolled(addresses, trained.devices, rename)
+    whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
     who = _identified(trained, found, choices, place, not as_json)
-    verdicts = verify(who, _by_name(who) if enrolled is None else enrolled, alpha, spacing)
+    verdicts = verify(who, _by_name(who) if whose is None else whose, alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
     if as_json:
@@ -245,7 +245,8 @@ def _identified(
         return identify(trained, found, choices, device, bar.advance)
 
 
-def _enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
+def enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
+    """Whose addresses are whose, as a file or a dataset says it."""
     from pisa_capc.identify.addresses import learnt_addresses, read_addresses
 
     if path.is_dir():

@@ -17,10 +17,13 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.evaluation import RunScores
+    from pisa_capc.evaluation import Later, RunScores
+    from pisa_capc.frames import Frames
     from pisa_capc.inference import TrainedModel
+    from pisa_capc.protocol import Split
     from pisa_capc.scores import Scores
 
+AUTO = "auto"
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
@@ -31,6 +34,8 @@ MissingAntenna = typer.Option(
     "frame is left out of it anyway.",
     show_default=False,
 )
+
+Anyway = typer.Option(False, "--anyway", help="Go on with frames of another array, or with or without CFO.")
 
 
 @app.command()
@@ -60,6 +65,10 @@ def methods(as_json: bool = AsJson) -> None:
     rows = [[m["name"], m["summary"], m["citation"], str(m["source_environments"]), *m["needs"]] for m in found]
     headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
+    print(
+        "`pisa train` takes pisa-equalised where frames begin with a known preamble, else pisa, and says which; "
+        "--method names another."
+    )
 
 
 @app.command()
@@ -70,7 +79,11 @@ def train(
     out: Path = typer.Option(
         help="Folder of the model; several runs go into subfolders splitS-seedT.", show_default=False
     ),
-    method: str = typer.Option("pisa", help="Training method; see `pisa methods`."),
+    method: str = typer.Option(
+        AUTO,
+        help="Training method; see `pisa methods`. auto is pisa-equalised where frames begin with a preamble that is "
+        "known, else pisa, the published one.",
+    ),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
     encoder: str = typer.Option("transformer", help="Temporal encoder; see `pisa encoders`."),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
@@ -104,12 +117,13 @@ def train(
     from pisa_capc.frames import load
     from pisa_capc.inference.devices import choose_device, choose_precision
     from pisa_capc.methods import check_names
+    from pisa_capc.methods.recommend import PUBLISHED
     from pisa_capc.protocol import split
     from pisa_capc.rehearsal import fit_with_guard
     from pisa_capc.store.native import fingerprint
     from pisa_capc.training import Run, TrainingConfig, fit
 
-    check_names(method, encoder, variant)
+    check_names(PUBLISHED if method == AUTO else method, encoder, variant)
     chosen = from_assignments(settings)
     given = {"epochs": epochs, "batch": batch, "samples": samples}
     if not isinstance(asked := chosen.pop("training", {}), dict):
@@ -126,6 +140,8 @@ def train(
         parts = split(frames, listed(source), listed(target), split_number)
         runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
+    if method == AUTO:
+        method = _recommended(first, encoder, variant, how.samples)
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
     done = sum((folder / "model.json").is_file() for folder in folders)
     notes.print(
@@ -158,6 +174,32 @@ def train(
     if done:
         notes.print(f"{done} of {len(runs)} runs had been trained before and were kept.", highlight=False)
     _print_trained(list(zip(folders, models, strict=True)), as_json)
+    for trained in models:
+        _say_if_at_chance(trained)
+
+
+def _recommended(part: Split, encoder: str, variant: str, samples: int) -> str:
+    """The method that `auto` stands for, after saying why."""
+    from pisa_capc.methods import METHODS
+    from pisa_capc.methods.recommend import PUBLISHED, recommended
+    from pisa_capc.training.fit import setup_for
+
+    method, why = recommended(part.train, setup_for(part, encoder, samples))
+    if variant not in METHODS[method].variants:
+        method, why = PUBLISHED, f"its variants are those of the ablation, {variant} among them"
+    other = "" if method == PUBLISHED else f" The published method is --method {PUBLISHED}."
+    notes.print(f"Method {method}: {why}.{other}", highlight=False, soft_wrap=True)
+    return method
+
+
+def _say_if_at_chance(trained: TrainedModel) -> None:
+    """Say it of a model that has not learnt its source."""
+    from pisa_capc.chance import AFTER_TRAINING, at_chance
+
+    if (decided := trained.statistics.confusion) is None:
+        return
+    if found := at_chance(f"{trained.name}: the source validation", decided.T):
+        notes.print(f"{found} {AFTER_TRAINING}", style="yellow", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -177,6 +219,7 @@ def embed(
         "--other-dataset",
         help="Allow a dataset the run was not trained on, with all its frames; always, where it has no labels.",
     ),
+    anyway: bool = Anyway,
 ) -> None:
     """Write embeddings and logits of a trained model, without labels, for `pisa calibrate`.
 
@@ -188,7 +231,7 @@ def embed(
     dataset has it (mean over the antennas that are there), and source_…: statistics of the source that some
     calibrations use.
     """
-    from pisa_capc.evaluation import check_dataset, unseen_frames
+    from pisa_capc.evaluation import check_dataset, doubts, unseen_frames
     from pisa_capc.frames import load
     from pisa_capc.inference import embed as compute
     from pisa_capc.inference import load_model
@@ -202,7 +245,10 @@ def embed(
     place = choose_device(device)
     trained, frames, environments = load_model(run), load(dataset), listed(environment)
     other_dataset = other_dataset or frames.devices == (UNLABELLED,)
-    if not other_dataset:
+    if other_dataset:
+        trained.check_frames(frames)
+        confirm(doubts(trained, frames), anyway)
+    else:
         check_dataset(trained, frames, fingerprint(dataset), run, dataset)
     if other_dataset or all_frames:
         chosen = frames.where(environment=environments).unlabelled()
@@ -223,13 +269,22 @@ def embed(
 def evaluate(
     run: Path = typer.Argument(help="A run that `pisa train` wrote, or a folder of several.", show_default=False),
     dataset: Path = Data,
-    target: str = typer.Option(help="Target environments, as E1.", show_default=False),
+    target: str | None = typer.Option(
+        None,
+        help="Environments to score, as E1; the run's target unless told, or all of another dataset that has it not.",
+        show_default=False,
+    ),
     plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),
     device: str = Device,
     missing_antenna: list[int] = MissingAntenna,
+    anyway: bool = Anyway,
     as_json: bool = AsJson,
 ) -> None:
-    """Score runs on the target part of their split: direct inference, and beside it U-CAPC as published.
+    """Score runs on frames they have not seen: direct inference, and beside it U-CAPC as published.
+
+    On the dataset that the run was trained on it is the target part of its split. Another dataset is taken for later
+    recordings of the same radios: devices are known by their names, some of them may be absent, and those that the run
+    does not know are left out.
 
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
@@ -243,26 +298,64 @@ def evaluate(
     if plot is not None:
         check_picture(plot)
     place = str(choose_device(device))
-    runs, frames, environments = evaluation.load_runs(run), load(dataset), listed(target)
-    mark = fingerprint(dataset)
-    for folder, trained in runs:
-        evaluation.check_dataset(trained, frames, mark, folder, dataset)
-    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna)
+    runs, frames = evaluation.load_runs(run), load(dataset)
+    trained, mark = runs[0][1], fingerprint(dataset)
+    own = evaluation.has_split_of(trained, frames, mark)
+    environments = listed(target) if target is not None else _usual_target(trained, frames)
+    for folder, one in runs if own else ():
+        evaluation.check_dataset(one, frames, mark, folder, dataset, environments)
+    later = None if own else _later(trained, frames, environments, anyway)
+    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna, later=later)
     if as_json:
         found = {
-            "source": runs[0][1].about["source"],
+            "source": trained.about["source"],
             "target": environments,
             "runs": [result.to_json() for result in results],
             "summary": evaluation.summary(results),
         }
         print(json.dumps(found, indent=1))
     else:
-        about = runs[0][1].about
+        about = trained.about
         title = f"{', '.join(about['source'])} → {', '.join(environments)}, {about['method']} with {about['encoder']}"
         _print_scores(title, results)
     if plot is not None:
         plot_confusions(plot, {stage: evaluation.pooled(results, stage) for stage in results[0].stages})
         notes.print(f"picture: {plot}", highlight=False, soft_wrap=True)
+
+
+def _usual_target(trained: TrainedModel, frames: Frames) -> list[str]:
+    """The run's target, or where a dataset does not have it all of its environments."""
+    target = trained.about["target"]
+    return list(target if set(target) <= set(frames.environments) else frames.environments)
+
+
+def _later(trained: TrainedModel, frames: Frames, environments: list[str], anyway: bool) -> Later:
+    """Frames of another dataset, after saying what is to be known of them."""
+    from pisa_capc.evaluation import doubts, later_frames
+
+    found = later_frames(trained, frames, environments)
+    why = doubts(trained, frames)
+    if seen := [name for name in environments if name in trained.about["source"]]:
+        why.append(f"{', '.join(seen)} is a source of the run, so they may be frames it was trained on")
+    confirm(why, anyway)
+    text = "Not the dataset of the run: taken for later recordings, devices by their names."
+    if found.strangers:
+        text += f" Left out, unknown to the run: {', '.join(found.strangers)}."
+    if found.absent:
+        text += (
+            f" Not there: {', '.join(found.absent)}. U-CAPC as published assumes all devices in every capture, equally "
+            "often; read the direct scores, and the safe ones where the run has a guard."
+        )
+    notes.print(text, highlight=False, soft_wrap=True)
+    return found
+
+
+def confirm(why: list[str], anyway: bool) -> None:
+    """Refuse frames that a model may be wrong about for the reasons given, unless it was asked for anyway."""
+    if why and not anyway:
+        raise ConfigError(f"these frames are not as the model knows them: {'; '.join(why)}. Give --anyway to go on.")
+    if why:
+        notes.print(f"note: {'; '.join(why)}.", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> None:
@@ -288,27 +381,32 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
 
 def _print_scores(title: str, results: list[RunScores]) -> None:
     """All metrics, the stages of inference side by side."""
-    from pisa_capc.evaluation import METRICS
+    from pisa_capc.chance import stages_at_chance
+    from pisa_capc.evaluation import METRICS, pooled
+    from pisa_capc.protocol import stage_title
     from pisa_capc.scores import mean_and_spread
 
     stages = list(results[0].stages)
+    titles = [stage_title(stage) for stage in stages]
 
     def cells(value: Callable[[Scores], float]) -> list[str]:
         return [with_spread(*mean_and_spread([value(run.stages[stage]) for run in results])) for stage in stages]
 
     names = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
     rows = [[names[metric], *cells(attrgetter(metric))] for metric in METRICS]
-    print_table(title, [f"{len(results)} run(s)", *stages], rows)
+    print_table(title, [f"{len(results)} run{'s' * (len(results) > 1)}", *titles], rows)
     if len(results) > 1:
         by_run = [[run.name, *(f"{run.stages[stage].macro_f1:.4f}" for stage in stages)] for run in results]
-        print_table("Macro-F1 by run", ["run", *stages], by_run)
+        print_table("Macro-F1 by run", ["run", *titles], by_run)
     else:
         print(f"run {results[0].name}")
     first = results[0].stages[stages[0]]
     by_device = [[name, *cells(lambda s: s.per_device[name])] for name in first.per_device]  # noqa: B023
-    print_table("F1 by device", ["device", *stages], by_device)
+    print_table("F1 by device", ["device", *titles], by_device)
     by_capture = [
         [name, f"{capture.frames:,}", *cells(lambda s: s.per_capture[name].macro_f1)]  # noqa: B023
         for name, capture in first.per_capture.items()
     ]
-    print_table("Macro-F1 by capture", ["capture", "frames", *stages], by_capture)
+    print_table("Macro-F1 by capture", ["capture", "frames", *titles], by_capture)
+    if found := stages_at_chance({stage_title(stage): pooled(results, stage).confusion for stage in stages}):
+        notes.print(found, style="yellow", highlight=False, soft_wrap=True)

@@ -115,8 +115,8 @@ def _subjects(folders: list[Path], dataset: Path, target: str | None, device: st
 
     place = str(choose_device(device))
     groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)
+    environments = groups[0][0][1].about["target"] if target is None else listed(target)
     for group in groups:
         for folder, trained in group:
-            check_dataset(trained, frames, mark, folder, dataset)
-    environments = groups[0][0][1].about["target"] if target is None else listed(target)
+            check_dataset(trained, frames, mark, folder, dataset, environments)
     return [infer_runs(group, frames, environments, place) for group in groups]

@@ -142,7 +142,7 @@ def blocks_of(recording: Recording, waveform: str) -> int:
 def _placed(detection: Detection, recording: Recording, waveform: Waveform, rename: Rename | None) -> FoundFrame:
     rate = recording.about.sample_rate_hz
     start = round(detection.start * rate / waveform.sample_rate_hz)
-    header = detection.header if rename is None else _renamed(detection.header, rename)
+    header = detection.header if rename is None else renamed(detection.header, rename)
     return FoundFrame(
         recording.about.name,
         start,
@@ -156,7 +156,8 @@ def _placed(detection: Detection, recording: Recording, waveform: Waveform, rena
     )
 
 
-def _renamed(header: Header, rename: Rename) -> Header:
+def renamed(header: Header, rename: Rename) -> Header:
+    """The header with other names in the place of addresses."""
     return replace(
         header,
         transmitter=None if header.transmitter is None else rename(header.transmitter),

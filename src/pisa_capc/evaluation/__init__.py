@@ -11,17 +11,22 @@ from pisa_capc.evaluation.infer import (
     pooled,
     summary,
 )
-from pisa_capc.evaluation.runs import check_dataset, load_runs, unseen_frames
+from pisa_capc.evaluation.later import Later, doubts, later_frames
+from pisa_capc.evaluation.runs import check_dataset, has_split_of, load_runs, unseen_frames
 
 __all__ = [
     "METRICS",
     "Inference",
+    "Later",
     "RunScores",
     "check_dataset",
     "deploy",
+    "doubts",
     "evaluate",
+    "has_split_of",
     "infer",
     "infer_runs",
+    "later_frames",
     "load_runs",
     "pooled",
     "summary",

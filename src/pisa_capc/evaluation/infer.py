@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe
-from pisa_capc.frames import Frames
+from pisa_capc.evaluation.later import Later
+from pisa_capc.evaluation.runs import split_for
+from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.inference import Embedding, TrainedModel, embed_many
 from pisa_capc.inference.embed import BATCH
 from pisa_capc.progress import progress
-from pisa_capc.protocol import DIRECT, PAPER, SAFE, Evaluator, Split
+from pisa_capc.protocol import DIRECT, PAPER, SAFE, Evaluator
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
@@ -45,9 +47,19 @@ class Inference:
         return {stage: self.evaluator.score(self.probability(stage)) for stage in (DIRECT, *self.stages)}
 
 
+class Marked(Protocol):
+    """Frames to decide on, and the one who marks: a split, or later recordings."""
+
+    @property
+    def target(self) -> UnlabelledFrames: ...
+
+    @property
+    def evaluator(self) -> Evaluator: ...
+
+
 def infer(
     models: Sequence[TrainedModel],
-    splits: Sequence[Split],
+    splits: Sequence[Marked],
     calibrations: Mapping[str, Calibrator],
     device: str = "cpu",
     batch: int = BATCH,
@@ -82,14 +94,22 @@ def infer_runs(
     device: str = "cpu",
     show: bool = True,
     missing: Sequence[int] = (),
+    later: Later | None = None,
 ) -> list[Inference]:
-    """Runs of one experiment on the target environments, each on the target part of its own split."""
+    """Runs of one experiment on the target environments, each on the target part of its own split.
+
+    later: frames of another dataset, on which all of them are tried instead.
+    """
     models = [trained for _, trained in runs]
-    recipes = [replace(trained.recipe, target=tuple(target)) for trained in models]
-    parts = {recipe: recipe.split(frames) for recipe in recipes}
+    splits: list[Marked] = [later] * len(runs) if later is not None else []
+    if later is None:
+        recipes = [replace(trained.recipe, target=tuple(target)) for trained in models]
+        parts = {recipe: split_for(models[0], recipe, frames) for recipe in recipes}
+        splits = [parts[recipe] for recipe in recipes]
     found: dict[int, Inference] = {}
-    with progress("evaluate", sum(len(part.target) for part in parts.values()), show) as bar:
-        splits, chosen = [parts[recipe] for recipe in recipes], usual_calibrations(models)
+    different = {id(part): len(part.target) for part in splits}
+    with progress("evaluate", sum(different.values()), show) as bar:
+        chosen = usual_calibrations(models)
         for i, one in infer(models, splits, chosen, device, after_batch=bar.advance, missing=missing):
             found[i] = replace(one, folder=runs[i][0])
     return [found[i] for i in range(len(runs))]
@@ -115,11 +135,12 @@ def evaluate(
     device: str = "cpu",
     show: bool = True,
     missing: Sequence[int] = (),
+    later: Later | None = None,
 ) -> list[RunScores]:
     """Scores of runs of one experiment on the target environments; see `infer_runs`."""
     return [
         RunScores(one.trained.name, one.folder, one.scores())
-        for one in infer_runs(runs, frames, target, device, show, missing)
+        for one in infer_runs(runs, frames, target, device, show, missing, later)
     ]
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.formats.base import ImportOptions, Samples
+from pisa_capc.formats.base import ImportOptions
 from pisa_capc.frames import MODEL_SAMPLES
 
 DEFAULT_ANTENNAS = 4
@@ -24,11 +24,24 @@ DEFAULT_ANTENNAS = 4
 Order = tuple[int, int, int]  # the axes of frames, antennas and samples
 
 
-def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: str) -> Samples:
-    """I/Q (n, A, T) complex64 and CFO (n, A) float64, or None where there is none. `where` starts messages."""
+class Reading(NamedTuple):
+    """Named arrays as they are read: I/Q (n, A, T) complex64, CFO (n, A) float64 or None; words: what they were."""
+
+    iq: NDArray[np.complex64]
+    cfo_hz: NDArray[np.float64] | None
+    words: str
+
+
+def check_axes(axes: str | None) -> None:
+    """Refuse an order of axes that is none."""
+    if axes is not None and sorted(axes) != ["A", "T", "n"]:
+        raise ConfigError(f"--axes {axes}: expected the letters n, T and A once each, as nTA.")
+
+
+def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: str) -> Reading:
+    """The I/Q and CFO among named arrays. `where` starts messages."""
     antennas = options.antennas or DEFAULT_ANTENNAS
-    if options.axes is not None and sorted(options.axes) != ["A", "T", "n"]:
-        raise ConfigError(f"--axes {options.axes}: expected the letters n, T and A once each, as nTA.")
+    check_axes(options.axes)
     complex_arrays = {
         k: _restore(v, antennas, options.axes or "nTA")
         for k, v in arrays.items()
@@ -58,8 +71,13 @@ def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: s
             f"{where}: frames and samples of {_shapes({name: arrays[name]})} cannot be told apart. "
             "Give --samples, or the order of the axes, as --axes nTA."
         )
-    frames_first = np.ascontiguousarray(iq.transpose(orders[0]), dtype=np.complex64)
-    return frames_first, None if cfo_name is None else _cfo(arrays[cfo_name], len(frames_first), antennas)
+    order = orders[0]
+    frames_first = np.ascontiguousarray(iq.transpose(order), dtype=np.complex64)
+    cfo_hz = None if cfo_name is None else _cfo(arrays[cfo_name], len(frames_first), antennas)
+    letters = "".join("nAT"[order.index(axis)] for axis in range(3))
+    words = f"I/Q in {name} {arrays[name].shape} as {letters} (--iq-key, --axes), "
+    words += "no CFO (--cfo-key)" if cfo_name is None else f"CFO in {cfo_name} {arrays[cfo_name].shape}"
+    return Reading(frames_first, cfo_hz, words)
 
 
 def _misfit(

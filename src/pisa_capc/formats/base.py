@@ -7,7 +7,7 @@ anything is written; then captures are read and stored one at a time, so memory 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,22 @@ from pisa_capc.geometry import ArrayGeometry, default_geometry
 from pisa_capc.registry import Registry
 from pisa_capc.store.dataset import TIME, CaptureSpec, Dataset
 
-MODULES = ("mat", "sigmf", "npz", "hdf5", "csi")
+NAMES = {"environment": "E1", "capture": "L1"}  # of frames of which nothing says where and when
+_ALL = {"environment", "capture", "sample_rate_hz", "carrier_hz", "geometry", "antennas"}
+# The formats of this package, and what each can be told; it refuses the rest.
+MODULES = {
+    "mat": frozenset(_ALL | {"pattern", "iq_key", "cfo_key", "samples", "axes", "device"}),
+    "sigmf": frozenset(_ALL | {"pattern", "samples", "device"}),
+    "npz": frozenset(_ALL | {"iq_key", "cfo_key", "samples", "axes", "device"}),
+    "hdf5": frozenset(_ALL | {"pattern", "iq_key", "cfo_key"}),
+    "csi": frozenset(_ALL | {"pattern", "device", "csi"}),
+}
+OPTIONS = {
+    "sample_rate_hz": "--sample-rate",
+    "carrier_hz": "--carrier",
+    "geometry": "--array",
+    "csi": "--card, --chip, --stream, --phases, --skip-bad",
+}
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
 
@@ -60,13 +75,30 @@ class ImportOptions:
     antennas: int | None = None
     samples: int | None = None
     axes: str | None = None
-    environment: str = "E1"
-    capture: str = "L1"
+    environment: str | None = None
+    capture: str | None = None
     sample_rate_hz: float | None = None
     carrier_hz: float | None = None
     geometry: ArrayGeometry | None = None
     device: str | None = None
     csi: CsiOptions | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was said, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def names(self, device: str = "") -> dict[str, str]:
+        """Environment, device and capture of frames that name none."""
+        return {
+            "environment": self.environment or NAMES["environment"],
+            "device": self.device or device,
+            "capture": self.capture or NAMES["capture"],
+        }
+
+
+def option_of(name: str) -> str:
+    """What a setting of `ImportOptions` is called on the command line."""
+    return OPTIONS.get(name, "--" + name.replace("_", "-"))
 
 
 @dataclass(frozen=True)
@@ -96,6 +128,7 @@ class Format:
     """Base of the formats that plugins bring: `plan` for reading, `export` for writing, or one of them alone."""
 
     name: str
+    uses: frozenset[str] | None = None  # settings of `ImportOptions` that it makes use of; None: it does not say
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -113,6 +146,10 @@ class Format:
 
 class _InModule(Format):
     """A format of this package, imported when it is used: it is slow, and what it needs may be absent."""
+
+    @property
+    def uses(self) -> frozenset[str]:  # type: ignore[override]
+        return MODULES[self.name]
 
     def plan(self, source: Path, options: ImportOptions) -> Plan:
         found: Plan = self._module().plan(source, options)
@@ -163,6 +200,13 @@ def described(
                 f"{spec.name}: frames of {found[0]} antennas and {found[1]} samples, {first.name} has "
                 f"{shape[0]} and {shape[1]}; expected one shape in a dataset. Import them as two."
             )
+    if shape[0] > shape[1] and not {"antennas", "axes", "geometry"} & set(options.given()):
+        raise DataError(
+            f"{first.name}: frames of {shape[0]} antennas and {shape[1]} samples, more antennas than samples. Give the "
+            f"order of the axes, as --axes nTA, or --antennas {shape[0]} where it is so."
+        )
+    if options.antennas not in (None, shape[0]):
+        raise ConfigError(f"--antennas {options.antennas}: the frames of {first.name} have {shape[0]}.")
     geometry = options.geometry or default_geometry(shape[0])
     if geometry.antennas != shape[0]:
         raise ConfigError(f"geometry: describes {geometry.antennas} antennas, the frames have {shape[0]}.")
@@ -174,3 +218,20 @@ def described(
         tuple(sorted(captures, key=lambda c: (c.environment, c.device, c.capture))),
         domain=domain,
     )
+
+
+def check_unnamed(options: ImportOptions, named: Collection[str], by: str) -> None:
+    """Refuse a name for frames that have one already. named: environment, device or capture; by: who names them."""
+    for kind in ("environment", "device", "capture"):
+        if kind in named and getattr(options, kind) is not None:
+            raise ConfigError(f"--{kind} {getattr(options, kind)}: {by} names it. Leave one of them out.")
+
+
+def assumptions(options: ImportOptions, known: Collection[str], rates: tuple[float, float]) -> list[str]:
+    """What is taken for granted, for people. known: what the source says itself. rates: sample rate, carrier in Hz."""
+    said = {*known, *options.given()}
+    found = [f"{kind} {name} (--{kind})" for kind, name in NAMES.items() if kind not in said]
+    for name, what, value in zip(("sample_rate_hz", "carrier_hz"), ("sample rate", "carrier"), rates, strict=True):
+        if name not in said:
+            found.append(f"{value / 1e6:g} MHz of {what} ({option_of(name)})")
+    return found if "geometry" in said else [*found, "antennas half a wavelength apart (--array)"]

@@ -15,14 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.base import (
+    ExportOptions,
+    ImportOptions,
+    Plan,
+    Samples,
+    assumptions,
+    check_unnamed,
+    described,
+)
 from pisa_capc.formats.look import look_at
 from pisa_capc.frames import Frames
 from pisa_capc.sources import groups
 from pisa_capc.store.dataset import CaptureSpec
-from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
+from pisa_capc.store.files import atomic, fields_of, fill, find_captures, new_folder, reading
 
 PATTERN = "{environment}/{capture}.h5"
+RATES = (1e6, 868.1e6)  # of the layout, whose files do not say them [Hz]
 EXPECTED = "HDF5 with `data` (frames, 2 × samples) and `label` (frames), as LoRa_RFFI writes it"
 
 Found = dict[CaptureSpec, tuple[Path, NDArray[np.intp]]]
@@ -33,8 +42,12 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     if options.antennas not in (None, 1):
         raise ConfigError(f"--antennas {options.antennas}: this layout has one antenna.")
     keys = (options.iq_key or "data", options.cfo_key or "cfo_hz")
-    defaults = {"environment": options.environment, "device": "", "capture": options.capture}
-    files = [(source, defaults)] if source.is_file() else find_captures(source, options.pattern or PATTERN, defaults)
+    if source.is_file() and options.pattern is not None:
+        raise ConfigError(f"--pattern {options.pattern}: {source} is one file. Leave it out, or name the folder.")
+    defaults, pattern = options.names(), options.pattern or PATTERN
+    named = () if source.is_file() else fields_of(pattern)
+    check_unnamed(options, named, f"the pattern {pattern}")
+    files = [(source, defaults)] if source.is_file() else find_captures(source, pattern, defaults)
     look_at({path: str(path) for path, _ in files}, EXPECTED)
     found: Found = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
@@ -50,11 +63,12 @@ def plan(source: Path, options: ImportOptions) -> Plan:
                         "tell the files apart by {environment} or {capture} in --pattern."
                     )
                 found[spec], shapes[spec] = (path, members), (1, file[keys[0]].shape[1] // 2)
-    dataset = described(shapes, replace(options, antennas=1), sample_rate_hz=1e6, carrier_hz=868.1e6)
+    dataset = described(shapes, replace(options, antennas=1), *RATES)
     return Plan(
         dataset,
         lambda spec: _read(*found[spec], *keys),
         lambda spec, i: f"row {found[spec][1][i]} of /{keys[0]} in {found[spec][0].name}",
+        tuple(assumptions(options, (*named, "geometry"), RATES)),
     )
 
 

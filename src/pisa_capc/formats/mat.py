@@ -16,35 +16,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, MissingExtraError
-from pisa_capc.formats.arrange import arrange
-from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.arrange import DEFAULT_ANTENNAS, Reading, arrange
+from pisa_capc.formats.base import (
+    ExportOptions,
+    ImportOptions,
+    Plan,
+    Samples,
+    assumptions,
+    check_unnamed,
+    described,
+)
 from pisa_capc.formats.look import look_at
 from pisa_capc.formats.mat5 import check, is_hdf5
 from pisa_capc.frames import Frames
 from pisa_capc.samples import check_samples
 from pisa_capc.store.dataset import CaptureSpec
-from pisa_capc.store.files import atomic, fill, find_captures, new_folder, reading
+from pisa_capc.store.files import atomic, fields_of, fill, find_captures, new_folder, reading
 
 PATTERN = "{environment}/{device}/{capture}.mat"
+RATES = (20e6, 5.825e9)  # of the paper's set [Hz]; MAT files do not say them
 EXPECTED = "a MAT file of version 5 or 7.3"
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
     """A folder of MAT files whose paths name environment, device and capture."""
-    defaults = {"environment": options.environment, "device": options.device or "D01", "capture": options.capture}
+    pattern = options.pattern or PATTERN
+    check_unnamed(options, named := fields_of(pattern), f"the pattern {pattern}")
     files: dict[CaptureSpec, Path] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
-    found = find_captures(source, options.pattern or PATTERN, defaults)
+    words: list[str] = []
+    found = find_captures(source, pattern, options.names(device="D01"))
     look_at({path: path.relative_to(source).as_posix() for path, _ in found if is_hdf5(path)}, EXPECTED)
     for path, names in found:
-        iq, _ = read(path, options, path.relative_to(source).as_posix())
+        iq, _, as_read = read(path, options, path.relative_to(source).as_posix())
         spec = CaptureSpec(names["environment"], names["device"], names["capture"], len(iq))
         files[spec], shapes[spec] = path, (iq.shape[1], iq.shape[2])
-    dataset = described(shapes, options, sample_rate_hz=20e6, carrier_hz=5.825e9)
-    return Plan(dataset, lambda spec: read(files[spec], options, files[spec].relative_to(source).as_posix()))
+        words.append(as_read)
+    dataset = described(shapes, options, *RATES)
+    assumed = [words[0]] if options.antennas else [words[0], f"{DEFAULT_ANTENNAS} antennas (--antennas)"]
+    assumed += assumptions(options, named, RATES)
+
+    def samples(spec: CaptureSpec) -> Samples:
+        return read(files[spec], options, files[spec].relative_to(source).as_posix())[:2]
+
+    return Plan(dataset, samples, None, tuple(assumed))
 
 
-def read(path: Path, options: ImportOptions, where: str) -> Samples:
+def read(path: Path, options: ImportOptions, where: str) -> Reading:
     """I/Q and CFO of one file."""
     try:
         from pymatreader import read_mat
@@ -52,9 +70,9 @@ def read(path: Path, options: ImportOptions, where: str) -> Samples:
         raise MissingExtraError("pymatreader", "mat", "Reading MAT files") from error
     with reading(where, EXPECTED):
         check(path, where)
-        iq, cfo_hz = arrange(_arrays(read_mat(path)), options, where)
-    check_samples(iq, cfo_hz, where)
-    return iq, cfo_hz
+        found = arrange(_arrays(read_mat(path)), options, where)
+    check_samples(found.iq, found.cfo_hz, where)
+    return found
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

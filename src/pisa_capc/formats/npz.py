@@ -19,7 +19,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.arrange import check_axes
+from pisa_capc.formats.base import (
+    ExportOptions,
+    ImportOptions,
+    Plan,
+    Samples,
+    assumptions,
+    check_unnamed,
+    described,
+)
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import custom
 from pisa_capc.sources import groups
@@ -61,7 +70,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         raise DataError(f"{source}: {iq_key} {iq.shape} holds no frames; expected (frames, antennas, samples).")
     if iq.ndim != 3 or iq.dtype.kind != "c" or not iq.size:
         raise DataError(f"{source}: {iq_key} is {iq.dtype} {iq.shape}; expected complex (frames, antennas, samples).")
-    n, antennas, samples = iq.shape
+    order = _order(iq.shape, options, f"{source}: {iq_key}")
+    n, antennas, samples = (iq.shape[axis] for axis in order)
 
     def column(name: str, default: str | int) -> NDArray[Any]:
         values = arrays.get(name, np.full(n, default))
@@ -69,7 +79,8 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
             raise DataError(f"{source}: {name} has shape {values.shape}; expected ({n},), one per frame.")
         return values
 
-    defaults = {"environment": options.environment, "device": options.device or "", "capture": options.capture}
+    check_unnamed(options, [kind for kind in ("environment", "device", "capture") if kind in arrays], f"{source.name}")
+    defaults = options.names()
     names = [column(name, default).astype(str) for name, default in defaults.items()]
     frame = column("frame", 0).astype(np.int64)
     cfo_hz = arrays[cfo_key].astype(np.float64) if cfo_key in arrays else None
@@ -94,20 +105,37 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
     def read(spec: CaptureSpec) -> Samples:
         with reading(source, EXPECTED):
             # Mapped anew for each capture, so that what was read can leave memory.
-            chosen = _mapped(source, iq_key)[rows[spec]].astype(np.complex64)
+            chosen = _mapped(source, iq_key).transpose(order)[rows[spec]].astype(np.complex64)
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
     dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier, domain)
-    told = {"sample_rate_hz": options.sample_rate_hz, "carrier_hz": options.carrier_hz}
-    assumed = [f"{name} {defaults[name]} (--{name})" for name in ("environment", "capture") if name not in arrays]
-    assumed += [
-        f"{RATES[name] / 1e6:g} MHz of {what}"
-        for name, what in (("sample_rate_hz", "sample rate (--sample-rate)"), ("carrier_hz", "carrier (--carrier)"))
-        if name not in arrays and told[name] is None
-    ]
-    if options.geometry is None:
-        assumed.append("antennas half a wavelength apart (--array)")
+    assumed = assumptions(options, arrays, (rate, carrier))
+    if options.axes is None:
+        letters = "".join("nAT"[order.index(axis)] for axis in range(3))
+        assumed = [f"{iq_key} {iq.shape} as {letters} (--axes)", *assumed]
     return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]", tuple(assumed))
+
+
+def _order(shape: tuple[int, ...], options: ImportOptions, where: str) -> tuple[int, int, int]:
+    """Axes of frames, antennas and samples: as given, or frames first and antennas before samples unless their number
+    says that they come last."""
+    check_axes(options.axes)
+    orders = [(0, 1, 2), (0, 2, 1)]
+    if options.axes is not None:
+        orders = [(options.axes.index("n"), options.axes.index("A"), options.axes.index("T"))]
+    elif options.antennas is None and options.samples is None:
+        orders = orders[:1]
+    fitting = [
+        order
+        for order in orders
+        if options.antennas in (None, shape[order[1]]) and options.samples in (None, shape[order[2]])
+    ]
+    if not fitting:
+        asked = [
+            f"--{name} {options.given()[name]}" for name in ("axes", "antennas", "samples") if name in options.given()
+        ]
+        raise DataError(f"{where} {shape} does not fit {', '.join(asked)}. Correct them, or leave them out.")
+    return fitting[0]
 
 
 def _mapped(source: Path, key: str) -> NDArray[Any]:

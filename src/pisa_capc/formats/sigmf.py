@@ -1,29 +1,40 @@
 """SigMF recordings: one per capture, a channel per antenna, an annotation per frame.
 
-The device is `signal:emitter` of the annotation (`label`, else `seid`). What SigMF has no field for is in the extension
-namespace `pisa`: in `global` the environment, capture and array coordinates, in annotations the frame's time order and
-CFO.
-Metadata is validated, and the data checked against its hash, by the `sigmf` package.
+The device is `signal:emitter` of the annotation (`label`, else `seid`, or a name). What SigMF has no field for is in
+the extension namespace `pisa`: in `global`, `collection` or annotations the environment and capture, in `global` the
+array, in annotations the frame's time order and CFO. What is not there comes from the path, by a pattern.
+Metadata is validated, and the data checked against its hash, when a recording is opened.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pisa_capc.errors import DataError
-from pisa_capc.formats.base import ExportOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.formats.base import NAMES, ExportOptions, ImportOptions, Plan, Samples, check_unnamed, described
 from pisa_capc.frames import Frames
-from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.recordings.sigmf import EXTENSIONS, Metadata, data_beside, device_of, package
+from pisa_capc.recordings import open_recording
+from pisa_capc.recordings.files import FileRecording
+from pisa_capc.recordings.sigmf import (
+    COLLECTION,
+    EXTENSIONS,
+    META,
+    Metadata,
+    annotations_of,
+    device_of,
+    open_sigmf,
+    package,
+    streams_of,
+)
 from pisa_capc.store.dataset import UNLABELLED, CaptureSpec
-from pisa_capc.store.files import atomic, new_folder, reading, write_text_atomic
+from pisa_capc.store.files import atomic, fields_of, new_folder, reading, write_text_atomic
+from pisa_capc.store.files import find_captures as find_by_pattern
 from pisa_capc.store.outside import files_under
 
 EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
@@ -33,7 +44,8 @@ EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
 class _Frame:
     """Where a frame is: samples `start` … of a recording."""
 
-    meta: Path
+    path: Path
+    recording: FileRecording
     annotation: int
     start: int
     count: int
@@ -42,37 +54,132 @@ class _Frame:
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
-    """All recordings in a folder, or one `.sigmf-meta` file."""
-    metas = files_under(source, ".sigmf-meta") if source.is_dir() else [source]
-    if not metas:
-        raise DataError(f"{source}: holds no .sigmf-meta file.")
+    """All recordings and collections in a folder, or one of them."""
+    found = _find(source, options)
     frames: dict[tuple[str, str, str], list[_Frame]] = defaultdict(list)
     antennas: dict[tuple[str, str, str], int] = {}
     rates: set[tuple[float, float]] = set()
-    for meta in metas:
-        with reading(meta, EXPECTED):
-            recording = _open(meta, check=True)
-            info = recording.get_global_info()
-            rates.add(_rates(recording, options, meta))
-            if options.geometry is None and "pisa:geometry" in info:
-                options = replace(options, geometry=ArrayGeometry.from_json(info["pisa:geometry"]))
-            for i, note in enumerate(recording.get_annotations()):
-                key = _names(note, info, options, meta)
-                frame = _frame(meta, note, i, options)
-                if frame.start + frame.count > recording.sample_count:
-                    raise DataError(
-                        f"{meta}: annotation {i} ends at sample {frame.start + frame.count}; "
-                        f"the recording has {recording.sample_count}."
-                    )
-                frames[key].append(frame)
-                antennas[key] = recording.num_channels
-    if len(rates) > 1:
-        raise DataError(f"{source}: recordings of several sample rates and carriers: {sorted(rates)}. Split them.")
+    assumed: set[str] = set()
+    for path, by_path in found.items():
+        with reading(path, EXPECTED):
+            recording = _open(path, options)
+            about = recording.about
+            rates.add(_rates(recording, path))
+            if options.geometry is None and about.geometry is not None:
+                options = replace(options, geometry=about.geometry)
+            said = {"environment": about.environment, "capture": about.capture}
+            for i, note in enumerate(annotations_of(recording)):
+                names = _names(note, by_path, said, options, path)
+                assumed |= {kind for kind, name in names.items() if name is None}
+                key = (
+                    names["environment"] or NAMES["environment"],
+                    str(names["device"]),
+                    names["capture"] or NAMES["capture"],
+                )
+                frames[key].append(_frame(path, recording, note, i, options))
+                antennas[key] = about.antennas
     if not frames:
         raise DataError(
             f"{source}: no annotations; expected one per frame, with its device in signal:emitter. `pisa detect` finds "
             "the frames of a raw recording."
         )
+    if assumed and len(found) > 1:
+        raise DataError(_question(source, len(found), sorted(assumed)))
+    if len(rates) > 1:
+        raise DataError(f"{source}: recordings of several sample rates and carriers: {sorted(rates)}. Split them.")
+    captures, shapes = _captures(frames, antennas)
+    taken = [f"{kind} {NAMES[kind]} (--{kind})" for kind in sorted(assumed)]
+    if options.geometry is None:
+        taken.append("antennas half a wavelength apart (--array)")
+    return Plan(
+        described(shapes, options, *rates.pop()),
+        lambda spec: _read(captures[spec]),
+        lambda spec, i: f"annotation {captures[spec][i].annotation} of {captures[spec][i].path.name}",
+        tuple(taken),
+    )
+
+
+def _find(source: Path, options: ImportOptions) -> dict[Path, Mapping[str, str]]:
+    """The recordings, and what the path of each says by --pattern. Those of a collection are one with it."""
+    if options.pattern is not None:
+        if not source.is_dir():
+            raise ConfigError(f"--pattern {options.pattern}: {source} is one file. Leave it out, or name the folder.")
+        check_unnamed(options, fields_of(options.pattern), f"the pattern {options.pattern}")
+        found: dict[Path, Mapping[str, str]] = dict(find_by_pattern(source, options.pattern, {}))
+        if odd := [path for path in found if path.suffix not in (META, COLLECTION)]:
+            raise ConfigError(f"--pattern {options.pattern}: fits {odd[0].name}; expected one that ends in {META}.")
+        return found
+    if source.is_file():
+        return {source: {}}
+    collections = files_under(source, COLLECTION)
+    within = {meta for path in collections for meta in streams_of(path)}
+    paths = [*collections, *(path for path in files_under(source, META) if path not in within)]
+    if not paths:
+        raise DataError(f"{source}: holds no {META} file.")
+    return {path: {} for path in paths}
+
+
+def _open(path: Path, options: ImportOptions) -> FileRecording:
+    rate, carrier = options.sample_rate_hz, options.carrier_hz
+    if path.suffix == COLLECTION:
+        return open_recording(path, sample_rate_hz=rate, carrier_hz=carrier)
+    return open_sigmf(path, None, rate, carrier, check=True)
+
+
+def _names(
+    note: Metadata, by_path: Mapping[str, str], said: Mapping[str, str | None], options: ImportOptions, path: Path
+) -> dict[str, str | None]:
+    """Environment, device and capture of a frame by its path, its annotation, its recording, or as told; else None."""
+    device = by_path.get("device") or device_of(note) or options.device
+    if device is None:
+        raise DataError(
+            f"{path}: an annotation names no device; expected signal:emitter with label or seid. Give {{device}} in "
+            f"--pattern, or --device, {UNLABELLED} where nobody knows it."
+        )
+    found: dict[str, str | None] = {"device": device.replace(":", "-")}  # addresses, as `pisa detect` names them
+    for kind in ("environment", "capture"):
+        name = by_path.get(kind) or note.get(f"pisa:{kind}") or said[kind] or getattr(options, kind)
+        found[kind] = None if name is None else str(name)
+    return found
+
+
+def _question(source: Path, recordings: int, unknown: list[str]) -> str:
+    options = " and ".join(f"--{kind}" for kind in unknown)
+    return (
+        f"{source}: nothing says the {' and '.join(unknown)} of its {recordings} recordings. Give --pattern, as "
+        f"'{{environment}}/{{capture}}{META}'; or {options}, if it is one for all; or write "
+        f"{' and '.join(f'pisa:{kind}' for kind in unknown)} into their metadata."
+    )
+
+
+def _rates(recording: FileRecording, path: Path) -> tuple[float, float]:
+    """Sample rate and carrier in Hz."""
+    if recording.about.carrier_hz is None:
+        raise DataError(f"{path}: says no core:frequency. Give --carrier.")
+    return recording.about.sample_rate_hz, recording.about.carrier_hz
+
+
+def _frame(path: Path, recording: FileRecording, note: Metadata, i: int, options: ImportOptions) -> _Frame:
+    start, said = int(note["core:sample_start"]), note.get("core:sample_count")
+    if said is None and options.samples is None:
+        raise DataError(f"{path}: annotation {i} has no core:sample_count. Give --samples, the length of a frame.")
+    if said is not None and options.samples is not None and said < options.samples:
+        raise DataError(f"{path}: annotation {i} has {said} samples; --samples asks for {options.samples}.")
+    count = int(options.samples or said or 0)
+    if start < 0 or start + count > recording.about.length:
+        raise DataError(
+            f"{path}: annotation {i} ends at sample {start + count}; the recording has {recording.about.length}. Is "
+            "its data cut off?"
+        )
+    cfo_hz = note.get("pisa:cfo_hz")
+    order = int(note.get("pisa:frame", i))
+    return _Frame(path, recording, i, start, count, order, None if cfo_hz is None else tuple(map(float, cfo_hz)))
+
+
+def _captures(
+    frames: Mapping[tuple[str, str, str], list[_Frame]], antennas: Mapping[tuple[str, str, str], int]
+) -> tuple[dict[CaptureSpec, list[_Frame]], dict[CaptureSpec, tuple[int, int]]]:
+    """The frames of each capture in the order of time, and their antennas and samples."""
     found: dict[CaptureSpec, list[_Frame]] = {}
     shapes: dict[CaptureSpec, tuple[int, int]] = {}
     for key, members in frames.items():
@@ -80,93 +187,25 @@ def plan(source: Path, options: ImportOptions) -> Plan:
         lengths = sorted({f.count for f in members})
         if len(lengths) > 1:
             raise DataError(
-                f"{members[0].meta}: frames of {lengths[0]} to {lengths[-1]} samples; expected one length. "
+                f"{members[0].path}: frames of {lengths[0]} to {lengths[-1]} samples; expected one length. "
                 f"Cut them with --samples {lengths[0]}."
             )
         if len({f.cfo_hz is None for f in members}) > 1:
-            raise DataError(f"{members[0].meta}: some annotations have pisa:cfo_hz and some have none; expected all.")
-        found[spec] = sorted(members, key=lambda f: (f.meta, f.order))
+            raise DataError(f"{members[0].path}: some annotations have pisa:cfo_hz and some have none; expected all.")
+        found[spec] = sorted(members, key=lambda f: (f.path, f.order))
         shapes[spec] = (antennas[key], lengths[0])
-    return Plan(
-        described(shapes, options, *rates.pop()),
-        lambda spec: _read(found[spec]),
-        lambda spec, i: f"annotation {found[spec][i].annotation} of {found[spec][i].meta.name}",
-    )
-
-
-def _names(note: Metadata, info: Metadata, options: ImportOptions, meta: Path) -> tuple[str, str, str]:
-    if (device := device_of(note) or options.device) is None:
-        raise DataError(
-            f"{meta}: an annotation names no device; expected signal:emitter with label or seid. Give --device, "
-            f"{UNLABELLED} where nobody knows it."
-        )
-    environment = note.get("pisa:environment") or info.get("pisa:environment") or options.environment
-    capture = note.get("pisa:capture") or info.get("pisa:capture") or options.capture
-    return str(environment), device, str(capture)
-
-
-def _rates(recording: Any, options: ImportOptions, meta: Path) -> tuple[float, float]:
-    """Sample rate and carrier in Hz; a recording may leave them out, and what is given goes first."""
-    rate = options.sample_rate_hz or recording.get_global_info().get("core:sample_rate")
-    carrier = options.carrier_hz or next((c.get("core:frequency") for c in recording.get_captures()), None)
-    if rate is None or carrier is None:
-        raise DataError(f"{meta}: core:sample_rate is {rate}, core:frequency {carrier}. Give --sample-rate, --carrier.")
-    return float(rate), float(carrier)
-
-
-def _frame(meta: Path, note: Metadata, i: int, options: ImportOptions) -> _Frame:
-    start, count = int(note["core:sample_start"]), int(note["core:sample_count"])
-    if options.samples is not None:
-        if count < options.samples:
-            raise DataError(f"{meta}: annotation {i} has {count} samples; --samples asks for {options.samples}.")
-        count = options.samples
-    cfo_hz = note.get("pisa:cfo_hz")
-    return _Frame(
-        meta, i, start, count, int(note.get("pisa:frame", i)), None if cfo_hz is None else tuple(map(float, cfo_hz))
-    )
+    return found, shapes
 
 
 def _read(frames: list[_Frame]) -> Samples:
-    meta = frames[0].meta
-    with reading(meta, EXPECTED):
-        recordings = {path: _open(path, check=False) for path in dict.fromkeys(f.meta for f in frames)}
-        # The package gives (samples, channels), and (samples,) for one channel.
-        pieces = [recordings[f.meta].read_samples(f.start, f.count).reshape(f.count, -1).T for f in frames]
-        iq = np.stack(pieces).astype(np.complex64)
+    path = frames[0].path
+    with reading(path, EXPECTED):
+        iq = np.stack([f.recording.read(f.start, f.count) for f in frames])
         if frames[0].cfo_hz is None:
             return iq, None
         if {len(f.cfo_hz or ()) for f in frames} != {iq.shape[1]}:
-            raise DataError(f"{meta}: pisa:cfo_hz of another length; expected {iq.shape[1]} values, one per channel.")
+            raise DataError(f"{path}: pisa:cfo_hz of another length; expected {iq.shape[1]} values, one per channel.")
         return iq, np.array([f.cfo_hz for f in frames])
-
-
-def _open(meta: Path, check: bool) -> Any:
-    """A recording; with `check` its metadata is validated and its data hashed, which takes most of the time."""
-    sigmf = package()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
-        if check and meta.suffix.lower() == ".sigmf-meta":
-            _check_data(meta, sigmf.SigMFFile(metadata=meta.read_text(encoding="utf-8")))
-        recording = sigmf.fromfile(meta, skip_checksum=not check)
-        if check:
-            recording.validate()
-    return recording
-
-
-def _check_data(meta: Path, described: Any) -> None:
-    """Refuse data that is missing or cut off within a sample, of which the package speaks in NumPy's words."""
-    info = described.get_global_info()
-    data = data_beside(meta, info)
-    if "core:dataset" in info:
-        return  # perhaps with a header: the package counts it
-    size = described.get_sample_size() * described.num_channels
-    found = data.stat().st_size
-    if not found or found % size:
-        ends = [note["core:sample_start"] + note.get("core:sample_count", 0) for note in described.get_annotations()]
-        raise DataError(
-            f"{data}: holds {found:,} bytes; expected {size * max(ends, default=1):,} up to the end of the last "
-            f"annotation, at {size} bytes a sample. Copy the file again."
-        )
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 
 from pisa_capc import plugins
 from pisa_capc.errors import ConfigError, DataError, PisaError
-from pisa_capc.formats.base import FORMATS, ExportOptions, ImportOptions, Plan, Samples
+from pisa_capc.formats.base import (
+    FORMATS,
+    ExportOptions,
+    Format,
+    ImportOptions,
+    Plan,
+    Samples,
+    option_of,
+)
 from pisa_capc.frames import Frames, groups_of
 from pisa_capc.progress import console, progress
 from pisa_capc.samples import check_samples
@@ -20,9 +28,16 @@ from pisa_capc.store.native import write_capture
 
 
 def import_dataset(
-    name: str, source: str | Path, out: str | Path, options: ImportOptions | None = None, show: bool = False
+    name: str,
+    source: str | Path,
+    out: str | Path,
+    options: ImportOptions | None = None,
+    show: bool = False,
+    add: bool = False,
 ) -> Dataset:
     """Convert a foreign recording to a native dataset in `out`; captures that are already there are left alone.
+
+    add: `out` is a dataset of the same array, rates and frames, to which these captures are added.
 
     A run that was stopped goes on with what it has written. One that finds a frame it cannot use takes back what it has
     written, because the repaired source may be another dataset; only what an earlier run wrote stays.
@@ -31,19 +46,31 @@ def import_dataset(
     source, out = Path(source), Path(out)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder.")
-    plan = FORMATS[name].plan(source, options)
+    format = FORMATS[name]
+    _check_used(format, options)
+    if format.uses is None:  # one of a plugin, which need not ask
+        names = options.names()
+        options = replace(options, environment=names["environment"], capture=names["capture"])
+    plan = format.plan(source, options)
     chosen = {k: v for k, v in asdict(options).items() if v is not None}
     provenance: dict[str, Any] = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
     used = plugins.described(FORMATS.origin(name))
     provenance |= {"plugins": used} if used else {}
     dataset = replace(plan.dataset, provenance={**plan.dataset.provenance, **provenance})
     began, made = not (out / "dataset.json").exists(), not out.exists()
-    dataset.create(out)
+    if add:
+        dataset = Dataset.read(out).extended(dataset, out)
+        dataset.write(out)
+    else:
+        dataset.create(out)
     if show and plan.assumed:
         console.print(f"Not in {source}, so assumed: {', '.join(plan.assumed)}.", highlight=False, soft_wrap=True)
     for note in plan.notes if show else ():
         console.print(note, highlight=False, soft_wrap=True)
     missing = dataset.missing(out)
+    if show and not (add or began):
+        there = len(dataset.captures) - len(missing)
+        console.print(f"{there} of {len(dataset.captures)} captures are there from an earlier run.", highlight=False)
     with progress(f"import {name}", total=len(missing), show=show) as bar:
         for spec in missing:
             try:
@@ -57,6 +84,18 @@ def import_dataset(
             write_capture(out, spec, iq, cfo_hz)
             bar.advance(note=spec.name)
     return dataset
+
+
+def _check_used(format: Format, options: ImportOptions) -> None:
+    """Refuse what a format would ignore: who says it expects something of it."""
+    if format.uses is None:
+        return
+    for name in options.given():
+        if name not in format.uses:
+            known = ", ".join(option_of(own) for own in vars(options) if own in format.uses)
+            raise ConfigError(
+                f"{option_of(name)}: says nothing to the format {format.name}. Leave it out; it takes {known}."
+            )
 
 
 def _read(plan: Plan, spec: CaptureSpec, source: Path) -> Samples:

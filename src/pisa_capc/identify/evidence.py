@@ -32,27 +32,47 @@ from numpy.typing import ArrayLike, NDArray
 BETS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])  # ε, from the boldest on
 
 
+class Ranks:
+    """Conformal p-values of new scores, one after the other, among those of reference frames (n,)."""
+
+    def __init__(self, reference: ArrayLike) -> None:
+        self._known = np.sort(np.asarray(reference, dtype=np.float64))
+        self.seen: list[float] = []  # in rising order
+
+    def push(self, score: float) -> float:
+        """p of the next frame, which joins the reference."""
+        insort(self.seen, score)
+        above = len(self._known) - int(np.searchsorted(self._known, score, side="left"))
+        above += len(self.seen) - bisect_left(self.seen, score)
+        return above / (len(self._known) + len(self.seen))
+
+
+class Evidence:
+    """log M of several tests side by side, (J,), as their p-values come."""
+
+    def __init__(self, tests: int = 1) -> None:
+        self.frames = 0
+        self.placed = np.full((tests, len(BETS)), -np.inf)  # log of what each bet has won, its stakes of all starts
+
+    def push(self, p: ArrayLike) -> NDArray[np.float64]:
+        """log M after the next p-values (J,)."""
+        self.frames += 1
+        t, logarithm = self.frames, np.log(np.asarray(p, dtype=np.float64))[:, None]
+        self.placed = np.logaddexp(self.placed, -np.log(t * (t + 1.0))) + np.log(BETS) + (BETS - 1) * logarithm
+        won = np.logaddexp.reduce(self.placed, axis=1) - np.log(len(BETS))
+        return np.asarray(np.logaddexp(-np.log(t + 1.0), won))
+
+
 def conformal_p(score: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
     """p (T,) of new frames with scores (T,), in time order, among reference frames with scores (n,)."""
-    new, known = np.asarray(score, dtype=np.float64), np.sort(np.asarray(reference, dtype=np.float64))
-    above = len(known) - np.searchsorted(known, new, side="left")
-    seen: list[float] = []
-    for t, value in enumerate(new.tolist()):
-        insort(seen, value)
-        above[t] += len(seen) - bisect_left(seen, value)
-    return np.asarray(above / (len(known) + np.arange(1, len(new) + 1)))
+    ranks = Ranks(reference)
+    return np.array([ranks.push(value) for value in np.asarray(score, dtype=np.float64).tolist()])
 
 
 def log_evidence(p: ArrayLike) -> NDArray[np.float64]:
     """log M_t (T,) after each of the p-values (T,)."""
-    values = np.asarray(p, dtype=np.float64)
-    placed = np.full(len(BETS), -np.inf)  # log of what each bet has won, its stakes of all starts together
-    out = np.empty(len(values))
-    for t, value in enumerate(values, 1):
-        stake = -np.log(t * (t + 1.0))
-        placed = np.logaddexp(placed, stake) + np.log(BETS) + (BETS - 1) * np.log(value)
-        out[t - 1] = np.logaddexp(-np.log(t + 1.0), np.logaddexp.reduce(placed) - np.log(len(BETS)))
-    return out
+    test = Evidence()
+    return np.array([test.push([value])[0] for value in np.asarray(p, dtype=np.float64)])
 
 
 def first_beyond(log_m: NDArray[np.float64], alpha: float) -> int | None:

@@ -160,6 +160,26 @@ def _nothing(found: Sequence[Found], left_out: int) -> DataError:
     )
 
 
+def as_trained(
+    iq: NDArray[np.complex64],
+    cfo_hz: NDArray[np.float64],
+    rate_hz: float,
+    keep_cfo: bool = False,
+    equalise_antennas: bool = False,
+) -> NDArray[np.complex64]:
+    """Frames (N, A, T) as received → as the model's training set had them; `iq` may be changed.
+
+    An antenna whose carrier offset, of cfo_hz (N, A), is not known is dead, and absent: zero.
+    """
+    iq[~np.isfinite(cfo_hz)] = 0
+    if not keep_cfo:
+        iq = without_cfo(iq, np.nan_to_num(cfo_hz), rate_hz)
+    if equalise_antennas:
+        power = np.mean(np.abs(iq) ** 2, axis=2, keepdims=True)
+        iq = np.divide(iq, np.sqrt(power), out=np.zeros_like(iq), where=power > 0)
+    return iq
+
+
 @dataclass(frozen=True, eq=False)
 class _StreamSource:
     """A `FrameSource` that reads frames from their recordings when they are asked for.
@@ -185,13 +205,7 @@ class _StreamSource:
     def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
         pieces = [self.streams[self.recording[i]].read(self.about[i].at, samples) for i in rows.tolist()]
         iq = np.stack(pieces) if pieces else np.empty((0, self.antennas, samples), dtype=np.complex64)
-        offset = self.cfo_hz[rows]
-        iq[~np.isfinite(offset)] = 0
-        if not self.keep_cfo:
-            iq = without_cfo(iq, np.nan_to_num(offset), self.rate_hz)
-        if self.equalise_antennas:
-            power = np.mean(np.abs(iq) ** 2, axis=2, keepdims=True)
-            iq = np.divide(iq, np.sqrt(power), out=np.zeros_like(iq), where=power > 0)
+        iq = as_trained(iq, self.cfo_hz[rows], self.rate_hz, self.keep_cfo, self.equalise_antennas)
         if out is None:
             return iq
         out[...] = iq

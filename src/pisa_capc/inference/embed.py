@@ -31,7 +31,7 @@ class Embedding:
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, statistics: of the source, which some calibration methods use, cfo_hz (N,) mean
-    over the antennas that are there, or none where it was not recorded.
+    over the antennas that are there, or none where it was not recorded, devices (C,) names of the classes.
     """
 
     embedding: NDArray[np.float32]
@@ -41,6 +41,7 @@ class Embedding:
     frame: NDArray[np.int64]
     statistics: SourceStatistics
     cfo_hz: NDArray[np.float64] | None = None
+    devices: NDArray[np.str_] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""
@@ -60,6 +61,7 @@ def embed(
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
+    descriptor: NDArray[np.float32] | None = None,
 ) -> Embedding:
     """Embeddings and logits of frames under a frozen model, read batch by batch.
 
@@ -70,6 +72,7 @@ def embed(
         batch: frames computed at a time.
         after_batch: called with the number of frames of each batch.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
+        descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
 
     >>> from pisa_capc import Frames
     >>> from pisa_capc.protocol import split
@@ -84,7 +87,7 @@ def embed(
     >>> scores.embedding.shape, scores.logits.shape
     ((10, 64), (10, 2))
     """
-    return embed_many([trained], frames, device, batch, after_batch, missing)[0]
+    return embed_many([trained], frames, device, batch, after_batch, missing, descriptor)[0]
 
 
 @torch.no_grad()
@@ -95,6 +98,7 @@ def embed_many(
     batch: int = BATCH,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
+    descriptor: NDArray[np.float32] | None = None,
 ) -> list[Embedding]:
     """As `embed` for several models of one segment length, reading the frames once."""
     for trained in models:
@@ -110,7 +114,8 @@ def embed_many(
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     present = np.empty((len(frames), frames.antennas), dtype=bool)
-    descriptor = cfo_descriptors(frames)
+    given = descriptor
+    descriptor = cfo_descriptors(frames) if given is None else given
     start = 0
     with closing(read_ahead(lambda part: (part, *available_input(part, missing)), frames.batches(batch))) as parts:
         for part, seen, there in parts:
@@ -120,7 +125,10 @@ def embed_many(
             mask = None if there.all() else torch.from_numpy(there).to(device)
             d = None
             if descriptor is not None:
-                d = torch.from_numpy(available_descriptors(part, descriptor[here], there)).to(device)
+                seen_by = (
+                    descriptor[here] if given is not None else available_descriptors(part, descriptor[here], there)
+                )
+                d = torch.from_numpy(seen_by).to(device)
             for i, network in enumerate(networks):
                 output = network(iq, d, mask)
                 embedding[i][here] = output.embedding.float().cpu().numpy()
@@ -139,6 +147,7 @@ def embed_many(
             frames.frame,
             trained.statistics,
             cfo_hz,
+            np.array(trained.devices),
         )
         for i, trained in enumerate(models)
     ]

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.errors import DataError
@@ -39,6 +40,7 @@ class SourceStatistics:
     temperature: np.ndarray | None = None  # () divides the logits; fitted on validation frames
     covariance: np.ndarray | None = None  # (D, D) of the embeddings within their classes
     bank: np.ndarray | None = None  # (B, D) embeddings of some training frames of each class
+    bank_label: np.ndarray | None = None  # (B,) their classes
     validation: np.ndarray | None = None  # (V, D) embeddings of some validation frames of each class
     validation_logits: np.ndarray | None = None  # (V, C) their logits
     validation_label: np.ndarray | None = None  # (V,) their classes
@@ -89,9 +91,10 @@ def openset_statistics(
 ) -> dict[str, Tensor]:
     """Statistics of training frames (N, D) and validation frames (V, D) with logits (V, C), named as in files.
 
-    class_mean (C, D), prior (C,); covariance (D, D) within classes, Σ_i (z_i − μ_{y_i})(z_i − μ_{y_i})ᵀ / N; bank, at
-    most 50 training embeddings of each class; validation, validation_logits and validation_label, at most 100 frames
-    of each class. Frames are taken evenly over each class in the given order, so every place and time is among them.
+    class_mean (C, D), prior (C,); covariance (D, D) within classes, Σ_i (z_i − μ_{y_i})(z_i − μ_{y_i})ᵀ / N; bank and
+    bank_label, at most 50 training embeddings of each class; validation, validation_logits and validation_label, at
+    most 100 frames of each class. Frames are taken evenly over each class in the given order, so every place and time
+    is among them.
     """
     z, y = torch.as_tensor(embedding).double(), torch.as_tensor(label).long()
     held, logits, truth = (torch.as_tensor(a) for a in (validation, validation_logits, validation_label))
@@ -100,12 +103,13 @@ def openset_statistics(
     total = torch.zeros(classes, z.shape[1], dtype=z.dtype).index_add_(0, y, z)
     means = total / count.clamp_min(1)[:, None]
     within = z - means[y]
-    some = _evenly(truth, VALIDATION)
+    banked, some = _evenly(y, BANK), _evenly(truth, VALIDATION)
     return {
         "class_mean": means.float(),
         "prior": (count / count.sum()).float(),
         "covariance": (within.T @ within / len(z)).float(),
-        "bank": z[_evenly(y, BANK)].float(),
+        "bank": z[banked].float(),
+        "bank_label": y[banked],
         "validation": held[some].float(),
         "validation_logits": logits[some].float(),
         "validation_label": truth[some].long(),
@@ -115,9 +119,11 @@ def openset_statistics(
 def _evenly(label: Tensor, most: int) -> Tensor:
     """Positions of at most `most` frames of each class, evenly over the frames of that class."""
     y = label.numpy()
-    chosen = []
-    for k in np.unique(y):
-        own = np.flatnonzero(y == k)
-        count = min(most, len(own))
-        chosen.append(own[np.arange(count) * len(own) // count])
-    return torch.from_numpy(np.concatenate(chosen))
+    classes = [np.flatnonzero(y == k) for k in np.unique(y)]
+    return torch.from_numpy(np.concatenate([own[evenly(len(own), most)] for own in classes]))
+
+
+def evenly(frames: int, most: int) -> NDArray[np.int64]:
+    """Positions of at most `most` of so many frames, evenly over them."""
+    count = min(most, frames)
+    return np.arange(count) * frames // count

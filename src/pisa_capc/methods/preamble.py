@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,33 +49,63 @@ def noise_share(known: int, taps: int) -> float:
     return float(beta.isf(CHANCE * LAG / known, taps, known - taps))
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What the known preambles explain of the frames of one environment, in the median.
+
+    expected: the waveform that was named, or has this sample rate. share: part of the energy, by waveform.
+    level: what noise reaches.
+    """
+
+    environment: str
+    expected: str
+    share: dict[str, float]
+    level: float
+
+    @property
+    def best(self) -> str:
+        return max(self.share, key=lambda name: self.share[name])
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the expected preamble explains more than noise, and more than any other."""
+        return self.best == self.expected and self.share[self.expected] > self.level
+
+
+def look_for_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> list[Finding]:
+    """What known preambles explain of some frames of each environment."""
+    expected = waveform_of(settings, setup)
+    preambles = {
+        name: Reference(name, setup.samples, settings.taps)
+        for name, waveform in WAVEFORMS.parts().items()
+        if name == expected or len(waveform.preamble()) >= least_samples(settings.taps)
+    }
+    level = noise_share(len(preambles[expected].reference), settings.taps)
+    found = []
+    for environment in np.unique(frames.environment).tolist():
+        own = np.flatnonzero(frames.environment == environment)
+        iq = frames.select(own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).astype(int)]).iq
+        share = {name: float(np.median(preamble_share(known, iq))) for name, known in preambles.items()}
+        found.append(Finding(frames.environments[environment], expected, share, level))
+    return found
+
+
 def check_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> None:
     """Refuse frames that do not begin with the preamble: no better explained than noise, or better by another one.
 
     Judged by the median of some frames of each environment. Where the waveform was named and not inferred from the
     sample rate, the user is taken to know better, and only warned.
     """
-    chosen = waveform_of(settings, setup)
-    preambles = {
-        name: Reference(name, setup.samples, settings.taps)
-        for name, waveform in WAVEFORMS.parts().items()
-        if name == chosen or len(waveform.preamble()) >= least_samples(settings.taps)
-    }
-    level = noise_share(len(preambles[chosen].reference), settings.taps)
-    for environment in np.unique(frames.environment).tolist():
-        own = np.flatnonzero(frames.environment == environment)
-        iq = frames.select(own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).astype(int)]).iq
-        share = {name: float(np.median(preamble_share(known, iq))) for name, known in preambles.items()}
-        best = max(share, key=lambda name: share[name])
-        if best == chosen and share[chosen] > level:
+    for found in look_for_preamble(frames, settings, setup):
+        if found.is_there:
             continue
         inferred = settings.waveform == AUTO
         why = f"which is expected at {setup.sample_rate_hz:g} samples/s" if inferred else "as the setting waveform says"
-        other = "" if best == chosen else f", and that of {best} {share[best]:.2f}"
+        other = "" if found.best == found.expected else f", and that of {found.best} {found.share[found.best]:.2f}"
         text = (
-            f"equaliser: the frames of {frames.environments[environment]} do not seem to begin with the preamble of "
-            f"{chosen}, {why}: it explains {share[chosen]:.2f} of their energy{other}; expected more than the "
-            f"{level:.2f} that noise reaches, and more than any other. Set waveform to what was sent "
+            f"equaliser: the frames of {found.environment} do not seem to begin with the preamble of {found.expected}, "
+            f"{why}: it explains {found.share[found.expected]:.2f} of their energy{other}; expected more than the "
+            f"{found.level:.2f} that noise reaches, and more than any other. Set waveform to what was sent "
             f"({' or '.join(WAVEFORMS)}), correct the sample rate of the dataset, or train another method."
         )
         if inferred:

@@ -20,6 +20,7 @@ KINDS = {"ci": "i", "cs": "i", "sc": "i", "cu": "u", "uc": "u", "cf": "f", "fc":
 NAME = re.compile(rf"({'|'.join(KINDS)})(8|16|32|64)(_le|_be)?")
 ALIASES = {"cfile": "cf32"}  # GNU Radio's file sink
 ENDINGS = ("cs8", "cu8", "cs16", "cf32", "ci8", "ci16", "sc8", "sc16", "cu16", "fc32", "cf64", "cfile")
+_TILE = 32768  # instants that are taken apart at a time: what fits in a processor's cache
 _PAIRS = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # to move I and Q of a sample together
 
 
@@ -81,12 +82,17 @@ class Encoding:
     def decode(self, data: NDArray[np.uint8], channels: int) -> NDArray[np.complex64]:
         """(channels, n) samples of interleaved channels; integers at a full scale of one."""
         samples: NDArray[Any] = data.view(_PAIRS[self.sample_bytes]).reshape(-1, channels)
-        numbers = np.ascontiguousarray(samples.T).view(self._number)
+        out = np.empty((channels, len(samples)), dtype=np.complex64)
+        for first in range(0, len(samples), _TILE):
+            part = np.ascontiguousarray(samples[first : first + _TILE].T).view(self._number)
+            self._scale(part, out[:, first : first + _TILE].view(np.float32))
+        return out
+
+    def _scale(self, numbers: NDArray[Any], out: NDArray[np.float32]) -> None:
         if self.kind == "f":
-            return numbers.astype(np.float32, copy=False).view(np.complex64)
+            out[...] = numbers
+            return
         steps = 2.0**self.bits - 1 if self.kind == "u" else 2.0**self.bits
-        out = np.empty(numbers.shape, dtype=np.float32)
         np.multiply(numbers, np.float32(2 / steps), out=out, casting="same_kind")
         if self.kind == "u":
             out -= 1  # (x − 127.5) / 127.5
-        return out.view(np.complex64)

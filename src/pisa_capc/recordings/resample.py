@@ -96,6 +96,16 @@ class Resampled:
         for first in range(0, self.about.length, size):
             yield self.read(first, size)
 
+    def complete(self, received: int) -> int:
+        """How many outputs, in whole tiles, follow from the first `received` inputs alone."""
+        ahead = (GROUPS - 1) * self._span + len(self._taps) - self._before
+        tiles = max(0, (received - ahead) // (GROUPS * self._span) + 1)
+        return tiles * GROUPS * self._outputs
+
+    def needed(self, first: int) -> int:
+        """The first input that outputs from `first` on depend on, where that begins a tile."""
+        return max(0, first // (GROUPS * self._outputs) * GROUPS * self._span - self._before)
+
     @cached_property
     def _span(self) -> int:
         """Inputs from one group to the next."""

@@ -113,20 +113,49 @@ def open_collection(
     path: Path, encoding: Encoding | None, sample_rate_hz: float | None, carrier_hz: float | None, check: bool
 ) -> FileRecording:
     """A recording per channel, or several channels each, in the order in which the collection lists them."""
-    with reading(path, "a SigMF collection"):
-        info = read_json(path)["collection"]
-        streams = [(str(stream["name"]), str(stream["hash"])) for stream in info["core:streams"]]
-    if not streams:
-        raise DataError(f"{path}: core:streams lists no recordings; expected one per antenna.")
+    info, streams = _collection(path)
     parts = []
-    for name, digest in streams:
-        meta = path.parent / f"{name}{META}"
-        if meta.resolve().parent != path.parent.resolve():
-            raise DataError(f"{path}: the stream {name!r} is not beside it. Expected its name alone.")
+    for meta, digest in streams.items():
         parts.append(_channels(meta, encoding, check))
         if hashlib.sha512(meta.read_bytes()).hexdigest() != digest.lower():
             raise DataError(f"{meta}: has changed since {path.name} was written. Write the collection again.")
     return _recording(path.stem, parts, {**parts[0].info, **info}, sample_rate_hz, carrier_hz)
+
+
+def streams_of(collection: Path) -> list[Path]:
+    """The metadata of each recording of a collection."""
+    return list(_collection(collection)[1])
+
+
+def _collection(path: Path) -> tuple[Metadata, dict[Path, str]]:
+    """What a collection says of itself, and the metadata of its recordings with their hashes, in order."""
+    with reading(path, "a SigMF collection"):
+        info = read_json(path)["collection"]
+        named = [(str(stream["name"]), str(stream["hash"])) for stream in info["core:streams"]]
+    if not named:
+        raise DataError(f"{path}: core:streams lists no recordings; expected one per antenna.")
+    streams = {}
+    for name, digest in named:
+        meta = path.parent / f"{name}{META}"
+        if meta.resolve().parent != path.parent.resolve():
+            raise DataError(f"{path}: the stream {name!r} is not beside it. Expected its name alone.")
+        streams[meta] = digest
+    return info, streams
+
+
+def annotations_of(recording: FileRecording) -> list[Metadata]:
+    """Everything that the annotations of a SigMF recording say, those of all its files, each part of it once.
+
+    `core:sample_start` counts from the first sample of the data.
+    """
+    found: dict[tuple[int, int | None, str | None], Metadata] = {}
+    for file in recording.files:
+        if file.meta is None:
+            continue
+        metadata = read_metadata(file.meta)
+        for note, told in zip(metadata["annotations"], _annotations(metadata), strict=True):
+            found.setdefault((told.start, told.count, told.label), {**note, "core:sample_start": told.start})
+    return list(found.values())
 
 
 def _channels(meta: Path, encoding: Encoding | None, check: bool) -> _Channels:
@@ -190,8 +219,8 @@ def _check_hash(data: Path, expected: str) -> None:
             bar.advance()
     if digest.hexdigest() != expected.lower():
         raise DataError(
-            f"{data}: does not match core:sha512 of its metadata: it was changed or cut off. Copy it again, or give "
-            "--no-check to use it as it is."
+            f"{data}: does not match core:sha512 of its metadata: it was changed or cut off. Copy it again; "
+            "`pisa detect --no-check` uses it as it is."
         )
 
 
@@ -222,17 +251,17 @@ def _recording(
         capture=_text(info.get("pisa:capture")),
         full_scale=first.file.encoding.full_scale,
     )
-    notes = dict.fromkeys(note for part in parts for note in _annotations(part))  # each once, whoever has it
+    notes = dict.fromkeys(note for part in parts for note in _annotations(part.metadata))  # each once, whoever has it
     in_time = tuple(sorted(notes, key=lambda note: note.start))
     return FileRecording(about, tuple(part.file for part in parts), in_time)
 
 
-def _annotations(part: _Channels) -> list[Annotation]:
+def _annotations(metadata: Metadata) -> list[Annotation]:
     """Sample numbers count from `core:offset`, that of the data's first sample."""
-    offset = int(part.info.get("core:offset", 0))
+    offset = int(metadata["global"].get("core:offset", 0))
     return [
         Annotation(note["core:sample_start"] - offset, note.get("core:sample_count"), device_of(note))
-        for note in part.metadata["annotations"]
+        for note in metadata["annotations"]
     ]
 
 

@@ -14,6 +14,8 @@ from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.devices import choose_device
 from pisa_capc.inference.model import method_of
+from pisa_capc.methods import METHODS
+from pisa_capc.methods.recommend import PUBLISHED
 from pisa_capc.progress import console
 from pisa_capc.rehearsal.leave_one_out import evenly, runs_leaving_one_out
 from pisa_capc.rehearsal.rehearse import rehearse
@@ -40,15 +42,20 @@ def fit_with_guard(
     and serve all of them. Where the method cannot train without one, nothing is learnt.
     """
     runs = checked_runs(runs)
-    models = fit(runs, out=out, device=device, show=show, tensorboard=tensorboard, **how)
+    least = METHODS[how.get("method", PUBLISHED)].least_environments
+    frames = {name: len(own.split.train) for name, own in runs_leaving_one_out(runs[0], least).items()}
+    to_come = sum(frames.values())
+    models = fit(runs, out=out, device=device, show=show, tensorboard=tensorboard, more_frames=to_come, **how)
     if all(model.has_guard for model in models):
         return models
-    if show:
+    if show and frames:
         console.print("For the guard, the same without each source environment in turn:", highlight=False)
 
     def train(name: str, left_out: Run) -> TrainedModel:
         beside = None if out is None else Path(out) / FOLDER / name
-        return fit(left_out, out=beside, device=device, show=show, **how)[0]
+        names = list(frames)
+        later = sum(frames[other] for other in names[names.index(name) + 1 :])
+        return fit(left_out, out=beside, device=device, show=show, more_frames=later, **how)[0]
 
     guard = learn_guard(runs[0], models[0], train, choose_device(device))
     if guard is None:

@@ -22,6 +22,7 @@ from pisa_capc.frames import Frames, index_of, load
 from pisa_capc.progress import progress
 from pisa_capc.simulate.capture import prepare, render
 from pisa_capc.simulate.scene import SHORTEST_SAMPLES, Scene, check_scale, load_scene, scene_names
+from pisa_capc.store.files import bytes_text
 from pisa_capc.store.native import CaptureSpec, Dataset, fingerprint, write_capture_chunks
 from pisa_capc.waveforms import WAVEFORMS
 
@@ -198,6 +199,6 @@ def check_space(folder: Path, needed: int, what: str, less: str) -> None:
     free = shutil.disk_usage(there).free
     if needed > free:
         raise DataError(
-            f"{folder}: {what} needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. "
+            f"{folder}: {what} needs {bytes_text(needed)}, {bytes_text(free)} are free. "
             f"Free space, choose another --out, or a smaller {less}."
         )

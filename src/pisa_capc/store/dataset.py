@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,34 @@ class Dataset:
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise DataError(f"{folder}: exists and is not a dataset. Choose another --out, or remove it.")
         else:
-            write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
+            self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the description, in the place of an older one."""
+        write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
+
+    def extended(self, more: Dataset, where: Path) -> Dataset:
+        """This dataset with the captures of another one; as it is where it has them from there already.
+
+        Both have one array, rates and length of frames. The provenance of what was added stands in the list `added`.
+        """
+        added = list(self.provenance.get("added", []))
+        own = {"captures": [c.name for c in more.captures], **json.loads(json.dumps(more.provenance))}
+        if own in added:
+            return self
+        for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples"):
+            here, there = getattr(self, name), getattr(more, name)
+            if here != there:
+                raise DataError(
+                    f"{where}: its {name} is {here}; that of what is to be added is {there}. Write two datasets."
+                )
+        if twice := sorted({c.name for c in self.captures} & {c.name for c in more.captures}):
+            raise DataError(
+                f"{where}: has {twice[0]} already. Give what is added another --environment or --capture, or a "
+                "--pattern that tells them apart."
+            )
+        captures = tuple(sorted([*self.captures, *more.captures], key=lambda c: (c.environment, c.device, c.capture)))
+        return replace(self, captures=captures, provenance={**self.provenance, "added": [*added, own]})
 
 
 def describe(dataset: Dataset) -> str:

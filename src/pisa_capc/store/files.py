@@ -46,6 +46,18 @@ def atomic(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def bytes_text(size: float) -> str:
+    """A number of bytes for people.
+
+    >>> bytes_text(3.4e6), bytes_text(1.25e9), bytes_text(12)
+    ('3.4 MB', '1.2 GB', '12 bytes')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:.0f} bytes"
+
+
 def check_replaceable(path: Path) -> None:
     """Refuse to put a file in the place of a folder, a device or a pipe."""
     if path.exists() and not path.is_file():
@@ -171,6 +183,11 @@ def find_captures(source: Path, pattern: str, defaults: dict[str, str]) -> list[
         there = f"the first of {len(files)} files is {files[0]}" if files else "it holds no files"
         raise DataError(f"{source}: no file fits the pattern {pattern!r}; {there}. Give --pattern.")
     return found
+
+
+def fields_of(pattern: str) -> tuple[str, ...]:
+    """The fields that a pattern names, each once."""
+    return tuple(re.compile(_expression(pattern)).groupindex)
 
 
 def named_by(path: Path, pattern: str) -> dict[str, str]:

@@ -38,6 +38,7 @@ def fit(
     dataset: str = "",
     tensorboard: str | Path | None = None,
     show: bool = True,
+    more_frames: int = 0,
     **optimisation: Any,
 ) -> list[TrainedModel]:
     """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
@@ -52,6 +53,7 @@ def fit(
             One run is written into `out` itself, several into `out/<run name>`.
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
+        more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
 
     `pisa_capc.rehearsal.fit_with_guard` takes the same and also learns when a calibration may be trusted.
 
@@ -79,14 +81,16 @@ def fit(
     keep = Keep(out, runs, [describe_run(run, built, method, variant, how, precision, dataset) for run in runs])
     with keep.alone():
         bank = None
-        for group in keep.unfinished(together=place.type == "cuda" if stacked is None else stacked):
+        groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
+        for number, group in enumerate(groups, 1):
             if bank is None:
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))
             with _naming_lack_of_memory():
                 trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
-                keep.add(group, trainer.train(keep.folder(group), show, tensorboard))
+                later = more_frames + sum(len(runs[i].split.train) for other in groups[number:] for i in other)
+                keep.add(group, trainer.train(keep.folder(group), show, tensorboard, later))
         return keep.models()
 
 
@@ -106,11 +110,15 @@ def method_for(
     part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
 ) -> Method:
     """The method, built for the frames of a split."""
+    return build_method(method, setup_for(part, encoder, samples), variant, settings)
+
+
+def setup_for(part: Split, encoder: str, samples: int) -> Setup:
+    """What a method has to know of the frames of a split."""
     train = part.train
     environments = tuple(np.unique(train.environment).tolist())
     seen = samples_seen(samples, train.source.samples)
-    setup = Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
-    return build_method(method, setup, variant, settings)
+    return Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
 
 
 def _check_batch(batch: int, runs: Sequence[Run]) -> None:

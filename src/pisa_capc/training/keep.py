@@ -51,6 +51,8 @@ def describe_run(
     }
     if train.domain != TIME:  # models of earlier versions do not say
         about["domain"] = train.domain
+    if train.source.read_cfo_hz(train.rows[:1]) is None:  # models that say nothing had it
+        about["cfo"] = False
     if used := plugins_used(method, built.setup.encoder):
         about["plugins"] = used
     result: dict[str, Any] = json.loads(json.dumps(about))

@@ -48,8 +48,14 @@ class Trainer:
         self.history: list[dict[str, Any]] = []  # one record an epoch
         self.first = 0  # the first epoch, from 0, that can be selected
 
-    def train(self, folder: Path | None, show: bool, tensorboard: str | Path | None) -> list[TrainedModel]:
-        """The best model of each run. folder: of the checkpoint, from which a killed training goes on."""
+    def train(
+        self, folder: Path | None, show: bool, tensorboard: str | Path | None, more_frames: int = 0
+    ) -> list[TrainedModel]:
+        """The best model of each run.
+
+        folder: of the checkpoint, from which a killed training goes on. more_frames: that trainings after this one
+        have, which the time left counts.
+        """
         self.folder, training = folder, self.training
         stack = Stack(
             self.method,
@@ -64,11 +70,14 @@ class Trainer:
         )
         self.first = min(-(-self.method.settling_steps // stack.steps), training.epochs - 1)
         self._resume(stack)
+        if show and self.history:
+            console.print(f"Going on after epoch {len(self.history)} of {training.epochs}, where it was stopped.")
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
         about = self.abouts[0]
         label = f"{about['method']} {about['encoder']} {which} on {','.join(about['source'])}"
         epochs = range(len(self.history), training.epochs)
+        after = more_frames / sum(map(len, self.train_rows)) * training.epochs  # in epochs of this training
         begun = time.perf_counter()
         with progress(label, len(epochs) * stack.steps, show) as bar:
             for done, epoch in enumerate(epochs, 1):
@@ -82,11 +91,11 @@ class Trainer:
                     write(epoch, self.history[-1])
                 frames = stack.steps * training.batch * len(self.runs) / seconds
                 note = f"loss {_in_parts(losses, stack.terms)} val F1 {f1.mean():.4f} {frames:,.0f} frames/s"
+                left = (time.perf_counter() - begun) / done * (len(epochs) - done + after)
+                note += f", {timedelta(seconds=round(left))} left{' in all' * bool(more_frames)}"
                 bar.advance(0, note)
                 if show and not console.is_terminal:
-                    left = (time.perf_counter() - begun) / done * (len(epochs) - done)
-                    line = f"{label}: epoch {epoch + 1}/{training.epochs} {note}, {timedelta(seconds=round(left))} left"
-                    console.print(line, soft_wrap=True)
+                    console.print(f"{label}: epoch {epoch + 1}/{training.epochs} {note}", soft_wrap=True)
         return self._models()
 
     def _resume(self, stack: Stack) -> None:

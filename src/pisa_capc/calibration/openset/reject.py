@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import Calibrator, require
@@ -66,9 +68,11 @@ class OpenSet(Calibrator):
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
-        kind = unknown_score(self.score)() if isinstance(self.score, str) else self.score
-        function = kind.fit(source, inputs.classes, inputs.embedding)
-        limit = self._conformal(function, inputs, source) if self.threshold is None else self.threshold
+        function = self.fit_score(source, inputs.classes, inputs.embedding)
+        limit = self.threshold
+        if limit is None:
+            validation = validation_scores(function, source, inputs.classes, inputs.embedding)
+            limit = conformal_threshold(*validation, self.alpha, _enrolled(source, inputs))
         unlike = score_frames(function, inputs.embedding, inputs.logits)
         known = unlike <= limit
         prediction = torch.full_like(inputs.groups.index, UNKNOWN)
@@ -86,14 +90,26 @@ class OpenSet(Calibrator):
             unknown_score=inputs.give_back(unlike),
         )
 
-    def _conformal(self, function: ScoreFunction, inputs: Inputs, source: SourceStatistics) -> float:
-        like, purpose = inputs.embedding, "the conformal threshold"
-        features = require_rows(source, "validation", like.shape[1], like, purpose)
-        logits = require(source, "validation_logits", (len(features), inputs.classes), like, purpose)
-        label = require(source, "validation_label", (len(features),), like, purpose)
-        classes = enrolled(source, inputs.classes, like).nonzero()[:, 0].tolist()
-        scores = score_frames(function, features, logits)
-        return conformal_threshold(scores.cpu().numpy(), label.cpu().numpy(), self.alpha, classes)
+    def fit_score(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        """How little a frame resembles the source, for embeddings such as `like` (n, D)."""
+        kind = unknown_score(self.score)() if isinstance(self.score, str) else self.score
+        return kind.fit(source, classes, like)
+
+
+def validation_scores(
+    function: ScoreFunction, source: SourceStatistics, classes: int, like: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Unknown scores of the source's validation frames, and their classes."""
+    purpose = "the conformal threshold"
+    features = require_rows(source, "validation", like.shape[1], like, purpose)
+    logits = require(source, "validation_logits", (len(features), classes), like, purpose)
+    label = require(source, "validation_label", (len(features),), like, purpose)
+    return score_frames(function, features, logits).cpu().numpy(), label.cpu().numpy().astype(np.int64)
+
+
+def _enrolled(source: SourceStatistics, inputs: Inputs) -> list[int]:
+    found: list[int] = enrolled(source, inputs.classes, inputs.embedding).nonzero()[:, 0].tolist()
+    return found
 
 
 def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pisa_capc.errors import ConfigError, DataError, unknown_name
-from pisa_capc.formats.base import CsiOptions, ImportOptions, Plan, Samples, described
+from pisa_capc.formats.base import CsiOptions, ImportOptions, Plan, Samples, check_unnamed, described
 from pisa_capc.formats.csi.atheros import Atheros
 from pisa_capc.formats.csi.cards import Card, Kind
 from pisa_capc.formats.csi.esp32 import Esp32
@@ -21,7 +21,7 @@ from pisa_capc.formats.csi.intel import Intel
 from pisa_capc.formats.csi.nexmon import Nexmon
 from pisa_capc.formats.csi.phases import RAW, SANITISED, sanitise
 from pisa_capc.store.dataset import SUBCARRIERS, CaptureSpec
-from pisa_capc.store.files import find_captures
+from pisa_capc.store.files import fields_of, find_captures
 from pisa_capc.store.outside import files_under
 
 # In the order in which they are tried on a file: Intel's asks for least.
@@ -79,10 +79,11 @@ def _checked(how: CsiOptions) -> CsiOptions:
 
 
 def _captures(source: Path, options: ImportOptions, how: CsiOptions) -> list[tuple[Path, dict[str, str]]]:
-    defaults = {"environment": options.environment, "device": "D01", "capture": options.capture}
+    defaults = options.names(device="D01")
     if source.is_file():
         return [(source, defaults)]
     if options.pattern is not None:
+        check_unnamed(options, fields_of(options.pattern), f"the pattern {options.pattern}")
         return find_captures(source, options.pattern, defaults)
     there = {path.suffix for path in files_under(source)}
     suffixes = sorted({card.suffix for name, card in CARDS.items() if how.card in (None, name)} & there)

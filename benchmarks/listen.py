@@ -1,0 +1,338 @@
+"""How well a listener keeps up, on two cores: four antennas at 20 MS/s through ZMQ, in real time.
+
+    make bench-listen [ARGS="--seconds 60 --frames 1800000 --kills 25"]
+
+Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
+the time on the air. No sample may be missed. Delay: from the moment when the last sample of a frame is due by the
+publisher's clock to its decision. Cores: CPU time of the listener for a second of the stream; "needed" is the same
+where nothing is missed, since the same stream is replayed as fast as it is looked at.
+Memory: of the process while frames are replayed as fast as they are decided, an hour's worth by default, from addresses
+that come and go, with state, alarms and lines on disk.
+Kills: a listener of a file is killed (SIGKILL) at random moments and started again: its state must be readable, no
+number and no frame may be decided twice.
+The last line is one JSON object with all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.detect import ANTENNAS, RATE_HZ, SEED, SIFS_SAMPLES, noise, received
+from benchmarks.report import begin, show, show_table
+from pisa_capc.frames import Frames
+from pisa_capc.geometry import square
+from pisa_capc.inference import TrainedModel
+from pisa_capc.listen import Air, Decision, Event, Listener, Plan, open_source
+from pisa_capc.listen.output import Lines
+from pisa_capc.listen.ring import Ring
+from pisa_capc.listen.sources import FileSource
+from pisa_capc.listen.tags import FIXED, MAGIC, VERSION
+from pisa_capc.phy.wifi import mac, transmit
+from pisa_capc.protocol import split
+from pisa_capc.randomness import generator
+from pisa_capc.recordings.encoding import Encoding
+from pisa_capc.training import Run, fit
+from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, preamble
+
+CS16 = Encoding.named("cs16")
+AIR = Air(RATE_HZ, ANTENNAS, CS16, 5.825e9)
+INSTANT = ANTENNAS * CS16.sample_bytes  # bytes
+MESSAGE = 8192  # samples
+DEVICES = 10
+EXCHANGE = 80_000  # samples from one data frame to the next, with its acknowledgement: 500 frames a second
+OCTETS, DATA_MBPS = 970, 24.0  # a tenth of the time on the air
+LOOP = 100  # data frames that are sent again and again
+
+
+def address(device: int) -> str:
+    return f"02:00:00:00:01:{device:02x}"
+
+
+# The model and the air.
+
+
+def flawed(device: int, iq: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """What a device makes of a waveform: an image and a leaking carrier of its own."""
+    rng = generator(SEED, "bench-listen", "device", str(device))
+    image, leak = 0.15 * (rng.normal(size=(2, 2)) @ [1, 1j])
+    return iq + image * iq.conj() + leak
+
+
+def trained(encoder: str) -> TrainedModel:
+    """A model of ten devices, trained for as long as speed needs it."""
+    rng = generator(SEED, "bench-listen", "training")
+    sent = np.asarray(preamble(), dtype=np.complex128)
+    labels = [(e, d) for e in ("E1", "E2", "E3") for d in range(DEVICES) for _ in range(60)]
+    iq = np.stack([received(rng, flawed(d, sent), ANTENNAS, 25.0, 0.0, True) for _, d in labels])
+    iq += np.stack([noise(rng, ANTENNAS, PREAMBLE_SAMPLES) for _ in labels])
+    frames = Frames.from_arrays(
+        iq,
+        device=[f"D{d + 1:02d}" for _, d in labels],
+        environment=[e for e, _ in labels],
+        cfo_hz=rng.normal(0, 1e3, (len(labels), ANTENNAS)),
+        geometry=square(),
+    )
+    run = Run(split(frames, ["E2", "E3"], "E1", SEED), SEED)
+    [model] = fit(run, encoder=encoder, epochs=2, batch=64, device="cpu", show=False)
+    return model
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Samples that are sent again and again. data: cs16 bytes. length: by a frame's first sample, its samples."""
+
+    data: NDArray[np.uint8]
+    length: dict[int, int]
+
+    @property
+    def samples(self) -> int:
+        return len(self.data) // INSTANT
+
+
+def scene(exchanges: int, spacing: int, octets: int, acknowledged: bool, addresses: int = DEVICES) -> Scene:
+    """Data frames of the devices in turn, and their acknowledgements."""
+    rng = generator(SEED, "bench-listen", "scene")
+    iq, length = noise(rng, ANTENNAS, exchanges * spacing), dict[int, int]()
+    for i in range(exchanges):
+        device, start = i % DEVICES, i * spacing + 1000
+        psdu = mac.data(address(99), address(i % addresses), address(99), rng.bytes(octets))
+        frames = [(device, transmit(psdu, DATA_MBPS, int(rng.integers(1, 128))))]
+        frames += [((device + 1) % DEVICES, transmit(mac.ack(address(device)), 24.0, 1))] * acknowledged
+        for sender, frame in frames:
+            cfo_hz = 1e4 * (sender - DEVICES / 2)
+            iq[:, start : start + len(frame)] += received(rng, flawed(sender, frame), ANTENNAS, 25.0, cfo_hz, True)
+            length[start] = len(frame)
+            start += len(frame) + SIFS_SAMPLES
+    values = np.clip(32768 * np.ascontiguousarray(iq.T).view(np.float32), -32768, 32767).astype("<i2")
+    return Scene(values.reshape(-1).view(np.uint8), length)
+
+
+def publish(data: NDArray[np.uint8], seconds: float, talk: Connection) -> None:
+    """A GNU Radio sink that passes tags, at the pace of a radio."""
+    import zmq
+
+    context = zmq.Context()
+    sink = context.socket(zmq.XPUB)
+    sink.setsockopt(zmq.SNDHWM, 2000)
+    talk.send(sink.bind_to_random_port("tcp://127.0.0.1"))
+    sink.poll()
+    sink.recv()
+    whole, count = len(data) // INSTANT // MESSAGE, int(seconds * RATE_HZ / MESSAGE)
+    began = time.monotonic() + 0.2
+    talk.send(began)
+    for i in range(count):
+        late = began + (i + 1) * MESSAGE / RATE_HZ - time.monotonic()
+        if late > 0:
+            time.sleep(late)
+        at = i % whole * MESSAGE * INSTANT
+        header = FIXED.pack(MAGIC, VERSION, i * MESSAGE, 0)
+        sink.send(header + data[at : at + MESSAGE * INSTANT].tobytes(), copy=False)
+    time.sleep(1.0)
+    talk.send(count * MESSAGE)
+    context.destroy(linger=1000)
+
+
+def real_time(model: TrainedModel, seconds: float) -> dict[str, Any]:
+    """What is missed, and how long decisions take."""
+    air = scene(LOOP, EXCHANGE, OCTETS, acknowledged=True)
+    loop = air.samples // MESSAGE * MESSAGE
+    here, there = multiprocessing.Pipe()
+    publisher = multiprocessing.get_context("fork").Process(target=publish, args=(air.data, seconds, there))
+    publisher.start()
+    source = open_source(f"zmq:tcp://127.0.0.1:{here.recv()}", antennas=ANTENNAS, encoding=CS16)
+    listener = Listener(model, source, AIR, Plan(addresses={address(d): f"D{d + 1:02d}" for d in range(DEVICES)}))
+    heard: list[tuple[float, int]] = []
+    runner = threading.Thread(target=listener.run, args=(lambda event: _note(event, heard),))
+    runner.start()
+    began, cpu = here.recv(), time.process_time()
+    sent = here.recv()
+    cpu = time.process_time() - cpu
+    listener.stop()
+    runner.join()
+    publisher.join()
+    delays_ms = [
+        1e3 * (at - began - (start + air.length[start % loop]) / RATE_HZ)
+        for at, start in heard
+        if start % loop in air.length
+    ]
+    expected = sum(1 for i in range(-(-sent // loop)) for start in air.length if i * loop + start < sent)
+    status = listener.status()
+    p50, p99 = np.percentile(delays_ms, [50, 99]) if delays_ms else (None, None)
+    return {
+        "seconds": seconds,
+        "samples sent": sent,
+        "missed": status.missed + sent - status.samples,
+        "frames/s": len(heard) / seconds,
+        "decided of sent": len(heard) / expected,
+        "p50 ms": p50,
+        "p99 ms": p99,
+        "cores": cpu / seconds,
+        "cores needed": cores_needed(model, air),
+    }
+
+
+def cores_needed(model: TrainedModel, air: Scene, rounds: int = 4) -> float:
+    """CPU time for a second of the stream."""
+    left = iter(range(rounds))
+    listener = Listener(model, Replay(air.data, lambda: next(left, None) is None), AIR)
+    cpu = time.process_time()
+    listener.run(lambda event: None)
+    return (time.process_time() - cpu) * RATE_HZ / listener.status().samples
+
+
+def _note(event: Event, heard: list[tuple[float, int]]) -> None:
+    if isinstance(event, Decision):
+        heard.append((time.monotonic(), event.start))
+
+
+# Memory.
+
+
+@dataclass
+class Replay:
+    """Samples again and again, as fast as they are looked at, until `enough`."""
+
+    data: NDArray[np.uint8]
+    enough: Callable[[], bool]
+    patient: bool = True
+    connected: bool = True
+    name: str = "replay"
+
+    def read_into(self, ring: Ring, stop: threading.Event, note: Callable[[str], None]) -> None:
+        while not stop.is_set() and not self.enough():
+            ring.write(self.data)
+
+
+def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
+    """Resident memory in MiB, after a tenth of the frames and at the end, and the most in between."""
+    air = scene(1000, 4000, 40, acknowledged=False, addresses=250)
+    decided, resident = 0, list[float]()
+    began = time.monotonic()
+
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Lines(Path(folder) / "out.jsonl", most_bytes=1 << 20)
+
+        def take(event: Event) -> None:
+            nonlocal decided
+            lines.write(event)
+            decided += isinstance(event, Decision)
+            if isinstance(event, Decision) and decided % max(1, frames // 20) == 0:
+                resident.append(_resident_mib())
+
+        source = Replay(air.data, lambda: decided >= frames)
+        plan = Plan(state=Path(folder) / "state", alarms=Path(folder) / "alarms", save_every_s=2.0, alarm_every_s=60.0)
+        Listener(model, source, AIR, plan).run(take)
+        lines.close()
+    later = resident[2:] or resident
+    return {
+        "frames": decided,
+        "MiB at a tenth": later[0],
+        "MiB at the end": later[-1],
+        "most MiB": max(later),
+        "frames/s": decided / (time.monotonic() - began),
+    }
+
+
+def _resident_mib() -> float:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+# Kills.
+
+
+def kills(model: TrainedModel, count: int) -> dict[str, Any]:
+    """A listener of a file that is killed again and again."""
+    rng = generator(SEED, "bench-listen", "kills")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        air = scene(max(400, 60 * count), 4000, 40, acknowledged=False)
+        (folder / "air.cs16").write_bytes(air.data.tobytes())
+        out = folder / "out.jsonl"
+        killed = 0
+        for _ in range(10 * count):
+            if killed == count:
+                break
+            killed += _killed(model, folder, out, int(rng.integers(1, 60)), float(rng.uniform(0, 0.05)))
+        child = _child(model, folder)
+        child.join()
+        lines = [json.loads(line) for line in out.read_text().splitlines() if line.endswith("}")]
+    numbers = [line["number"] for line in lines if line["event"] == "decision"]
+    starts = [line["start"] for line in lines if line["event"] == "decision"]
+    return {
+        "kills": killed,
+        "decisions": len(numbers),
+        "numbers twice": len(numbers) - len(set(numbers)),
+        "frames twice": len(starts) - len(set(starts)),
+        "frames unsaid": len(air.length) - len(set(starts)),
+        "state back": child.exitcode == 0,
+    }
+
+
+def _child(model: TrainedModel, folder: Path) -> Any:
+    child = multiprocessing.get_context("fork").Process(target=_listen, args=(model, folder))
+    child.start()
+    return child
+
+
+def _listen(model: TrainedModel, folder: Path) -> None:
+    lines = Lines(folder / "out.jsonl")
+    plan = Plan(state=folder / "state", save_every_s=0.05)
+    Listener(model, FileSource(folder / "air.cs16"), AIR, plan).run(lines.write)
+
+
+def _killed(model: TrainedModel, folder: Path, out: Path, lines: int, later_s: float) -> bool:
+    """Whether a listener was killed before its end: some time after it has said so many lines more."""
+    before = _lines_of(out)
+    child = _child(model, folder)
+    while child.is_alive() and _lines_of(out) < before + lines:
+        time.sleep(0.002)
+    time.sleep(later_s)
+    if child.is_alive():
+        os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    return bool(child.exitcode == -signal.SIGKILL)
+
+
+def _lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of real time")
+    parser.add_argument("--frames", type=int, default=1_800_000, help="while memory is watched")
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--encoder", default="cnn")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    model = trained(chosen.encoder)
+    rows = [real_time(model, chosen.seconds)]
+    facts: dict[str, Any] = {}
+    if chosen.kills:
+        facts["kills"] = kills(model, chosen.kills)
+        show_table("Killed at random moments", [facts["kills"]])
+    if chosen.frames:
+        facts["memory"] = memory(model, chosen.frames)
+        show_table("Memory", [facts["memory"]])
+    show("Listening in real time: four antennas at 20 MS/s through ZMQ", rows, facts)
+
+
+if __name__ == "__main__":
+    begin(main)

@@ -1,0 +1,206 @@
+"""A device more, or one less, in a trained model: enrol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.identify import AsJson, EqualiseAntennas, KeepCfo, RunFolder, WaveformName
+from pisa_capc.cli.model import Device
+from pisa_capc.cli.output import listed, print_table
+from pisa_capc.cli.recordings import (
+    Antennas,
+    Carrier,
+    Check,
+    Format,
+    PerAntenna,
+    SampleRate,
+    find_frames,
+    open_recordings,
+)
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.progress import console as notes
+from pisa_capc.progress import progress
+
+if TYPE_CHECKING:
+    from pisa_capc.frames import Frames, UnlabelledFrames
+    from pisa_capc.identify import Observed
+    from pisa_capc.inference import TrainedModel
+    from pisa_capc.recordings.files import FileRecording
+
+    Origins = list[dict[str, Any]]
+
+
+@app.command("enrol")
+def enrol_(
+    run: Path = RunFolder,
+    frames: list[str] = typer.Argument(
+        None,
+        metavar="RECORDING|DATASET…",
+        help="Where the device is heard: recordings, as of `pisa identify`, or datasets.",
+        show_default=False,
+    ),
+    label: str | None = typer.Option(None, help="What the new device is called.", show_default=False),
+    remove: str | None = typer.Option(None, help="Take this device out instead.", show_default=False),
+    out: Path = typer.Option(help="New folder for the model; RUN stays as it is.", show_default=False),
+    address: str | None = typer.Option(
+        None, help="Of recordings in which several send: frames that claim this address.", show_default=False
+    ),
+    environment: str | None = typer.Option(None, help="Of datasets: these environments, as E2.", show_default=False),
+    anyway: bool = typer.Option(False, "--anyway", help="Also where it sounds like a device that is enrolled."),
+    keep_cfo: bool = KeepCfo,
+    equalise_antennas: bool = EqualiseAntennas,
+    waveform: str | None = WaveformName,
+    format: str | None = Format,
+    sample_rate: float | None = SampleRate,
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    per_antenna: bool = PerAntenna,
+    check: bool = Check,
+    device: str = Device,
+    as_json: bool = AsJson,
+) -> None:
+    """Add a device to a trained model by what its frames look like, or remove one. Nothing is trained.
+
+    The result is a model like any other. docs/enrolment.md says how well devices are recognised that way, and what it
+    costs the others.
+    """
+    from pisa_capc.enrolment import enrol
+    from pisa_capc.enrolment import remove as removed
+    from pisa_capc.inference import load_model
+    from pisa_capc.inference.devices import choose_device
+    from pisa_capc.store.files import new_folder
+
+    new_folder(out)
+    if (label is None) == (remove is None) or bool(frames) != (label is not None):
+        raise ConfigError("enrol: give --label NAME with recordings or a dataset, or --remove NAME without.")
+    before = load_model(run)
+    if label is None:
+        after = removed(before, str(remove))
+        after.save(out)
+        _show(before, after, str(remove), out, as_json)
+        return
+    folders = [name for name in frames if Path(name).is_dir()]
+    if folders and len(folders) < len(frames):
+        raise ConfigError("enrol: found recordings beside datasets; give either.")
+    if folders:
+        own, origin = _of_datasets(frames, label, environment)
+    else:
+        opened = open_recordings(frames, format, sample_rate, carrier, antennas, per_antenna, check)
+        seen = _heard(before, opened, waveform, keep_cfo, equalise_antennas, not as_json)
+        own, origin = _of_recordings(seen, opened, address)
+    with progress("embed", len(own), not as_json) as bar:
+        place = choose_device(device)
+        after = enrol(before, label, own, origin=origin, anyway=anyway, device=place, after_batch=bar.advance)
+    after.save(out)
+    _show(before, after, label, out, as_json)
+
+
+def _of_datasets(folders: Sequence[str], label: str, environment: str | None) -> tuple[UnlabelledFrames, Origins]:
+    """The frames of the device in datasets, and which they are."""
+    from pisa_capc.frames import Frames, load
+    from pisa_capc.store.native import fingerprint
+
+    parts, origin = [], []
+    for folder in folders:
+        part = _of_device(load(folder), label, folder)
+        part = part if environment is None else part.where(environment=listed(environment))
+        if not len(part):
+            raise DataError(f"{folder}: no frames of {label} in {environment}. Choose other environments.")
+        parts.append(part)
+        origin.append(
+            {
+                "dataset": fingerprint(folder),
+                "name": Path(folder).name,
+                "environments": [part.environments[i] for i in np.unique(part.environment)],
+                "frames": len(part),
+            }
+        )
+    return (parts[0] if len(parts) == 1 else Frames.concatenate(parts)).unlabelled(), origin
+
+
+def _of_device(frames: Frames, label: str, folder: str) -> Frames:
+    """The frames of the device called `label`; where a dataset has only one, that one's, whatever it is called."""
+    if label in frames.devices:
+        return frames.where(device=label)
+    if len(frames.devices) == 1:
+        return frames
+    raise DataError(
+        f"{folder}: holds {len(frames.devices)} devices ({', '.join(frames.devices[:12])}), none of them {label!r}. "
+        "Give a dataset with the new device alone, or one that has it under this name."
+    )
+
+
+def _heard(
+    trained: TrainedModel,
+    opened: Sequence[FileRecording],
+    waveform: str | None,
+    keep_cfo: bool,
+    equalise_antennas: bool,
+    show: bool,
+) -> Observed:
+    """The frames of recordings as the model sees them; what does not fit is said before anything is read."""
+    from pisa_capc.identify import check_recording, observe, waveform_of
+
+    for recording in opened:
+        check_recording(trained, recording.about)
+    name = waveform_of(trained) if waveform is None else waveform
+    found = [find_frames(recording, name, True, None, show) for recording in opened]
+    return observe(trained, found, keep_cfo, equalise_antennas)
+
+
+def _of_recordings(
+    seen: Observed, opened: Sequence[FileRecording], address: str | None
+) -> tuple[UnlabelledFrames, Origins]:
+    """The frames of one address; without one they must not claim to be from several."""
+    claimed = Counter(name for name in seen.address if name is not None)
+    if address is None and len(claimed) > 1:
+        most = ", ".join(f"{name} ({count})" for name, count in claimed.most_common(12))
+        raise DataError(f"frames of {len(claimed)} addresses were found: {most}. Name the device's with --address.")
+    wanted = address or next(iter(claimed), None)
+    rows = [i for i, name in enumerate(seen.address) if name == wanted]
+    if not rows:
+        said = ", ".join(name for name, _ in claimed.most_common(12)) or "none"
+        raise DataError(f"no frame claims the address {address}; found: {said}.")
+    origin = [
+        {
+            "recording": recording.about.name,
+            "sha256": [_sha256(file.path) for file in recording.files],
+            "address": wanted,
+            "frames": int((seen.recording[rows] == r).sum()),
+        }
+        for r, recording in enumerate(opened)
+    ]
+    return seen.frames.select(rows), origin
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _show(before: TrainedModel, after: TrainedModel, name: str, out: Path, as_json: bool) -> None:
+    """How well the frames that the model keeps of its devices are recognised, before and after."""
+    from pisa_capc.enrolment import recognised
+
+    shares = [dict(zip(m.devices, recognised(m.statistics).tolist(), strict=True)) for m in (before, after)]
+    if as_json:
+        said = {**after.about["changes"][-1], "out": str(out), "devices": after.devices}
+        print(json.dumps({**said, "recognised": dict(zip(("before", "after"), shares, strict=True))}, indent=1))
+        return
+    names = [*before.devices, *(n for n in after.devices if n not in before.devices)]
+    rows = [[n, *(f"{share[n]:.1%}" if n in share else "–" for share in shares)] for n in names]
+    print_table(
+        f"Held-out source frames that are given to their device, and of {name} its own",
+        ["device", "before", "after"],
+        rows,
+    )
+    notes.print(f"{out}: {len(after.devices)} devices.", highlight=False, soft_wrap=True)

@@ -1,0 +1,230 @@
+"""The command listen."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled
+from pisa_capc.cli.model import Device
+from pisa_capc.cli.recordings import PseudonymKey, renaming
+from pisa_capc.errors import PisaError
+from pisa_capc.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.listen import Listener
+
+SourceName = typer.Argument(
+    metavar="SOURCE",
+    help="zmq:tcp://HOST:PORT (several with commas: an antenna each), tcp:HOST:PORT, file:PATH, or - for standard "
+    "input.",
+    show_default=False,
+)
+RunOption = typer.Option(..., "--run", help="A run that `pisa train` wrote.", show_default=False)
+SampleRate = typer.Option(..., help="Sample rate in Hz.", show_default=False)
+Carrier = typer.Option(None, help="Carrier in Hz.", show_default=False)
+Antennas = typer.Option(None, min=1, help="Antennas; those of the model unless told.", show_default=False)
+Format = typer.Option(
+    None, help="Of the samples, as cf32 or cs16; of a file its ending, else cf32, unless told.", show_default=False
+)
+Follow = typer.Option(False, "--follow", help="Of a file: wait at its end for more.")
+Wait = typer.Option(False, "--wait", help="The source is no radio: let it wait instead of missing samples.")
+Buffer = typer.Option(0.5, min=0.05, help="Seconds of samples that may wait to be looked at.")
+Addresses = typer.Option(
+    None,
+    help="Whose addresses are whose: as of `pisa verify`. Unless told, addresses are those that devices are named by.",
+    show_default=False,
+)
+Alpha = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most.")
+AlarmAlpha = typer.Option(0.01, help="Chance of a false alarm of each address or device, on source-like frames.")
+Spacing = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested.")
+State = typer.Option(
+    None, help="Folder of what outlives this: numbers, what was learnt. Goes on from there.", show_default=False
+)
+SaveEvery = typer.Option(10.0, min=0.1, help="Seconds between two writings of --state.")
+Alarms = typer.Option(None, help="Folder for SigMF snippets of the frames that raised alarms.", show_default=False)
+AlarmsMb = typer.Option(256, min=1, help="Megabytes of --alarms; the oldest snippets are removed.")
+AlarmEvery = typer.Option(3600.0, min=0.0, help="Seconds between two alarms of one cause.")
+
+
+@app.command("listen")
+def listen_(
+    source: str = SourceName,
+    run: Path = RunOption,
+    sample_rate: float = SampleRate,
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    format: str | None = Format,
+    follow: bool = Follow,
+    wait: bool = Wait,
+    buffer: float = Buffer,
+    waveform: str | None = WaveformName,
+    reject: str = Reject,
+    alpha: float = Alpha,
+    addresses: Path | None = Addresses,
+    alarm_alpha: float = AlarmAlpha,
+    spacing: float = Spacing,
+    keep_cfo: bool = KeepCfo,
+    equalise_antennas: bool = EqualiseAntennas,
+    pseudonyms: Path | None = PseudonymKey,
+    out: Path | None = typer.Option(
+        None, help="Write the lines here; at 100 MB the file is exchanged, five are kept.", show_default=False
+    ),
+    state: Path | None = State,
+    save_every: float = SaveEvery,
+    alarms: Path | None = Alarms,
+    alarms_mb: int = AlarmsMb,
+    alarm_every: float = AlarmEvery,
+    device: str = Device,
+) -> None:
+    """Say who is on the air: a JSON line for every frame as it is received, and for every alarm.
+
+    Frames are found, their headers read, embedded, set aside where they resemble no known device, calibrated online
+    under the guard, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reads the run
+    anew and goes on with it.
+    """
+    from pisa_capc.listen.output import Lines
+
+    listener = make_listener(
+        source,
+        run,
+        sample_rate,
+        carrier,
+        antennas,
+        format,
+        follow,
+        wait,
+        buffer,
+        waveform,
+        reject,
+        alpha,
+        addresses,
+        alarm_alpha,
+        spacing,
+        keep_cfo,
+        equalise_antennas,
+        pseudonyms,
+        state,
+        save_every,
+        alarms,
+        alarms_mb,
+        alarm_every,
+        device,
+    )
+    lines = Lines(out)
+    try:
+        with signals(listener, run):
+            listener.run(lines.write)
+    finally:
+        lines.close()
+        summarise(listener)
+
+
+def make_listener(
+    source: str,
+    run: Path,
+    sample_rate: float,
+    carrier: float | None = None,
+    antennas: int | None = None,
+    format: str | None = None,
+    follow: bool = False,
+    wait: bool = False,
+    buffer: float = 0.5,
+    waveform: str | None = None,
+    reject: str = "knn",
+    alpha: float = 0.05,
+    addresses: Path | None = None,
+    alarm_alpha: float = 0.01,
+    spacing: float = 0.0,
+    keep_cfo: bool = False,
+    equalise_antennas: bool = False,
+    pseudonyms: Path | None = None,
+    state: Path | None = None,
+    save_every: float = 10.0,
+    alarms: Path | None = None,
+    alarms_mb: int = 256,
+    alarm_every: float = 3600.0,
+    device: str = "auto",
+) -> Listener:
+    """A listener as the options of `pisa listen` describe it."""
+    import torch
+
+    from pisa_capc.inference import load_model
+    from pisa_capc.inference.devices import choose_device
+    from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
+
+    trained = load_model(run)
+    torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
+    rename = renaming(pseudonyms)
+    air = Air(sample_rate, antennas or trained.geometry.antennas, encoding_of(source, format), carrier, waveform)
+    plan = Plan(
+        choices=Choices(None if reject == "none" else reject, alpha, keep_cfo, equalise_antennas),
+        addresses=None if addresses is None else enrolled(addresses, trained.devices, rename),
+        rename=rename,
+        alpha=alarm_alpha,
+        spacing_s=spacing,
+        state=state,
+        alarms=alarms,
+        alarms_bytes=alarms_mb << 20,
+        alarm_every_s=alarm_every,
+        save_every_s=save_every,
+        buffer_s=buffer,
+    )
+    opened = open_source(source, antennas=air.antennas, encoding=air.encoding, follow=follow, wait=wait)
+    return Listener(trained, opened, air, plan, choose_device(device), say)
+
+
+def say(text: str) -> None:
+    """A note on the way, on standard error."""
+    notes.print(f"note: {text}", soft_wrap=True)
+
+
+@contextmanager
+def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now.
+
+    stop: what ends it, if there is more to end than the listener.
+    """
+    end = stop or listener.stop
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers: dict[int, Callable[..., Any]] = {
+        signal.SIGTERM: lambda *_: end(),
+        signal.SIGINT: lambda *_: end(),
+        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run), daemon=True).start(),
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exchange(listener: Listener, run: Path) -> None:
+    from pisa_capc.inference import load_model
+
+    try:
+        listener.exchange(load_model(run))
+    except PisaError as error:
+        say(f"the model is not exchanged: {error}")
+
+
+def summarise(listener: Listener) -> None:
+    """The last line."""
+    status = listener.status()
+    seconds = status.samples / listener.air.sample_rate_hz
+    notes.print(
+        f"{status.frames:,} frames decided in {seconds:,.1f} s of samples, {status.alarms:,} alarms; {status.missed:,} "
+        f"samples missed, {status.breaks:,} interruptions; delay {status.delay_ms[0]:.1f} ms in the median, "
+        f"{status.delay_ms[1]:.1f} ms at 99 %.",
+        soft_wrap=True,
+    )

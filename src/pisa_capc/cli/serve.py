@@ -1,0 +1,173 @@
+"""The command serve."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName
+from pisa_capc.cli.listen import (
+    Addresses,
+    AlarmAlpha,
+    AlarmEvery,
+    Alarms,
+    AlarmsMb,
+    Alpha,
+    Antennas,
+    Buffer,
+    Carrier,
+    Follow,
+    Format,
+    RunOption,
+    SampleRate,
+    SaveEvery,
+    SourceName,
+    Spacing,
+    State,
+    Wait,
+    make_listener,
+    say,
+    signals,
+    summarise,
+)
+from pisa_capc.cli.model import Device
+from pisa_capc.cli.recordings import PseudonymKey
+from pisa_capc.errors import MissingExtraError
+from pisa_capc.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.serve.keys import Keys
+
+PACKAGES = ("fastapi", "uvicorn", "websockets")
+
+
+@app.command("serve")
+def serve_(
+    source: str = SourceName,
+    run: Path = RunOption,
+    sample_rate: float = SampleRate,
+    host: str = typer.Option("127.0.0.1", help="Address to listen at; any but this machine's own needs a token."),
+    port: int = typer.Option(8642, min=0, max=65535, help="Port to listen at; 0: any that is free."),
+    token_file: Path | None = typer.Option(
+        None,
+        help="File with the token, readable by its owner alone. Unless told, one is made where it is needed.",
+        show_default=False,
+    ),
+    name: list[str] = typer.Option(
+        [], help="Name that the page is reached by, behind a proxy for instance; needs a token.", show_default=False
+    ),
+    https: bool = typer.Option(False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone."),
+    out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
+    carrier: float | None = Carrier,
+    antennas: int | None = Antennas,
+    format: str | None = Format,
+    follow: bool = Follow,
+    wait: bool = Wait,
+    buffer: float = Buffer,
+    waveform: str | None = WaveformName,
+    reject: str = Reject,
+    alpha: float = Alpha,
+    addresses: Path | None = Addresses,
+    alarm_alpha: float = AlarmAlpha,
+    spacing: float = Spacing,
+    keep_cfo: bool = KeepCfo,
+    equalise_antennas: bool = EqualiseAntennas,
+    pseudonyms: Path | None = PseudonymKey,
+    state: Path | None = State,
+    save_every: float = SaveEvery,
+    alarms: Path | None = Alarms,
+    alarms_mb: int = AlarmsMb,
+    alarm_every: float = AlarmEvery,
+    device: str = Device,
+) -> None:
+    """Say who is on the air, on a page: as `pisa listen`, with a browser.
+
+    The page has transmitters, a timeline, alarms with their evidence, and every recent frame; a JSON API, a websocket
+    of events and Prometheus metrics are beside it. It is bound to this machine, and elsewhere it needs a token. Ctrl-C
+    and SIGTERM end it, SIGHUP reads the run anew. A source that ends leaves the page until then.
+    """
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "serve", "A page")
+    from pisa_capc.listen import Event
+    from pisa_capc.listen.output import Lines
+    from pisa_capc.serve.app import create_app
+    from pisa_capc.serve.desk import Desk
+    from pisa_capc.serve.gate import Rules
+    from pisa_capc.serve.memory import Memory
+    from pisa_capc.serve.server import bound, serving, url_of
+
+    at = bound(host, port)
+    url = url_of(at)
+    rules = Rules(frozenset(one.lower() for one in name), _keys(host, name, token_file, at.getsockname()[1], https))
+    listener = make_listener(
+        source,
+        run,
+        sample_rate,
+        carrier,
+        antennas,
+        format,
+        follow,
+        wait,
+        buffer,
+        waveform,
+        reject,
+        alpha,
+        addresses,
+        alarm_alpha,
+        spacing,
+        keep_cfo,
+        equalise_antennas,
+        pseudonyms,
+        state,
+        save_every,
+        alarms,
+        alarms_mb,
+        alarm_every,
+        device,
+    )
+    desk = Desk(listener, Memory(), listener.source.name, alarms, state, say)
+    lines = None if out is None else Lines(out)
+    stopped = threading.Event()
+
+    def hear(event: Event) -> None:
+        desk.memory.hear(event)
+        if lines is not None:
+            lines.write(event)
+
+    def stop() -> None:
+        stopped.set()
+        listener.stop()
+
+    ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
+    try:
+        with serving(create_app(desk, rules), at), signals(listener, run, stop):
+            notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
+            listener.run(hear)
+            if not stopped.is_set():
+                say("the source has ended; the page stays until Ctrl-C.")
+            stopped.wait()
+    finally:
+        if lines is not None:
+            lines.close()
+        summarise(listener)
+
+
+def _keys(host: str, names: list[str], file: Path | None, port: int, https: bool) -> Keys | None:
+    """Needed wherever somebody else could ask; who asks for them has them on this machine too."""
+    from pisa_capc.serve.keys import Keys, is_local, read_token
+
+    if file is None and is_local(host) and not names:
+        return None
+    if file is not None:
+        token = read_token(file)
+    else:
+        token = secrets.token_urlsafe(32)
+        notes.print(f"token: {token}", soft_wrap=True)
+    return Keys(token, f"pisa-{port}", https)

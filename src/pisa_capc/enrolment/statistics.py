@@ -1,0 +1,138 @@
+"""What a model knows of its devices, with one more or one less.
+
+The covariance within classes, the temperature and the guard were learnt from many frames in several places; a few
+frames of one more device would make them worse, and they stay. Everything else is that of the devices there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.enrolment.row import Array, Row
+from pisa_capc.errors import ModelError
+from pisa_capc.inference import SourceStatistics
+from pisa_capc.inference.statistics import BANK, VALIDATION, evenly
+
+FOLDS = 5
+NEEDED = (
+    *("weight", "bias", "mean", "class_mean", "prior", "confusion", "covariance"),
+    *("bank", "validation", "validation_logits", "validation_label"),
+)
+
+
+def checked(source: SourceStatistics) -> SourceStatistics:
+    """The statistics with everything that is needed, whose bank is of; those of earlier versions lack some of it."""
+    again = "an earlier version trained the model. Train it again."
+    if missing := [name for name in NEEDED if getattr(source, name) is None]:
+        raise ModelError(f"the model keeps no {missing[0]} of its source: {again}")
+    if source.bank_label is not None:
+        return source
+    trained = np.flatnonzero(np.asarray(source.prior) > 0)
+    if len(source.bank) != BANK * len(trained):  # type: ignore[arg-type]
+        raise ModelError(f"the model does not say whose the embeddings are that it keeps: {again}")
+    return replace(source, bank_label=np.repeat(trained, BANK))
+
+
+def with_device(source: SourceStatistics, own: Array, row: Row) -> SourceStatistics:
+    """The statistics with one more device, of which there are the embeddings `own` (n, D).
+
+    It counts as much as the others do in the mean. Its frames are reference and validation at once, as they are few;
+    the validation logits are from rows that were made without the frame (`FOLDS` parts).
+    """
+    w, b = row(source, own)
+    known = {name: np.asarray(value) for name, value in source.known().items()}
+    classes, prior = len(known["weight"]), known["prior"].astype(np.float64)
+    share = 1 / (1 + np.count_nonzero(prior))
+    mean = own.mean(axis=0)
+    bank, held = evenly(len(own), BANK), evenly(len(own), VALIDATION)
+    logits = _one_more(known["validation_logits"], known["validation"] @ w + b)
+    own_logits = _one_more(own @ known["weight"].T + known["bias"], left_out_logits(source, own, row))[held]
+    return _decided(
+        replace(
+            source,
+            weight=_joined(known["weight"], w[None]),
+            bias=_joined(known["bias"], np.array([b])),
+            mean=_like(known["mean"], (1 - share) * known["mean"] + share * mean),
+            class_mean=_joined(known["class_mean"], mean[None]),
+            prior=_joined((1 - share) * prior, np.array([share])).astype(known["prior"].dtype),
+            bank=_joined(known["bank"], own[bank]),
+            bank_label=_joined(known["bank_label"], np.full(len(bank), classes)),
+            validation=_joined(known["validation"], own[held]),
+            validation_logits=_joined(logits, own_logits),
+            validation_label=_joined(known["validation_label"], np.full(len(held), classes)),
+        ),
+        _frames_of(source, np.append(np.arange(classes), -1)),
+    )
+
+
+def without_device(source: SourceStatistics, k: int) -> SourceStatistics:
+    """The statistics without device number `k`; nothing that was measured of it is left but in what all share."""
+    known = {name: np.asarray(value) for name, value in source.known().items()}
+    prior = known["prior"].astype(np.float64)
+    kept = np.delete(np.arange(len(prior)), k)
+    bank, held = known["bank_label"] != k, known["validation_label"] != k
+    number = np.cumsum(np.arange(len(prior)) != k) - 1  # of each device among those that are left
+    return _decided(
+        replace(
+            source,
+            weight=known["weight"][kept],
+            bias=known["bias"][kept],
+            mean=_like(known["mean"], (known["mean"] - prior[k] * known["class_mean"][k]) / (1 - prior[k])),
+            class_mean=known["class_mean"][kept],
+            prior=(prior[kept] / prior[kept].sum()).astype(known["prior"].dtype),
+            bank=known["bank"][bank],
+            bank_label=number[known["bank_label"][bank]],
+            validation=known["validation"][held],
+            validation_logits=known["validation_logits"][held][:, kept],
+            validation_label=number[known["validation_label"][held]],
+        ),
+        _frames_of(source, kept),
+    )
+
+
+def left_out_logits(source: SourceStatistics, own: Array, row: Row) -> Array:
+    """(n,) the new device's logit of each of its frames, by a row made from the frames of the other parts."""
+    part = np.arange(len(own)) % FOLDS
+    logits = np.empty(len(own))
+    for fold in range(FOLDS):
+        w, b = row(source, own[part != fold])
+        logits[part == fold] = own[part == fold] @ w + b
+    return logits
+
+
+def recognised(source: SourceStatistics) -> Array:
+    """(C,) share of each device's validation frames that are given to it; NaN where there are none."""
+    label = np.asarray(source.validation_label)
+    right = np.asarray(source.validation_logits).argmax(axis=1) == label
+    return np.array([right[label == k].mean() if (label == k).any() else np.nan for k in range(len(source.weight))])  # type: ignore[arg-type]
+
+
+def _frames_of(source: SourceStatistics, devices: NDArray[np.int64]) -> Array:
+    """(C',) validation frames of devices, by number; of a new one, −1, as many as the others have in the mean."""
+    total = np.asarray(source.confusion, dtype=np.float64).sum(axis=0)
+    return np.append(total, total[total > 0].mean())[devices]
+
+
+def _decided(source: SourceStatistics, frames: Array) -> SourceStatistics:
+    """With the confusion of the validation frames that are kept, each device counted as `frames` (C,) of its own."""
+    label = np.asarray(source.validation_label)
+    decided = np.asarray(source.validation_logits).argmax(axis=1)
+    count = np.zeros((len(frames), len(frames)))
+    np.add.at(count, (decided, label), 1.0)
+    confusion = count / count.sum(axis=0).clip(1) * frames
+    return replace(source, confusion=_like(source.confusion, confusion))
+
+
+def _one_more(logits: NDArray, column: Array) -> NDArray:
+    return np.column_stack([logits, column.astype(logits.dtype)])
+
+
+def _joined(there: NDArray, more: NDArray) -> NDArray:
+    return np.concatenate([there, more.astype(there.dtype)])
+
+
+def _like(there: NDArray | None, values: NDArray) -> NDArray:
+    return values.astype(np.asarray(there).dtype)

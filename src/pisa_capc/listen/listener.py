@@ -1,0 +1,434 @@
+"""A listener: samples in, events out, until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.calibration import OnlineCalibrator
+from pisa_capc.detect.finding import Rename
+from pisa_capc.errors import ModelError, PisaError
+from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
+from pisa_capc.inference import TrainedModel
+from pisa_capc.inference.tensors import digest
+from pisa_capc.listen.alarms import Folder, Kept, Limits
+from pisa_capc.listen.claims import Tests
+from pisa_capc.listen.events import (
+    CHANGED,
+    CONNECTED,
+    ENDED,
+    NOT_ITS_ADDRESS,
+    RECEIVER,
+    UNKNOWN_DEVICE,
+    WAITING,
+    Alarm,
+    Decision,
+    OnEvent,
+    Status,
+)
+from pisa_capc.listen.hearing import Heard, Hearing
+from pisa_capc.listen.meter import Meter
+from pisa_capc.listen.recognise import Choices, Recognised, Recogniser
+from pisa_capc.listen.ring import Ring
+from pisa_capc.listen.senders import Sender, Senders
+from pisa_capc.listen.sources import FileSource, Source
+from pisa_capc.listen.state import Keeper
+from pisa_capc.listen.watch import Trouble, Watch
+from pisa_capc.recordings import About
+from pisa_capc.recordings.encoding import Encoding
+from pisa_capc.store.lock import only_runner
+
+GRID = 131072  # samples: a file that is read on is read from a multiple of these
+LEAST_S, MOST = 0.003, 8 * GRID  # seconds of samples that are waited for, and samples that are looked at together
+TOGETHER = 256  # frames that are decided together
+KEPT_SAMPLES, KEPT_BYTES = 8192, 64 << 20  # of a frame, and of all that are kept for a while
+SNIPPET = 65536  # samples with an alarm about the receiver
+
+
+@dataclass(frozen=True)
+class Air:
+    """What is listened to."""
+
+    sample_rate_hz: float
+    antennas: int
+    encoding: Encoding
+    carrier_hz: float | None = None
+    waveform: str | None = None  # of the model unless told
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How it is listened to.
+
+    addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
+    alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
+    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of
+    snippets, of at most alarms_bytes; alarm_every_s: between alarms of one cause. save_every_s: between states.
+    buffer_s: of samples that may wait.
+    """
+
+    choices: Choices = field(default_factory=Choices)
+    addresses: Mapping[str, str] | None = None
+    rename: Rename | None = None
+    alpha: float = 0.01
+    spacing_s: float = 0.0
+    change_spacing_s: float = 1.0
+    state: Path | None = None
+    alarms: Path | None = None
+    alarms_bytes: int = 256 << 20
+    alarm_every_s: float = 3600.0
+    save_every_s: float = 10.0
+    buffer_s: float = 0.5
+
+
+class Listener:
+    """Says who is on the air.
+
+    `run` is for one thread; everything else may be called from any other while it runs.
+
+    >>> listener = Listener(load_model("run"), source, Air(20e6, 4, encoding))       # doctest: +SKIP
+    >>> listener.run(lambda event: print(event.to_json()))                           # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: TrainedModel,
+        source: Source,
+        air: Air,
+        plan: Plan | None = None,
+        device: str | torch.device = "cpu",
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.air, self.plan, self.source = air, plan or Plan(), source
+        self._device, self._note = torch.device(device), note
+        self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
+        self._mind = self._prepared(model)
+        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), self.plan.rename)
+        self._next_mind: _Mind | None = None
+        self._ring = self._new_ring(0)
+        self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ)
+        self._limits, self._meter = Limits(self.plan.alarm_every_s), Meter()
+        self._folder = self._alarm_folder()
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._kept_bytes = 0
+        self._keeper = Keeper(self.plan.state, self.plan.save_every_s, note)
+        self._stop, self._failed = threading.Event(), list[BaseException]()
+        self._since = utc(time.time())
+        self._missed_before = self._breaks_before = 0  # in earlier runs
+        self._watch = Watch(source, self._hearing.receiver, self._meter, air.sample_rate_hz)
+        self._on_event: OnEvent = lambda event: None
+        self._ended = False
+
+    def _prepared(self, model: TrainedModel) -> _Mind:
+        check_recording(model, self._about)
+        plan = self.plan
+        recogniser = Recogniser(model, plan.choices, self._device)
+        spacing = plan.spacing_s, plan.change_spacing_s
+        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
+
+    def _new_ring(self, first: int) -> Ring:
+        room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
+        sample_bytes = self.air.antennas * self.air.encoding.sample_bytes
+        return Ring(room, sample_bytes, wait=self.source.patient, first=first)
+
+    def _alarm_folder(self) -> Folder | None:
+        if self.plan.alarms is None:
+            return None
+        return Folder(self.plan.alarms, self.sample_rate_hz, self.air.carrier_hz, self.plan.alarms_bytes)
+
+    @property
+    def model(self) -> TrainedModel:
+        """The model that decides now."""
+        return self._mind.recogniser.trained
+
+    @property
+    def sample_rate_hz(self) -> float:
+        """Of the frames that `frame` gives: that of the waveform."""
+        return self._hearing.waveform.sample_rate_hz
+
+    def stop(self) -> None:
+        """End `run` soon: what was received is still decided, and the state is kept."""
+        self._stop.set()
+
+    def exchange(self, model: TrainedModel) -> None:
+        """Decide with another model from the next frame on; of the same array and waveform. No sample is missed."""
+        name = self._hearing.waveform.name
+        if waveform_of(model) != name:
+            raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
+        self._next_mind = self._prepared(model)
+
+    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
+        """(A, T) samples of a recent frame from its preamble on, as received, and its carrier offset (A,) in Hz.
+
+        By the number of its decision; None where it is no longer kept.
+        """
+        kept = self._kept.get(number)
+        return None if kept is None else (kept.iq, kept.cfo_hz)
+
+    def embedding(self, number: int) -> NDArray[np.float32] | None:
+        """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
+        kept = self._kept.get(number)
+        return None if kept is None else kept.embedding
+
+    def status(self) -> Status:
+        ring, receiver = self._ring, self._hearing.receiver
+        rate_hz, frames_per_s = self._meter.rates()
+        return Status(
+            source=ENDED if self._ended else CONNECTED if self.source.connected else WAITING,
+            since=self._since,
+            samples=ring.received,
+            missed=self._missed_before + ring.missed,
+            breaks=self._breaks_before + ring.breaks,
+            rate_hz=rate_hz,
+            frames=self._keeper.mark.decisions,
+            frames_per_s=frames_per_s,
+            delay_ms=self._meter.delays_ms(),
+            clipped=receiver.clipped,
+            dead=receiver.dead,
+            waiting_s=ring.held / self.air.sample_rate_hz,
+            alarms=self._keeper.mark.alarms,
+            suppressed=self._limits.suppressed,
+        )
+
+    # Running.
+
+    def run(self, on_event: OnEvent) -> None:
+        """Listen until the source ends or `stop` is called; events are handed over at once, in the order of time."""
+        self._on_event = on_event
+        with nullcontext() if self.plan.state is None else only_runner(self.plan.state):
+            self._resume()
+            reader = threading.Thread(target=self._read, name="reader", daemon=True)
+            reader.start()
+            try:
+                self._listen()
+            finally:
+                self._stop.set()
+                self._ring.end()
+                reader.join()
+                self._keep()
+                self._keeper.close()
+                self._ended = True
+        if self._failed:
+            raise self._failed[0]
+
+    def _read(self) -> None:
+        try:
+            self.source.read_into(self._ring, self._stop, self._note)
+        except Exception as error:
+            self._failed.append(error)
+        finally:
+            self._ring.end()
+
+    def _listen(self) -> None:
+        least = max(1024, int(LEAST_S * self.air.sample_rate_hz))
+        while True:
+            if self._next_mind is not None:
+                self._mind, self._next_mind = self._next_mind, None
+                self._note("another model decides from now on.")
+            piece = self._ring.take(least, MOST, 0.1)
+            if piece is not None:
+                block = self._hearing.decode(piece.data)
+                self._ring.free(piece)
+                self._hear(self._hearing.push(block, piece.first, piece.fresh))
+                self._look(block, piece.first)
+            elif self._ring.ended:
+                break
+            else:
+                self._look(None, self._ring.received)
+            if self._keeper.due:
+                self._keep()
+        self._hear(self._hearing.finish())
+
+    def _hear(self, heard: Sequence[Heard]) -> None:
+        usable = [
+            one for one in heard if one.start > self._keeper.mark.sample and self._mind.recogniser.usable(one.found)
+        ]
+        for first in range(0, len(usable), TOGETHER):
+            self._decide(usable[first : first + TOGETHER])
+
+    def _decide(self, heard: Sequence[Heard]) -> None:
+        """Decide frames, say it, and see whether there is an alarm in it."""
+        addresses = [_claimed(one) for one in heard]
+        senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
+        descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
+        first = self._keeper.mark.decisions
+        self._keeper.advance(decisions=first + len(heard), sample=heard[-1].start)
+        for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
+            sender.numbers.append(first + i)
+            verdict, causes = self._tested(one, sender, got, i)
+            decision = self._decision(first + i, one, sender.address, got, i, verdict)
+            self._remember(one, decision, got.embedding[i])
+            self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
+            self._on_event(decision)
+            for kind, device, text in causes:
+                self._alarm(kind, sender.address, device, text, tuple(sender.numbers), one.start)
+
+    def _decision(
+        self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
+    ) -> Decision:
+        found, devices, like = one.found, self.model.devices, int(got.probability[i].argmax())
+        return Decision(
+            number=number,
+            time_s=one.start / self.air.sample_rate_hz,
+            at=self._when(one.start),
+            start=one.start,
+            device=devices[like] if got.known[i] else None,
+            like=devices[like],
+            probability=float(got.probability[i, like]),
+            address=address,
+            receiver=found.header.receiver if found.header.fcs is not False else None,
+            kind=found.header.kind,
+            rate_mbps=found.header.rate_mbps,
+            cfo_hz=tuple(found.cfo_hz.tolist()),
+            snr_db=tuple(found.snr_db.tolist()),
+            quality=float(found.quality),
+            verdict=verdict,
+        )
+
+    def _tested(
+        self, one: Heard, sender: Sender, got: Recognised, i: int
+    ) -> tuple[str | None, list[tuple[str, str | None, str]]]:
+        """The verdict on a frame's address, and alarms: kind, device, words."""
+        tests, devices, address = self._mind.tests, self.model.devices, sender.address
+        time_s, causes = one.start / self.air.sample_rate_hz, list[tuple[str, str | None, str]]()
+        like = int(got.probability[i].argmax())
+        claimed, verdict = tests.device_of(address), None
+        if claimed is not None and address is not None:
+            verdict, refuted = tests.claimed(address, time_s, got.logits[i])
+            if refuted:
+                sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
+                text = f"{address} is the address of {devices[claimed]}, and does not sound like it (now: {sounds})."
+                causes.append((NOT_ITS_ADDRESS, devices[claimed], text))
+        elif got.unknown is not None and tests.stranger(sender.number, float(got.unknown[i])):
+            who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
+            text = f"{who} sounds like no device that is known; most like {devices[like]}."
+            causes.append((UNKNOWN_DEVICE, None, text))
+        if got.known[i] and claimed in (None, like) and tests.changed(like, time_s, got.logits[i]):
+            text = f"{devices[like]} does not sound as it did: its frames have become stranger than its earlier ones."
+            causes.append((CHANGED, devices[like], text))
+        return verdict, causes
+
+    def _remember(self, one: Heard, decision: Decision, embedding: NDArray[np.float32]) -> None:
+        iq = one.found.iq[:, :KEPT_SAMPLES].copy()
+        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, embedding)
+        self._kept_bytes += iq.nbytes
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].iq.nbytes
+
+    def _alarm(
+        self,
+        kind: str,
+        address: str | None,
+        device: str | None,
+        text: str,
+        frames: tuple[int, ...],
+        sample: int,
+        snippet: Sequence[Kept] = (),
+        cause: str | None = None,
+    ) -> None:
+        """Raise an alarm, unless its cause had one lately. cause: what tells it from others of its kind."""
+        if not self._limits.allow(f"{kind} {cause or address or device}"):
+            return
+        number = self._keeper.mark.alarms
+        self._keeper.advance(alarms=number + 1)
+        kept = snippet or [self._kept[n] for n in frames if n in self._kept]
+        name = None
+        if self._folder is not None and kept:
+            try:
+                name = self._folder.write(number, text, kept)
+            except PisaError as error:  # a full disk is no reason to stop listening
+                self._note(str(error))
+        time_s = sample / self.air.sample_rate_hz
+        self._on_event(Alarm(number, time_s, self._when(sample), kind, address, device, text, frames, name))
+
+    # The receiver, and what outlives the listener.
+
+    def _look(self, block: NDArray[np.complex64] | None, first: int) -> None:
+        self._meter.mark(self._ring.received, self._keeper.mark.decisions)
+        for trouble in self._watch.look(self._ring):
+            self._trouble(trouble, block, first)
+
+    def _trouble(self, trouble: Trouble, block: NDArray[np.complex64] | None, sample: int) -> None:
+        """An alarm about the receiver; with some of its samples, where they show something."""
+        snippet: list[Kept] = []
+        if trouble.shown and block is not None and self.sample_rate_hz == self.air.sample_rate_hz:
+            snippet = [Kept(block[:, :SNIPPET], np.full(self.air.antennas, np.nan), None, sample, self._when(sample))]
+        self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)
+
+    def _when(self, sample: int) -> str:
+        """UTC of a sample's arrival."""
+        return utc(time.time() - (time.monotonic() - self._ring.arrival(sample)))
+
+    def _resume(self) -> None:
+        found = self._keeper.resume()
+        if found is None:
+            return
+        arrays, about = found
+        self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
+        self._limits.last.update((str(cause), float(when)) for cause, when in about.get("alarmed", []))
+        self._ring = self._new_ring(self._first_sample(about))
+        if about["model"] != self._mind.fingerprint:
+            self._note("the state is of another model: numbers go on, what was learnt begins anew.")
+            return
+        if self._keeper.folder is not None:
+            self._mind.recogniser.calibrator = OnlineCalibrator.load(self._keeper.folder)
+        self._mind.tests.resume(arrays, about["tests"])
+        self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
+
+    def _first_sample(self, about: Mapping[str, Any]) -> int:
+        """The number of the next sample: of a file, before the newest decided frame; else after all that were seen."""
+        decided = self._keeper.mark.sample
+        if isinstance(self.source, FileSource) and about["source"] == self.source.name:
+            origin = int(about["origin"])
+            first = origin + max(0, decided - origin) // GRID * GRID
+            self.source.origin, self.source.begin = origin, (first - origin) * self._ring.sample_bytes
+            return first
+        return max(int(about["samples"]), decided + 1)
+
+    def _keep(self) -> None:
+        arrays, tests = self._mind.tests.state()
+        about = {
+            "samples": self._ring.received,
+            "missed": self._missed_before + self._ring.missed,
+            "breaks": self._breaks_before + self._ring.breaks,
+            "model": self._mind.fingerprint,
+            "source": self.source.name,
+            "origin": self.source.origin if isinstance(self.source, FileSource) else 0,
+            "alarmed": list(self._limits.last.items()),
+            "tests": tests,
+        }
+        self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
+
+
+@dataclass(eq=False)
+class _Mind:
+    """A model at work, and the tests that rest on it."""
+
+    recogniser: Recogniser
+    tests: Tests
+
+    def __post_init__(self) -> None:
+        model = self.recogniser.trained
+        self.fingerprint = " ".join([digest(model.model.state_dict()), *model.devices])
+
+
+def _claimed(one: Heard) -> str | None:
+    """The address of the transmitter; a header with a wrong checksum claims nothing."""
+    header = one.found.header
+    return None if header.fcs is False else header.transmitter
+
+
+def utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

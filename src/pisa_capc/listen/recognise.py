@@ -1,0 +1,111 @@
+"""Frames → devices, a few at a time, as they come: embed, set strangers aside, calibrate under the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.calibration import Online, OnlineCalibrator, OpenSet, Safe
+from pisa_capc.calibration.guard import Guard
+from pisa_capc.calibration.openset import conformal_threshold, score_frames
+from pisa_capc.calibration.openset.reject import validation_scores
+from pisa_capc.calibration.safe import stored_guard
+from pisa_capc.detect import Detection
+from pisa_capc.frames import UnlabelledFrames
+from pisa_capc.identify.observe import as_trained
+from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.sources import MemorySource
+
+NO_GUARD = Guard((-np.inf,) * 3)  # a model without one is not calibrated, as `Safe` has it
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How frames are decided; as `identify.Choices` has it."""
+
+    reject: str | None = "knn"
+    alpha: float = 0.05
+    keep_cfo: bool = False
+    equalise_antennas: bool = False
+    online: Online = field(default_factory=Online)
+
+
+@dataclass(frozen=True, eq=False)
+class Recognised:
+    """Decisions on N frames. probability, logits: (N, C). known: (N,). unknown: (N,) scores, where they are made.
+    embedding: (N, D), before the calibration."""
+
+    probability: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    unknown: NDArray[np.float64] | None
+    logits: NDArray[np.float64]
+    embedding: NDArray[np.float32]
+
+
+class Recogniser:
+    """A model at work."""
+
+    def __init__(self, trained: TrainedModel, choices: Choices, device: torch.device) -> None:
+        self.trained, self.choices, self.device = trained, choices, device
+        self.samples = int(trained.about["samples"])
+        self.classes = len(trained.devices)
+        features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
+        guard = stored_guard(trained.statistics) or NO_GUARD
+        self.calibrator = OnlineCalibrator(self.classes, features, True, choices.online, guard)
+        self.limit, self.reference = np.inf, np.empty(0)
+        if choices.reject is not None:
+            self._fit_rejection(choices.reject, features)
+
+    def _fit_rejection(self, name: str, features: int) -> None:
+        """The threshold, and the scores of the device that it is drawn by: whose own frames are strangest."""
+        source, like = self.trained.statistics, torch.empty((0, features), dtype=torch.float64)
+        self._score = OpenSet(Safe(), name, self.choices.alpha).fit_score(source, self.classes, like)
+        score, label = validation_scores(self._score, source, self.classes, like)
+        limits = {int(k): conformal_threshold(score, label, self.choices.alpha, [int(k)]) for k in np.unique(label)}
+        strangest = max(limits, key=limits.__getitem__)
+        self.limit, self.reference = limits[strangest], score[label == strangest]
+
+    def usable(self, found: Detection) -> bool:
+        """Whether there is enough of a frame."""
+        return found.iq.shape[1] >= self.samples and bool(np.isfinite(found.cfo_hz).any())
+
+    def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
+        """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
+        scores = embed(self.trained, self._frames(found), self.device, descriptor=descriptor)
+        logits = np.asarray(scores.logits, dtype=np.float64)
+        unknown, known = None, np.ones(len(found), dtype=bool)
+        if self.choices.reject is not None:
+            embedding = torch.from_numpy(scores.embedding)
+            unknown = score_frames(self._score, embedding, torch.from_numpy(scores.logits)).numpy()
+            known = unknown <= self.limit
+        weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probability = weight / weight.sum(axis=1, keepdims=True)
+        if known.any():
+            cfo_hz = None if scores.cfo_hz is None else scores.cfo_hz[known]
+            probability[known] = self.calibrator.push(scores.embedding[known], logits[known], cfo_hz).probability
+        return Recognised(probability, known, unknown, logits, scores.embedding)
+
+    def _frames(self, found: Sequence[Detection]) -> UnlabelledFrames:
+        """As `identify.observe` shows frames to a model."""
+        cfo_hz = np.array([one.cfo_hz for one in found])
+        iq = np.stack([one.iq[:, : self.samples] for one in found])
+        rate = float(self.trained.about["sample_rate_hz"])
+        iq = as_trained(iq, cfo_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
+        order, one = np.arange(len(found)), np.zeros(len(found), dtype=np.int64)
+        return UnlabelledFrames(
+            source=MemorySource(iq, np.where(np.isfinite(cfo_hz), cfo_hz, 0.0)),  # of a dead antenna nobody asks
+            rows=order,
+            environment=one,
+            capture=one,
+            frame=order,
+            environments=("air",),
+            captures=("air",),
+            geometry=self.trained.geometry,
+            sample_rate_hz=rate,
+            carrier_hz=float(self.trained.about.get("carrier_hz", 0.0)),
+            samples=self.samples,
+        )

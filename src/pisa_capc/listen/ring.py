@@ -1,0 +1,190 @@
+"""Samples between the thread that receives them and the one that looks at them: a ring of fixed size.
+
+Bytes go in as they come, in pieces of any size; whole samples of all antennas come out. Where there is no room, what
+comes is missed: it is counted, and the sample numbers of all that follows are right nevertheless.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+ARRIVALS = 4096  # moments that are remembered
+RESOLUTION_S = 5e-4  # pieces that come sooner after one another are of one moment
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Samples that follow each other. first: the number of the first in the stream. data: bytes, still in the ring.
+
+    fresh: whether the stream is interrupted before them.
+    """
+
+    first: int
+    data: NDArray[np.uint8]
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Before the byte `at` of those kept: how many samples were missed."""
+
+    at: int
+    missed: int
+
+
+class Ring:
+    """Room for `samples` samples of `sample_bytes` each; written by one thread, read by another.
+
+    wait: let the writer wait for room, for sources that lose nothing by it. first: number of the first sample.
+    """
+
+    def __init__(self, samples: int, sample_bytes: int, *, wait: bool = False, first: int = 0) -> None:
+        self.sample_bytes, self.wait = sample_bytes, wait
+        self._data = np.zeros(samples * sample_bytes, dtype=np.uint8)
+        self._offered = 0  # bytes since the last interruption, those that found no room among them
+        self._ignore = 0  # bytes to come that belong to a sample which was missed
+        self._end = self._begin = 0  # bytes kept and bytes given back, ever
+        self._number = first  # of the sample at `_begin`
+        self._gaps: deque[_Gap] = deque()
+        self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS)  # (number after the newest sample, when)
+        self._written = first  # number after the newest sample
+        self.missed = self.breaks = 0
+        self.ended = False
+        self._changed = threading.Condition()
+
+    @property
+    def held(self) -> int:
+        """Samples that wait to be looked at."""
+        return (self._end - self._begin) // self.sample_bytes
+
+    @property
+    def received(self) -> int:
+        """The number after the newest sample, those that were missed counted."""
+        return self._written
+
+    def write(self, data: Bytes) -> None:
+        """Take bytes; what finds no room is missed."""
+        new = np.frombuffer(data, dtype=np.uint8)
+        if self._ignore:
+            ignored = min(self._ignore, len(new))
+            self._ignore -= ignored
+            self._offered += ignored
+            new = new[ignored:]
+        while len(new):
+            with self._changed:
+                room = len(self._data) - (self._end - self._begin)
+                if room < len(new) and self.wait and not self.ended:
+                    if room < self.sample_bytes:
+                        self._changed.wait(0.1)
+                        continue
+                elif room < len(new):
+                    room = max(0, room - (self._offered + room) % self.sample_bytes)
+            self._store(new[:room])
+            if room < len(new) and not (self.wait and not self.ended):
+                self.skip(len(new) - room)
+                return
+            new = new[room:]
+
+    def _store(self, new: NDArray[np.uint8]) -> None:
+        place = self._end % len(self._data)
+        straight = min(len(new), len(self._data) - place)
+        self._data[place : place + straight] = new[:straight]
+        self._data[: len(new) - straight] = new[straight:]
+        self._offered += len(new)
+        whole = self._offered // self.sample_bytes - (self._offered - len(new)) // self.sample_bytes
+        with self._changed:
+            self._end += len(new)
+            self._written += whole
+            self._note_arrival()
+            self._changed.notify_all()
+
+    def _note_arrival(self) -> None:
+        now = time.monotonic()
+        if self._arrivals and now - self._arrivals[-1][1] < RESOLUTION_S:
+            now = self._arrivals.pop()[1]
+        self._arrivals.append((self._written, now))
+
+    def skip(self, count: int) -> None:
+        """So many bytes are missing here; samples of which some are there are missed as a whole."""
+        if self._ignore:  # the sample that they begin in was counted before
+            known = min(count, self._ignore)
+            self._ignore -= known
+            self._offered += known
+            count -= known
+            if not count:
+                return
+        size = self.sample_bytes
+        before, after = self._offered, self._offered + count
+        missed = -(-after // size) - before // size
+        self._offered, self._ignore = after, -after % size
+        self._interrupt(before % size, missed)
+
+    def interrupt(self) -> None:
+        """The source has begun anew; what was in between nobody knows."""
+        part = 0 if self._ignore else self._offered % self.sample_bytes
+        self._offered = self._ignore = 0
+        self.breaks += 1
+        self._interrupt(part, 0)
+
+    def _interrupt(self, part: int, missed: int) -> None:
+        """Give up the last `part` bytes, of a sample that is not whole, and remember what is missing."""
+        with self._changed:
+            self._end -= part
+            self.missed += missed
+            self._written += missed
+            if self._gaps and self._gaps[-1].at == self._end:
+                missed += self._gaps.pop().missed
+            self._gaps.append(_Gap(self._end, missed))
+
+    def end(self) -> None:
+        """Nothing more will come, or be looked at."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def take(self, least: int, most: int, timeout_s: float) -> Piece | None:
+        """The oldest samples, at most `most`; waits until there are `least`, or an interruption, or the end."""
+        until = time.monotonic() + timeout_s
+        with self._changed:
+            while self._available() < least * self.sample_bytes and not self._gaps and not self.ended:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            fresh = bool(self._gaps) and self._gaps[0].at == self._begin
+            if fresh:
+                self._number += self._gaps.popleft().missed
+            place = self._begin % len(self._data)
+            count = min(self._available(), len(self._data) - place, most * self.sample_bytes)
+            if not count and not fresh:
+                return None
+            return Piece(self._number, self._data[place : place + count], fresh)
+
+    def _available(self) -> int:
+        """Bytes of whole samples up to the next interruption."""
+        end = self._gaps[0].at if self._gaps and self._gaps[0].at > self._begin else self._end
+        return (end - self._begin) // self.sample_bytes * self.sample_bytes
+
+    def free(self, piece: Piece) -> None:
+        """The piece was looked at: its room is for others."""
+        with self._changed:
+            self._begin += len(piece.data)
+            self._number += len(piece.data) // self.sample_bytes
+            self._changed.notify_all()
+
+    def arrival(self, number: int) -> float:
+        """When the sample was received, on the clock of time.monotonic; as early as is remembered."""
+        with self._changed:
+            arrivals = list(self._arrivals)
+        if not arrivals:
+            return time.monotonic()
+        return arrivals[min(bisect_left(arrivals, (number + 1, 0.0)), len(arrivals) - 1)][1]

@@ -1,0 +1,65 @@
+"""Who has been heard lately: frames of one sender, as far as addresses and carriers tell, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.descriptors import WINDOW, newest_descriptor
+from pisa_capc.identify.tracks import TOLERANCE_PPM
+
+MOST = 1024  # senders that are remembered; addresses are whatever somebody sends
+FRAMES = 16  # numbers of a sender's newest frames
+
+
+@dataclass(eq=False)
+class Sender:
+    """One address, or none, at one carrier offset. trace: (n, A) of its newest frames."""
+
+    number: int
+    address: str | None
+    trace: NDArray[np.float64]
+    last_hz: float
+    numbers: deque[int] = field(default_factory=lambda: deque(maxlen=FRAMES))
+
+    def push(self, cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The descriptor (4,) of the next frame, from the antennas that it has; cfo_hz: (A,), NaN of a dead antenna."""
+        there = np.isfinite(cfo_hz)
+        self.last_hz = float(np.median(cfo_hz[there]))
+        self.trace = np.concatenate([self.trace, np.where(there, cfo_hz, self.last_hz)[None]])[-WINDOW:]
+        return newest_descriptor(self.trace if there.all() else self.trace[:, there])
+
+
+class Senders:
+    """As `identify.tracks`, frame by frame; who has been silent for longest is forgotten."""
+
+    def __init__(self, antennas: int, carrier_hz: float) -> None:
+        self._antennas, self._tolerance_hz = antennas, TOLERANCE_PPM * 1e-6 * carrier_hz
+        self._by_address: OrderedDict[str | None, list[Sender]] = OrderedDict()
+        self._count = self._met = 0
+
+    def of(self, address: str | None, cfo_hz: NDArray[np.float64]) -> Sender:
+        """The sender of a frame whose carrier offset is (A,), NaN for a dead antenna."""
+        middle = float(np.nanmedian(cfo_hz))
+        own = self._by_address.setdefault(address, [])
+        self._by_address.move_to_end(address)
+        near = min(own, key=lambda sender: abs(sender.last_hz - middle), default=None)
+        if near is None or abs(near.last_hz - middle) > self._tolerance_hz:
+            near = Sender(self._met, address, np.empty((0, self._antennas)), middle)
+            self._count, self._met = self._count + 1, self._met + 1
+        else:
+            own.remove(near)
+        own.append(near)  # the newest last
+        self._forget()
+        return near
+
+    def _forget(self) -> None:
+        while self._count > MOST:
+            address, own = next(iter(self._by_address.items()))
+            own.pop(0)
+            self._count -= 1
+            if not own:
+                del self._by_address[address]

@@ -1,0 +1,136 @@
+"""What outlives a listener: numbers that are never given twice, what was learnt, and how far a file was read.
+
+Two things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is said: whoever
+is killed at any moment may leave a number unused, but never uses one twice. What was learnt is a pair of files, written
+now and then; what came after the last time is learnt anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from pisa_capc.calibration import OnlineCalibrator
+from pisa_capc.errors import DataError, PisaError
+from pisa_capc.store.pair import described, write_pair
+
+NAME, SCHEMA, MADE_BY = "listen", 1, "`pisa listen --state`"
+
+
+class Mark(NamedTuple):
+    """decisions, alarms: given so far. sample: of the stream, the first of the newest decided frame; −1: of none."""
+
+    decisions: int = 0
+    alarms: int = 0
+    sample: int = -1
+
+
+class Ledger:
+    """The newest mark, in two places that are written in turn: a torn one leaves the other."""
+
+    _record = struct.Struct("<QQQqI")  # which, decisions, alarms, sample, CRC-32 of these
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another --state.") from error
+        self._turn, self.mark = self._newest()
+
+    def _newest(self) -> tuple[int, Mark]:
+        size = self._record.size
+        found = []
+        content = os.pread(self._file, 2 * size, 0)
+        for at in (0, size):
+            if len(content) >= at + size:
+                turn, *mark, crc = self._record.unpack_from(content, at)
+                if crc == zlib.crc32(content[at : at + size - 4]):
+                    found.append((turn, Mark(*mark)))
+        if content and not found:
+            raise DataError(f"{self._path}: damaged: it does not say which numbers were given. Begin another --state.")
+        return max(found, default=(0, Mark()))
+
+    def write(self, mark: Mark) -> None:
+        self._turn += 1
+        content = self._record.pack(self._turn, *mark, 0)[:-4]
+        whole = content + struct.pack("<I", zlib.crc32(content))
+        os.pwrite(self._file, whole, (self._turn % 2) * self._record.size)
+        self.mark = mark
+
+    def close(self) -> None:
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+class Keeper:
+    """Gives numbers, and keeps what was learnt in a folder; without a folder it keeps nothing."""
+
+    def __init__(self, folder: Path | None, every_s: float, note: Callable[[str], None]) -> None:
+        self.folder, self._every_s, self._note = folder, every_s, note
+        self.mark = Mark()
+        self._ledger: Ledger | None = None
+        self._saved_at = time.monotonic()
+        self._saving: threading.Thread | None = None
+
+    def resume(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+        """What was kept, None where there is nothing yet."""
+        if self.folder is None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._ledger = Ledger(self.folder / "ledger")
+        self.mark = self._ledger.mark
+        if not (self.folder / f"{NAME}.json").is_file():
+            return None
+        with described(self.folder, NAME, SCHEMA, "a listener's state", MADE_BY) as (arrays, about):
+            for name in ("samples", "missed", "breaks", "model", "source", "origin", "tests"):
+                about[name]
+        return arrays, about
+
+    def advance(self, **changes: int) -> None:
+        """Give numbers: what is written is never given again."""
+        self.mark = self.mark._replace(**changes)
+        if self._ledger is not None:
+            self._ledger.write(self.mark)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to keep what was learnt."""
+        busy = self._saving is not None and self._saving.is_alive()
+        return self.folder is not None and not busy and time.monotonic() - self._saved_at >= self._every_s
+
+    def keep(self, calibrator: OnlineCalibrator, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        """Write it in a thread of its own: decisions do not wait for a disk."""
+        self._saved_at = time.monotonic()
+        if self.folder is not None:
+            self._wait()
+            kept = self.folder, copy.deepcopy(calibrator), arrays, about
+            self._saving = threading.Thread(target=self._write, args=kept)
+            self._saving.start()
+
+    def close(self) -> None:
+        self._wait()
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _wait(self) -> None:
+        if self._saving is not None:
+            self._saving.join()
+
+    def _write(
+        self, folder: Path, calibrator: OnlineCalibrator, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
+    ) -> None:
+        try:
+            calibrator.save(folder)
+            write_pair(folder, NAME, SCHEMA, arrays, about)
+        except PisaError as error:  # a full disk is no reason to stop listening
+            self._note(str(error))

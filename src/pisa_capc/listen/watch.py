@@ -1,0 +1,65 @@
+"""Trouble with the receiver and the source, in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pisa_capc.listen.meter import Meter
+from pisa_capc.listen.receiver import Receiver
+from pisa_capc.listen.ring import Ring
+from pisa_capc.listen.sources import Source
+
+SILENCE_S = 5.0  # without a sample
+SLOW, FAST = 0.98, 1.05  # of the sample rate, beyond which a source does not do what was said
+
+
+class Trouble(NamedTuple):
+    """cause: what tells it from other trouble. shown: whether samples show it."""
+
+    cause: str
+    text: str
+    shown: bool = False
+
+
+class Watch:
+    """Looks at how samples come in."""
+
+    def __init__(self, source: Source, receiver: Receiver, meter: Meter, sample_rate_hz: float) -> None:
+        self._source, self._receiver, self._meter, self._rate_hz = source, receiver, meter, sample_rate_hz
+        self._missed = self._received = 0
+        self._heard_at = time.monotonic()
+
+    def look(self, ring: Ring) -> Iterator[Trouble]:
+        """What is wrong now; the same trouble comes again as long as it lasts."""
+        yield from self._antennas()
+        if ring.missed > self._missed:
+            new, self._missed = ring.missed - self._missed, ring.missed
+            yield Trouble("missed", f"{new:,} samples, {1e3 * new / self._rate_hz:.3g} ms, were missed.")
+        now = time.monotonic()
+        if ring.received != self._received:
+            self._heard_at, self._received = now, ring.received
+            yield from self._rate()
+        elif now - self._heard_at > SILENCE_S and not ring.ended and not self._source.patient:
+            yield Trouble("silent", f"nothing has come from {self._source.name} for {SILENCE_S:g} s.")
+
+    def _antennas(self) -> Iterator[Trouble]:
+        for antenna in self._receiver.clipped:
+            what = f"antenna {antenna} clips"
+            yield Trouble(what, f"{what}: frames are distorted. Lower the gain.", True)
+        for antenna in self._receiver.dead:
+            what = f"antenna {antenna} is dead"
+            yield Trouble(what, f"{what}. Look at its cable and its channel.", True)
+        if self._receiver.unusable:
+            text = f"{self._receiver.unusable:,} samples are NaN, infinite or absurdly large, and are read as zero."
+            yield Trouble("unusable", text, True)
+
+    def _rate(self) -> Iterator[Trouble]:
+        if self._source.patient or not self._meter.full:
+            return
+        part = self._meter.rates()[0] / self._rate_hz
+        if not SLOW <= part <= FAST:
+            why = "Samples are lost before they come here." if part < 1 else "Is --sample-rate right?"
+            said = f"{self._source.name} gives {part:.1%} of the {self._rate_hz / 1e6:g} MS/s that were said."
+            yield Trouble("rate", f"{said} {why}")

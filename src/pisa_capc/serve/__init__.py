@@ -1,0 +1,12 @@
+"""A listener with a page.
+
+ear                  what the page needs of a listener
+memory, rows         what was heard lately, in bounded memory
+keepsakes            what outlives the service: names, alarms
+views, sigmf         a frame to look at, files to download
+models, api          what is asked and answered
+clients              events to whoever wants them
+keys, limits, gate   who may ask, how much, from where
+metrics              for Prometheus
+app, server          all of it, beside a listener that never waits for it
+"""

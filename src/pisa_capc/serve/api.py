@@ -1,0 +1,309 @@
+"""Questions and answers. Everything here runs in one thread, and is short; what is not is done in another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, HTTPException, Query, WebSocket
+from fastapi import Path as InPath
+from fastapi.responses import FileResponse, RedirectResponse, Response
+from starlette.requests import HTTPConnection, Request
+
+from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.revisions import PACKAGE
+from pisa_capc.serve import models, sigmf
+from pisa_capc.serve.clients import KINDS
+from pisa_capc.serve.desk import Desk
+from pisa_capc.serve.gate import Rules, client_of
+from pisa_capc.serve.memory import ROWS, now
+from pisa_capc.serve.metrics import CONTENT_TYPE, metrics
+from pisa_capc.serve.rows import STEP_S, STEPS
+from pisa_capc.serve.views import Projection, spectrum_db, waveform
+
+STATIC = FilePath(__file__).parent / "static"
+ARCHIVE, META = "application/x-tar", "application/json"
+Numbered = Annotated[int, InPath(ge=0, le=1 << 62)]
+api = APIRouter()
+
+
+def desk_of(connection: HTTPConnection) -> Desk:
+    """With everything that was heard by now."""
+    desk: Desk = connection.app.state.desk
+    desk.catch_up()
+    return desk
+
+
+def rules_of(connection: HTTPConnection) -> Rules:
+    rules: Rules = connection.app.state.rules
+    return rules
+
+
+At = Annotated[Desk, Depends(desk_of)]
+Under = Annotated[Rules, Depends(rules_of)]
+
+
+# The page.
+
+
+@api.get("/", include_in_schema=False)
+async def page(request: Request, rules: Under, token: str | None = None) -> Response:
+    """The page. With the one-time token of the link that the service printed, a cookie."""
+    if token is None:
+        return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
+    answer = RedirectResponse("/", 303)
+    client = client_of(request.scope)
+    if rules.keys is not None and not rules.failures.empty(client):
+        if rules.keys.spend(token[:512]):
+            answer.headers["set-cookie"] = rules.keys.set_cookie()
+        else:
+            rules.failures.take(client)
+    return answer
+
+
+@api.post("/api/login", tags=["page"])
+async def login(given: models.Login, request: Request, response: Response, rules: Under) -> models.Said:
+    """A cookie for the token."""
+    client = client_of(request.scope)
+    if rules.keys is None:
+        return models.Said(said="no token is needed")
+    if rules.failures.empty(client):
+        raise HTTPException(429, "Too many wrong tokens; wait a minute.")
+    if not rules.keys.is_token(given.token):
+        rules.failures.take(client)
+        raise HTTPException(401, "That is not the token.")
+    response.headers["set-cookie"] = rules.keys.set_cookie()
+    return models.Said(said="welcome")
+
+
+# The listener.
+
+
+@api.get("/api/about", tags=["listener"])
+async def about(desk: At, rules: Under) -> models.About:
+    """What is listened to, and the devices that the model knows."""
+    ear = desk.ear
+    return models.About(
+        version=PACKAGE,
+        source=desk.source,
+        waveform_rate_hz=ear.sample_rate_hz,
+        sample_rate_hz=ear.air.sample_rate_hz,
+        carrier_hz=ear.air.carrier_hz,
+        antennas=ear.air.antennas,
+        devices=list(ear.model.devices),
+        names=models.Names(**desk.keepsakes.names),
+        alarms_kept=desk.alarms is not None,
+        token=rules.keys is not None,
+    )
+
+
+@api.get("/api/status", tags=["listener"])
+async def status(desk: At) -> models.Status:
+    """How it is doing."""
+    return models.Status(**desk.status())
+
+
+@api.get("/healthz", tags=["listener"])
+async def health(desk: At) -> models.Said:
+    """Whether the service is alive; 503 where the listener has ended."""
+    if desk.ear.status().source == "ended":
+        raise HTTPException(503, "the listener has ended")
+    return models.Said(said="ok")
+
+
+@api.get("/metrics", tags=["listener"], response_class=Response)
+async def prometheus(desk: At) -> Response:
+    """Counters, gauges and histograms, for Prometheus."""
+    text = metrics(desk.ear.status(), desk.memory, desk.ear.model.devices, len(desk.clients))
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+# Who is on the air.
+
+
+@api.get("/api/transmitters", tags=["air"])
+async def transmitters(desk: At, limit: Annotated[int, Query(ge=1, le=ROWS)] = 64) -> models.Transmitters:
+    """Who was heard lately, the newest first, each with its last ten minutes."""
+    found = [models.Transmitter(**row) for row in desk.memory.transmitters(limit)]
+    return models.Transmitters(step_s=STEP_S, steps=STEPS, now=now(), transmitters=found)
+
+
+@api.get("/api/decisions", tags=["air"])
+async def decisions(
+    desk: At,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    before: Annotated[int | None, Query(ge=0)] = None,
+    transmitter: Annotated[int | None, Query(ge=0)] = None,
+) -> list[models.Decision]:
+    """The newest decisions, the newest first: before a number, of a transmitter."""
+    found = desk.memory.newest_decisions(limit, before, transmitter)
+    return [models.Decision(**one.to_json()) for one in found]
+
+
+@api.get("/api/annotations", tags=["air"], response_class=Response)
+async def annotated(desk: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 5000) -> Response:
+    """The newest decisions as annotations of the stream: SigMF metadata."""
+    ear, newest = desk.ear, desk.memory.newest_decisions(limit)
+    used = round(int(ear.model.about["samples"]) * ear.air.sample_rate_hz / ear.sample_rate_hz)
+    content = await asyncio.to_thread(sigmf.annotated, newest, ear.air, used)
+    return _download(content, "decisions.sigmf-meta", META)
+
+
+# One frame.
+
+
+@api.get("/api/frames/{number}", tags=["frames"])
+async def frame(desk: At, number: Numbered) -> models.Frame:
+    """Samples, spectrum and place of a recent frame."""
+    iq, cfo_hz = _kept(desk, number)
+    decision = desk.memory.decisions.get(number)
+    shape, spectrum = await asyncio.to_thread(lambda: (waveform(iq), spectrum_db(iq)))
+    return models.Frame(
+        decision=None if decision is None else models.Decision(**decision.to_json()),
+        sample_rate_hz=desk.ear.sample_rate_hz,
+        samples=iq.shape[1],
+        cfo_hz=[float(value) if np.isfinite(value) else None for value in cfo_hz],
+        spectrum_db=spectrum,
+        place=_place(desk.projection(), desk.ear.embedding(number)),
+        **shape,
+    )
+
+
+@api.get("/api/frames/{number}/sigmf", tags=["frames"], response_class=Response)
+async def frame_file(desk: At, number: Numbered) -> Response:
+    """A recent frame as a SigMF archive."""
+    iq, _ = _kept(desk, number)
+    decision = desk.memory.decisions.get(number)
+    if decision is None:
+        raise HTTPException(404, f"Frame {number} is no longer remembered.")
+    ear = desk.ear
+    content = await asyncio.to_thread(sigmf.frame_archive, decision, iq, ear.sample_rate_hz, ear.air.carrier_hz)
+    return _download(content, f"frame-{number}.sigmf", ARCHIVE)
+
+
+@api.get("/api/prototypes", tags=["frames"])
+async def prototypes(desk: At) -> models.Prototypes:
+    """The model's devices, as far as two directions show them."""
+    found = desk.projection()
+    if found is None:
+        raise HTTPException(404, "The model says nothing of where its devices lie.")
+    pairs = zip(desk.ear.model.devices, found.devices.tolist(), strict=True)
+    return models.Prototypes(
+        explained=found.explained,
+        devices=[models.Prototype(device=device, x=x, y=y) for device, (x, y) in pairs],
+        frames=[(x, y) for x, y in found.bank.tolist()],
+    )
+
+
+# Alarms.
+
+
+@api.get("/api/alarms", tags=["alarms"])
+async def alarms(desk: At, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[models.Alarm]:
+    """The newest alarms, the newest first."""
+    newest = list(desk.memory.alarms.values())[: -limit - 1 : -1]
+    return [models.Alarm(**desk.alarm(one)) for one in newest]
+
+
+@api.get("/api/alarms/{number}", tags=["alarms"])
+async def alarm(desk: At, number: Numbered) -> models.Alarm:
+    return models.Alarm(**_alarm(desk, number))
+
+
+@api.post("/api/alarms/{number}/seen", tags=["alarms"])
+async def seen(desk: At, number: Numbered) -> models.Alarm:
+    """Say that somebody has looked at it."""
+    _alarm(desk, number)
+    _see(desk, [number])
+    return models.Alarm(**_alarm(desk, number))
+
+
+@api.post("/api/alarms/seen", tags=["alarms"])
+async def all_seen(desk: At) -> models.Said:
+    """Say that somebody has looked at all of them."""
+    _see(desk, desk.memory.alarms)
+    return models.Said(said="all were seen")
+
+
+@api.get("/api/alarms/{number}/snippet", tags=["alarms"], response_class=Response)
+async def snippet(desk: At, number: Numbered) -> Response:
+    """The frames that raised it, as a SigMF archive."""
+    name = _alarm(desk, number)["snippet"]
+    if desk.alarms is None or name is None:
+        raise HTTPException(404, f"Alarm {number} has no snippet.")
+    try:
+        content = await asyncio.to_thread(sigmf.snippet, desk.alarms, name)
+    except DataError as error:
+        raise HTTPException(404, str(error)) from error
+    return _download(content, f"alarm-{number}.sigmf", ARCHIVE)
+
+
+# Names.
+
+
+@api.get("/api/names", tags=["names"])
+async def names(desk: At) -> models.Names:
+    return models.Names(**desk.keepsakes.names)
+
+
+@api.put("/api/names", tags=["names"])
+async def name(given: models.Naming, desk: At) -> models.Names:
+    """Call a device or an address something."""
+    heard = {row.newest.address for row in desk.memory.rows.values()}
+    known = desk.ear.model.devices if given.kind == "device" else heard
+    if given.key not in known and given.key not in desk.keepsakes.names[given.kind]:
+        raise HTTPException(404, f"There is no such {given.kind}.")
+    try:
+        desk.keepsakes.name(given.kind, given.key, given.name)
+    except ConfigError as error:
+        raise HTTPException(422, str(error)) from error
+    desk.changed = True
+    return models.Names(**desk.keepsakes.names)
+
+
+# Events.
+
+
+@api.websocket("/api/events")
+async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
+    """Events as they come: messages are lists of objects, each of which says its kind in `event`."""
+    desk = desk_of(socket)
+    chosen = frozenset(kinds.split(",")) & frozenset(KINDS)
+    first = [desk.status()] if "status" in chosen else []
+    await desk.clients.serve(socket, chosen, first)
+
+
+def _kept(desk: Desk, number: int) -> tuple[Any, Any]:
+    found = desk.ear.frame(number)
+    if found is None:
+        raise HTTPException(404, f"The samples of frame {number} are no longer kept; those of recent frames are.")
+    return found
+
+
+def _place(projection: Projection | None, embedding: Any) -> models.Place | None:
+    if projection is None or embedding is None or len(embedding) != len(projection.mean):
+        return None
+    x, y = projection.of(embedding)
+    return models.Place(x=x, y=y) if np.isfinite(x) and np.isfinite(y) else None
+
+
+def _alarm(desk: Desk, number: int) -> dict[str, Any]:
+    found = desk.memory.alarms.get(number)
+    if found is None:
+        raise HTTPException(404, f"There is no alarm {number}, or it is no longer remembered.")
+    return desk.alarm(found)
+
+
+def _see(desk: Desk, numbers: Iterable[int]) -> None:
+    desk.keepsakes.seen.update(numbers)
+    desk.keepsakes.seen &= desk.memory.alarms.keys()
+    desk.changed = True
+    desk.tell_state()
+
+
+def _download(content: bytes, name: str, kind: str) -> Response:
+    """A file that a browser keeps and never shows as a page. name: ours, never one of others."""
+    return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'})

@@ -1,0 +1,48 @@
+"""The service as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from pisa_capc.revisions import PACKAGE
+from pisa_capc.serve.api import STATIC, api
+from pisa_capc.serve.desk import Desk
+from pisa_capc.serve.gate import Gate, Rules
+
+ABOUT = """Who is on the air, and is it who it claims to be.
+
+Where a token is needed: `Authorization: Bearer TOKEN`. Whatever changes something needs the header `X-Pisa` too.
+`/api/events` is a websocket: each message is a list of events (`decision`, `alarm`, `status`, `transmitters`), those of
+`?kinds=` where it is given.
+"""
+
+
+def create_app(desk: Desk, rules: Rules) -> Gate:
+    """The page and the API of a desk, under these rules."""
+    app = FastAPI(
+        title="pisa serve",
+        version=PACKAGE,
+        description=ABOUT,
+        lifespan=_at_work,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # these load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.desk, app.state.rules = desk, rules
+    app.include_router(api)
+    app.mount("/static", StaticFiles(directory=STATIC, follow_symlink=False))
+    return Gate(app, rules)
+
+
+@asynccontextmanager
+async def _at_work(app: FastAPI) -> AsyncIterator[None]:
+    task = asyncio.create_task(app.state.desk.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

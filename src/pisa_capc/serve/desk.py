@@ -1,0 +1,110 @@
+"""Where everything comes together: a listener, what is remembered of it, and who wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pisa_capc.errors import PisaError
+from pisa_capc.listen import Alarm
+from pisa_capc.serve import keepsakes as kept
+from pisa_capc.serve.clients import Clients
+from pisa_capc.serve.ear import Ear, Known
+from pisa_capc.serve.keepsakes import Keepsakes
+from pisa_capc.serve.memory import Memory, now, restore
+from pisa_capc.serve.views import Projection, projection
+
+TICK_S = 0.1  # between looks into the boxes
+TELL_S = 1.0  # between words about the state
+ROWS = 64  # transmitters in one message
+
+
+@dataclass(eq=False)
+class Desk:
+    """Belongs to the thread that answers; only `memory.hear` is for another.
+
+    alarms: folder of snippets. state: folder of what outlives this. note: says what goes wrong on the way.
+    """
+
+    ear: Ear
+    memory: Memory
+    source: str
+    alarms: Path | None = None
+    state: Path | None = None
+    note: Callable[[str], None] = lambda text: None
+    clients: Clients = field(default_factory=Clients)
+    keepsakes: Keepsakes = field(default_factory=Keepsakes)
+
+    def __post_init__(self) -> None:
+        self.changed = False  # since the state was written
+        self._told = -1  # number of the newest decision that rows were told after
+        self._projected: tuple[Known, Projection | None] | None = None
+        if self.state is not None:
+            self.keepsakes, alarms = kept.load(self.state)
+            restore(self.memory, alarms)
+
+    def catch_up(self) -> None:
+        """Remember what was heard by now, and tell everybody."""
+        events = self.memory.take()
+        if not events:
+            return
+        self.changed = self.changed or any(isinstance(event, Alarm) for event in events)
+        self.clients.tell([self.alarm(one) if isinstance(one, Alarm) else one.to_json() for one in events])
+
+    def tell_state(self) -> None:
+        """Tell how the listener is doing, and whose frames came since the last time."""
+        events = [self.status()]
+        if self.clients.wanted("transmitters"):
+            rows = self.memory.heard_since(self._told)[:ROWS]
+            self._told = max([self._told, *(row.newest.number for row in rows)])
+            step = now()
+            if rows:
+                found = [row.to_json(step - 1) for row in rows]
+                events.append({"event": "transmitters", "now": step, "transmitters": found})
+        self.clients.tell(events)
+
+    def status(self) -> dict[str, Any]:
+        unseen = sum(number not in self.keepsakes.seen for number in self.memory.alarms)
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {**self.ear.status().to_json(), "now": at, "unseen": unseen, "lost": self.memory.lost}
+
+    def alarm(self, alarm: Alarm) -> dict[str, Any]:
+        return {**alarm.to_json(), "seen": alarm.number in self.keepsakes.seen}
+
+    def projection(self) -> Projection | None:
+        """Of the model that decides now; computed once for each."""
+        model = self.ear.model
+        if self._projected is None or self._projected[0] is not model:
+            self._projected = model, projection(model.statistics)
+        return self._projected[1]
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        told = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self.catch_up()
+                if time.monotonic() - told >= TELL_S:
+                    told = time.monotonic()
+                    self.tell_state()
+                    await self.save()
+        finally:
+            self.catch_up()
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what outlives this, if it has changed."""
+        if self.state is None or not self.changed:
+            return
+        self.changed = False
+        content = self.keepsakes.to_json(self.memory.alarms.values())
+        try:
+            await asyncio.to_thread(kept.save, self.state, content)
+        except PisaError as error:  # a full disk is no reason to show nothing
+            self.note(str(error))

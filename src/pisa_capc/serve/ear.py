@@ -1,0 +1,44 @@
+"""What the page needs of a listener; `pisa_capc.listen.Listener` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.inference import SourceStatistics
+from pisa_capc.listen import Air, Status
+
+
+class Known(Protocol):
+    """A model, as far as the page shows it."""
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    @property
+    def statistics(self) -> SourceStatistics: ...
+
+
+class Ear(Protocol):
+    """May be asked from any thread."""
+
+    @property
+    def air(self) -> Air: ...
+
+    @property
+    def model(self) -> Known: ...
+
+    @property
+    def sample_rate_hz(self) -> float: ...
+
+    def status(self) -> Status: ...
+
+    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None: ...
+
+    def embedding(self, number: int) -> NDArray[np.float32] | None: ...

@@ -1,0 +1,185 @@
+"""What is asked and answered, as OpenAPI describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Number = Annotated[int, Field(ge=0, le=1 << 62)]
+Kind = Literal["unknown device", "not its address", "changed", "receiver"]
+Verdict = Literal["genuine", "not the device", "undecided"]
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Question(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Decision(Answer):
+    """Who sent one frame."""
+
+    number: int = Field(description="Increasing, never given twice, restarts included")
+    time_s: float = Field(description="Seconds in the stream")
+    at: str = Field(description="When it was received: UTC, ISO 8601")
+    start: int = Field(description="Its first sample in the stream, those missed counted")
+    device: str | None = Field(description="None: a device that the model does not know")
+    like: str = Field(description="The known device that it is most like")
+    probability: float = Field(description="Of that device, among the known")
+    address: str | None = Field(description="That it claims, as its header says")
+    receiver: str | None
+    kind: str | None
+    rate_mbps: float | None
+    cfo_hz: list[float | None] = Field(description="Of each antenna; none: it is dead")
+    snr_db: list[float | None]
+    quality: float | None
+    verdict: Verdict | None = Field(description="On the claim of its address so far; none: nobody has that address")
+
+
+class Alarm(Answer):
+    """Something that somebody should look at."""
+
+    number: int
+    time_s: float
+    at: str
+    kind: Kind
+    address: str | None
+    device: str | None
+    text: str
+    frames: list[int] = Field(description="Numbers of the decisions that raised it")
+    snippet: str | None = Field(description="Name of its SigMF metadata; get it from /api/alarms/{number}/snippet")
+    seen: bool = Field(description="Whether somebody has said that it was looked at")
+
+
+class Status(Answer):
+    """How the listener is doing."""
+
+    source: Literal["connected", "waiting", "ended"]
+    since: str
+    samples: int = Field(description="Of each antenna, those missed included")
+    missed: int
+    breaks: int
+    rate_hz: float
+    frames: int
+    frames_per_s: float
+    delay_ms: tuple[float, float] = Field(description="From a frame's last sample to its decision: median, 99 %")
+    clipped: list[int] = Field(description="Antennas that clip")
+    dead: list[int]
+    waiting_s: float
+    alarms: int
+    suppressed: int
+    now: str = Field(description="The clock of the service: UTC, ISO 8601")
+    unseen: int = Field(description="Alarms that nobody has looked at")
+    lost: int = Field(description="Decisions that the page was too late for; the listener made them all the same")
+
+
+class History(Answer):
+    """Steps of time with frames; each value is a mean over the step."""
+
+    step: list[int] = Field(description="Number of the step: its beginning in UTC seconds, divided by step_s")
+    frames: list[int]
+    cfo_hz: list[float | None]
+    snr_db: list[float | None]
+    confidence: list[float | None]
+
+
+class Transmitter(Answer):
+    """Frames that belong together: by the address they claim, or else by the device they sound like."""
+
+    id: int
+    device: str | None = Field(description="That most of its newest frames sound like; none: no known one")
+    like: str
+    address: str | None
+    confidence: float | None = Field(description="Mean probability of the frames that sound like that device")
+    agree: int = Field(description="How many of its newest frames sound like that device")
+    of: int
+    verdict: Verdict | None
+    frames: int
+    first_at: str
+    last_at: str
+    newest: int = Field(description="Number of its newest decision")
+    kind: str | None
+    rate_mbps: float | None
+    cfo_hz: float | None
+    snr_db: float | None
+    history: History
+
+
+class Transmitters(Answer):
+    step_s: float
+    steps: int = Field(description="How many steps are remembered")
+    now: int = Field(description="Number of the step that it is")
+    transmitters: list[Transmitter]
+
+
+class Names(Answer):
+    """What people call devices and addresses."""
+
+    device: dict[str, str]
+    address: dict[str, str]
+
+
+class About(Answer):
+    """What is listened to, with what."""
+
+    version: str
+    source: str
+    waveform_rate_hz: float
+    sample_rate_hz: float
+    carrier_hz: float | None
+    antennas: int
+    devices: list[str]
+    names: Names
+    alarms_kept: bool = Field(description="Whether alarms have snippets to download")
+    token: bool = Field(description="Whether a token is needed")
+
+
+class Place(Answer):
+    """Where a frame lies in the picture of the prototypes."""
+
+    x: float
+    y: float
+
+
+class Prototype(Place):
+    device: str
+
+
+class Prototypes(Answer):
+    """The model's devices in the two directions in which its source frames differ most."""
+
+    explained: float = Field(description="Share of the variance that these two directions show")
+    devices: list[Prototype]
+    frames: list[tuple[float, float]] = Field(description="Some frames of the source")
+
+
+class Frame(Answer):
+    """A frame to look at."""
+
+    decision: Decision | None = Field(description="None: it is no longer remembered")
+    sample_rate_hz: float
+    samples: int
+    cfo_hz: list[float | None]
+    scale: float = Field(description="What I, Q and the envelope are divided by")
+    i: list[list[float]] = Field(description="Of each antenna, the beginning")
+    q: list[list[float]]
+    envelope: list[list[float]] = Field(description="Of each antenna, the largest magnitude in parts of the frame")
+    spectrum_db: list[list[float]] = Field(description="Of each antenna, by frequency, in dB below the strongest")
+    place: Place | None = Field(description="Among the prototypes; none where the model has no picture of them")
+
+
+class Naming(Question):
+    kind: Literal["device", "address"]
+    key: Annotated[str, Field(min_length=1, max_length=128)]
+    name: Annotated[str, Field(max_length=256)] = Field(description="Nothing takes the name away")
+
+
+class Login(Question):
+    token: Annotated[str, Field(max_length=512)]
+
+
+class Said(Answer):
+    said: str

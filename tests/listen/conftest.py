@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import pytest
+
+from pisa_capc.detect import finding
+from tests.identify.conftest import pisa, trained  # noqa: F401  (fixtures)
+from tests.listen.air import ToyDetector
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of the small problem are found where they are marked."""
+    monkeypatch.setitem(finding.DETECTORS, "wifi", ToyDetector)
+    monkeypatch.setitem(finding.HEADERS, "wifi", list)
+    monkeypatch.setattr("pisa_capc.listen.hearing.QUICK_HEADERS", {})

@@ -1,0 +1,65 @@
+"""Streams at other sample rates, and the checksums of senders that are new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pisa_capc.detect import detect
+from pisa_capc.errors import DataError
+from pisa_capc.listen.hearing import Hearing
+from pisa_capc.phy.wifi import mac, transmit
+from pisa_capc.recordings import About, resampled
+from pisa_capc.recordings.encoding import Encoding
+from tests.recordings.tools import InMemory
+
+CF32 = Encoding.named("cf32")
+SENDER, RECEIVER = "02:00:00:00:00:01", "02:00:00:00:00:02"
+
+
+def stream(frames: int, rate_hz: float = 20e6) -> InMemory:
+    """Wi-Fi frames of one sender in noise, two antennas."""
+    rng = np.random.default_rng(3)
+    iq = 1e-3 * (rng.normal(size=(2, 6000 * frames + 2000, 2)) @ [1, 1j])
+    for i in range(frames):
+        frame = transmit(mac.data(RECEIVER, SENDER, RECEIVER, rng.bytes(60)), 12.0, 5 + i)
+        iq[:, 6000 * i + 500 :][:, : len(frame)] += 0.1 * frame
+    own = InMemory(iq.astype(np.complex64), 20e6)
+    if rate_hz == 20e6:
+        return own
+    other = resampled(own, rate_hz)
+    return InMemory(other.read(0, other.about.length), rate_hz)
+
+
+@pytest.mark.parametrize("rate_hz", [20e6, 25e6])
+def test_frames_of_a_stream_are_those_of_the_recording(rate_hz: float) -> None:
+    recording = stream(6, rate_hz)
+    expected = [(f.start, f.header.transmitter) for f in detect(recording).frames]
+    hearing = Hearing(replace(recording.about, carrier_hz=5e9), CF32, "wifi")
+    whole = recording.read(0, recording.about.length)
+    got = []
+    for first in range(0, whole.shape[1], 7001):
+        got += hearing.push(whole[:, first : first + 7001], first, False)
+    got += hearing.push(np.zeros((2, 20_000), np.complex64), whole.shape[1], False) + hearing.finish()
+    assert [(one.start, one.found.header.transmitter) for one in got] == expected
+    assert len(expected) == 6
+
+
+def test_the_checksum_is_asked_for_until_the_sender_is_known() -> None:
+    recording = stream(6)
+    hearing = Hearing(recording.about, CF32, "wifi")
+    whole = recording.read(0, recording.about.length)
+    got = hearing.push(whole, 0, False) + hearing.finish()
+    assert {one.found.header.transmitter for one in got} == {SENDER}
+    again = hearing.push(whole, 10_000_000, True) + hearing.finish()
+    assert [one.start - 10_000_000 for one in again] == [one.start for one in got]
+    assert {one.found.header.transmitter for one in again} == {SENDER}
+    assert got[0].found.header.fcs is True
+    assert again[0].found.header.fcs is None
+
+
+def test_a_rate_that_does_not_fit_is_refused_at_once() -> None:
+    with pytest.raises(DataError, match="MS/s do not hold"):
+        Hearing(About("air", 10e6, None, 1, 0), CF32, "wifi")

@@ -1,0 +1,127 @@
+"""What outlives a listener, and what must not grow."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pisa_capc.errors import DataError
+from pisa_capc.identify.evidence import conformal_p, log_evidence
+from pisa_capc.inference import TrainedModel
+from pisa_capc.listen import Alarm
+from pisa_capc.listen.alarms import A_MINUTE, Folder, Kept, Limits
+from pisa_capc.listen.claims import EPOCH, Test, Tests
+from pisa_capc.listen.output import Lines
+from pisa_capc.listen.senders import MOST, Senders
+from pisa_capc.listen.state import Ledger, Mark
+
+
+def test_the_ledger_gives_back_the_newest_mark(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    for i in range(5):
+        ledger.write(Mark(i, 2 * i, 100 * i))
+    ledger.close()
+    assert Ledger(tmp_path / "ledger").mark == Mark(4, 8, 400)
+
+
+@pytest.mark.parametrize("byte", range(0, 72, 5))
+def test_a_torn_line_leaves_the_one_before(tmp_path: Path, byte: int) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    for i in range(4):
+        ledger.write(Mark(i, 0, i))
+    ledger.close()
+    content = bytearray(path.read_bytes())
+    content[byte % len(content)] ^= 0xFF
+    path.write_bytes(content)
+    assert Ledger(path).mark in (Mark(3, 0, 3), Mark(2, 0, 2))
+
+
+def test_a_ledger_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_bytes(os.urandom(100))
+    with pytest.raises(DataError, match="damaged"):
+        Ledger(tmp_path / "ledger")
+
+
+def test_one_cause_alarms_once_in_a_while_and_all_together_do_not_flood() -> None:
+    limits = Limits(every_s=60)
+    assert [limits.allow("a", now) for now in (0, 30, 61)] == [True, False, True]
+    allowed = [limits.allow(f"cause {i}", 100.0) for i in range(100)]
+    assert sum(allowed) <= A_MINUTE
+    assert limits.allow("late", 200.0)
+    assert limits.suppressed == 1 + allowed.count(False)
+
+
+def test_the_folder_of_alarms_keeps_its_size(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, 20e6, None, most_bytes=100_000)
+    (tmp_path / "mine.txt").write_text("not to be touched")
+    frame = Kept(np.ones((4, 1000), dtype=np.complex64), np.zeros(4), None, 0, "2026-01-01T00:00:00.000Z")
+    names = [folder.write(number, "text", [frame]) for number in range(10)]
+    left = sorted(path.name for path in tmp_path.glob("alarm-*.sigmf-meta"))
+    assert left == names[-len(left) :]
+    assert 0 < sum(path.stat().st_size for path in tmp_path.glob("alarm-*")) <= 100_000
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_lines_are_whole_and_files_are_exchanged(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"cut')
+    lines = Lines(path, most_bytes=2000, kept=2)
+    for number in range(40):
+        lines.write(Alarm(number, 0.0, "", "receiver", None, None, "text \u2028", (), None))
+    lines.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl", "out.jsonl.1", "out.jsonl.2"]
+    newest = [json.loads(line)["number"] for line in path.read_text().splitlines()]
+    before = [json.loads(line)["number"] for line in (tmp_path / "out.jsonl.1").read_text().splitlines()]
+    assert [*before, *newest] == list(range(before[0], 40))
+
+
+def test_a_test_is_the_evidence_of_identify_and_goes_on_after_a_restart() -> None:
+    rng = np.random.default_rng(0)
+    reference, scores = rng.normal(size=50), rng.normal(size=100)
+    test = Test([reference], 0.01)
+    highest = [float(test.push(score)[0]) for score in scores]
+    expected = np.maximum.accumulate(np.maximum(log_evidence(conformal_p(scores, reference)), 0))
+    np.testing.assert_allclose(highest, expected)
+    one, two = Test([reference], 0.01), Test([reference], 0.01)
+    for score in scores[:40]:
+        one.push(score)
+    two.resume(one.arrays())
+    assert [float(two.push(score)[0]) for score in scores[40:]] == pytest.approx(highest[40:])
+
+
+def test_memory_of_a_test_does_not_grow_and_its_alarms_are_rarer_later() -> None:
+    test = Test([np.arange(20.0)], 0.01)
+    limits = []
+    for i in range(3 * EPOCH):
+        test.push(float(i % 20))
+        if test.full:
+            test.renew()
+            limits.append(test.limit)
+    assert len(test.seen) <= EPOCH
+    assert limits == sorted(limits)
+    spent = [np.exp(-limit) for limit in (np.log(e * (e + 1) / 0.01) for e in range(1, 1000))]
+    assert sum(spent) <= 0.01
+
+
+def test_addresses_that_anybody_may_send_do_not_fill_memory(trained: TrainedModel) -> None:
+    senders, tests = Senders(2, 5e9), Tests(trained, np.arange(20.0), {})
+    for i in range(3 * MOST):
+        sender = senders.of(f"address {i}", np.zeros(2))
+        tests.stranger(sender.number, 0.0)
+    assert senders._count == MOST
+    assert len(tests.strangers) == MOST
+    assert not tests.claims
+
+
+def test_senders_are_told_by_address_and_carrier() -> None:
+    senders = Senders(2, 5e9)
+    one = senders.of("a", np.array([0.0, 100.0]))
+    one.push(np.array([0.0, 100.0]))
+    assert senders.of("a", np.array([50.0, np.nan])) is one
+    assert senders.of("a", np.array([20e3, 20e3])) is not one
+    assert senders.of(None, np.array([0.0, 100.0])) is not one
