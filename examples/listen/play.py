@@ -5,8 +5,8 @@
     python3 play.py roof.cf32 --sample-rate 20e6 --antennas 4 --address tcp://127.0.0.1:5555
 
 Runs with Debian's `gnuradio`; needs nothing of pisa. With a radio, put its source in the place of file and throttle:
-all that matters is the sink. Samples of all antennas are one vector, and tags are passed on, so that whoever listens knows
-what it missed.
+all that matters is the sink. Samples of all antennas are one vector, and tags are passed on, so that whoever listens
+knows what it missed.
 """
 
 import argparse
