@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.errors import DataError
 from pisa_capc.inference import SourceStatistics
 from pisa_capc.listen import Air, Alarm, Decision, Status
 from pisa_capc.listen.alarms import Folder, Kept
@@ -96,6 +98,16 @@ class FakeEar:
 
     def embedding(self, number: int) -> NDArray[np.float32] | None:
         return self.embeddings.get(number)
+
+    def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> Any:
+        if len(numbers) < 10:
+            raise DataError(f"{name}: {len(numbers)} frames; expected at least 10.")
+        if name in self.model.devices and not anyway:
+            raise DataError(f"{name}: is there already.")
+        return Model((*self.model.devices, name))
+
+    def exchange(self, model: Any) -> None:
+        self.model = model
 
     def keep(self, decision: Decision, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

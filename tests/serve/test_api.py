@@ -286,6 +286,23 @@ def test_devices_and_addresses_have_names_that_can_be_taken_away() -> None:
     assert [name("device", DEVICES[0], text) for text in ("\x1b[2J", "\u202e", "y" * 65, "z" * 3000)] == [422] * 4
 
 
+def test_who_is_not_known_becomes_a_device() -> None:
+    desk = a_desk()
+    hear(desk, *(a_decision(n, device=None) for n in range(12)), a_decision(12, address=ADDRESSES[1]))
+    client = a_client(desk)
+    rows = {row["address"]: row["id"] for row in client.get("/api/transmitters").json()["transmitters"]}
+
+    def enrol(address: str, name: str) -> Any:
+        return client.post("/api/enrol", headers=PAGE, json={"transmitter": rows.get(address, 99), "name": name})
+
+    assert enrol(ADDRESSES[0], "gate").json() == {"device": "gate", "model": None}
+    assert client.get("/api/about").json()["devices"][-1] == "gate"
+    assert client.get("/api/prototypes").status_code == 200
+    assert "gate" in enrol(ADDRESSES[0], "gate").json()["detail"]
+    assert enrol(ADDRESSES[1], "known").status_code == 422, "its frames are a device's already"
+    assert enrol("nobody", "x").status_code == 404
+
+
 def test_metrics_are_as_prometheus_reads_them() -> None:
     desk = a_desk()
     desk.ear.model.devices = ('de"v\\ice\n', *DEVICES[1:])  # type: ignore[misc]

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +21,20 @@ import pytest
 from websockets.sync.client import connect
 
 from pisa_capc.cli.serve import keys
+from pisa_capc.enrolment import remove
 from pisa_capc.errors import ConfigError
-from pisa_capc.inference import TrainedModel
+from pisa_capc.inference import TrainedModel, load_model
 from pisa_capc.listen import Listener, Plan
 from pisa_capc.serve.app import create_app
 from pisa_capc.serve.desk import Desk
+from pisa_capc.serve.enrolling import newest
 from pisa_capc.serve.gate import Rules
 from pisa_capc.serve.memory import Memory
 from pisa_capc.serve.server import bound, serving, url_of
-from tests.listen.air import AIR, ENROLLED, as_bytes, in_turn, played, script
+from tests.listen.air import AIR, ENROLLED, Script, as_bytes, in_turn, played, script
+from tests.listen.tools import wait_until
 from tests.problems import ANTENNAS
+from tests.serve.tools import PAGE, a_client
 
 
 def got(url: str, **headers: str) -> Any:
@@ -58,13 +63,48 @@ def test_a_listener_is_seen_with_its_frames_among_the_devices(trained: TrainedMo
             assert len(answer.read()) > 1000
         places = {d["device"]: (d["x"], d["y"]) for d in got(url + "api/prototypes")["devices"]}
         right = []
-        for number in range(60):
+        for number in range(30):
             frame = got(url + f"api/frames/{number}")
             here = frame["place"]["x"], frame["place"]["y"]
             near = min(places, key=lambda name: float(np.hypot(*np.subtract(places[name], here))))
             right.append(near == frame["decision"]["like"])
         assert np.mean(right) > 0.6, "frames lie near the device that they are like"
         assert got(url + "api/status")["source"] == "ended"
+
+
+@pytest.mark.usefixtures("toy")
+def test_who_is_not_known_is_enrolled_while_listening_and_after_a_restart(
+    trained: TrainedModel, tmp_path: Path
+) -> None:
+    run, state = tmp_path / "run", tmp_path / "state"
+    small = remove(trained, "D3")
+    small.save(run)
+    small, ready, iq = load_model(run), threading.Event(), played([(2, 3)] * 80)  # D3 alone, whom nobody knows
+    half = iq.shape[1] // 2
+    steps = [
+        lambda ring: ring.write(as_bytes(iq[:, :half])),
+        lambda ring: ready.wait(60),
+        lambda ring: ring.write(as_bytes(iq[:, half:])),
+    ]
+    listener = Listener(small, Script(steps), AIR, Plan(addresses=ENROLLED))
+    desk = Desk(listener, Memory(), "script", None, state, run)
+    runner = threading.Thread(target=listener.run, args=(desk.memory.hear,))
+    with a_client(desk) as client:
+        runner.start()
+        wait_until(lambda: listener.status().frames >= 39)
+        [row] = client.get("/api/transmitters").json()["transmitters"]
+        asked = {"transmitter": row["id"], "name": "new", "anyway": True}
+        assert client.post("/api/enrol", headers=PAGE, json=asked).json() == {"device": "new", "model": "0001"}
+        wait_until(lambda: listener.model.devices == ("D1", "D2", "new"))
+        assert client.post("/api/enrol", headers=PAGE, json=asked).status_code == 422, "it is there already"
+        ready.set()
+        runner.join(30)
+        newest_ones = client.get("/api/decisions?limit=30").json()
+        assert np.mean([one["like"] == "new" for one in newest_ones]) > 0.8
+    assert load_model(newest(state, run)).devices == ("D1", "D2", "new")
+    trained.save(tmp_path / "other")
+    assert newest(state, tmp_path / "other") == tmp_path / "other", "another run has grown nothing"
+    assert newest(None, run) == run
 
 
 def test_a_port_that_is_taken_is_named() -> None:

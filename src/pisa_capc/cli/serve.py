@@ -99,6 +99,7 @@ def serve_(
     from pisa_capc.listen.output import Lines
     from pisa_capc.serve.app import create_app
     from pisa_capc.serve.desk import Desk
+    from pisa_capc.serve.enrolling import newest
     from pisa_capc.serve.gate import Rules
     from pisa_capc.serve.memory import Memory
     from pisa_capc.serve.server import bound, serving, url_of
@@ -106,9 +107,12 @@ def serve_(
     at = bound(host, port)
     url = url_of(at)
     rules = Rules(frozenset(one.lower() for one in name), keys(host, name, token_file, at.getsockname()[1], https))
+    begun = newest(state, run)
+    if begun != run:
+        say(f"going on with the devices that were enrolled: {begun}")
     listener = make_listener(
         source,
-        run,
+        begun,
         sample_rate,
         carrier,
         antennas,
@@ -132,7 +136,7 @@ def serve_(
         alarm_every,
         device,
     )
-    desk = Desk(listener, Memory(), listener.source.name, alarms, state, say)
+    desk = Desk(listener, Memory(), listener.source.name, alarms, state, run, say)
     lines = None if out is None else Lines(out)
     stopped = threading.Event()
 
@@ -147,7 +151,7 @@ def serve_(
 
     ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
     try:
-        with serving(create_app(desk, rules), at), signals(listener, run, stop):
+        with serving(create_app(desk, rules), at), signals(listener, begun, stop):
             notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
             listener.run(hear)
             if not stopped.is_set():

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from pisa_capc.calibration import OnlineCalibrator
 from pisa_capc.detect.finding import Rename
-from pisa_capc.errors import ModelError, PisaError
+from pisa_capc.enrolment import enrol
+from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
 from pisa_capc.inference.tensors import digest
@@ -180,6 +181,19 @@ class Listener:
         """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
         kept = self._kept.get(number)
         return None if kept is None else kept.embedding
+
+    def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel:
+        """The model with one more device, which sent these recent frames; `exchange` takes it into use.
+
+        anyway: also where they sound like a device that is there, as of `enrol`.
+        """
+        recogniser = self._mind.recogniser
+        kept = [one for n in numbers if (one := self._kept.get(n)) is not None and recogniser.usable(one)]
+        if not kept:
+            raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
+        origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].at, "last": kept[-1].at}
+        frames = recogniser.frames(kept)
+        return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
 
     def status(self) -> Status:
         ring, receiver = self._ring, self._hearing.receiver

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -46,6 +47,16 @@ class Recognised:
     embedding: NDArray[np.float32]
 
 
+class Sampled(Protocol):
+    """A frame as it was received, (A, T), and its carrier offset (A,)."""
+
+    @property
+    def iq(self) -> NDArray[np.complex64]: ...
+
+    @property
+    def cfo_hz(self) -> NDArray[np.float64]: ...
+
+
 class Recogniser:
     """A model at work."""
 
@@ -69,13 +80,13 @@ class Recogniser:
         strangest = max(limits, key=limits.__getitem__)
         self.limit, self.reference = limits[strangest], score[label == strangest]
 
-    def usable(self, found: Detection) -> bool:
+    def usable(self, found: Sampled) -> bool:
         """Whether there is enough of a frame."""
         return found.iq.shape[1] >= self.samples and bool(np.isfinite(found.cfo_hz).any())
 
     def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
-        scores = embed(self.trained, self._frames(found), self.device, descriptor=descriptor)
+        scores = embed(self.trained, self.frames(found), self.device, descriptor=descriptor)
         logits = np.asarray(scores.logits, dtype=np.float64)
         unknown, known = None, np.ones(len(found), dtype=bool)
         if self.choices.reject is not None:
@@ -89,7 +100,7 @@ class Recogniser:
             probability[known] = self.calibrator.push(scores.embedding[known], logits[known], cfo_hz).probability
         return Recognised(probability, known, unknown, logits, scores.embedding)
 
-    def _frames(self, found: Sequence[Detection]) -> UnlabelledFrames:
+    def frames(self, found: Sequence[Sampled]) -> UnlabelledFrames:
         """As `identify.observe` shows frames to a model."""
         cfo_hz = np.array([one.cfo_hz for one in found])
         iq = np.stack([one.iq[:, : self.samples] for one in found])

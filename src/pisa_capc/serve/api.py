@@ -13,7 +13,7 @@ from fastapi import Path as InPath
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.requests import HTTPConnection, Request
 
-from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.errors import ConfigError, DataError, PisaError
 from pisa_capc.revisions import PACKAGE
 from pisa_capc.serve import models, sigmf
 from pisa_capc.serve.clients import KINDS
@@ -262,6 +262,19 @@ async def name(given: models.Naming, desk: At) -> models.Names:
         raise HTTPException(422, str(error)) from error
     desk.changed = True
     return models.Names(**desk.keepsakes.names)
+
+
+@api.post("/api/enrol", tags=["names"])
+async def enrol(given: models.Enrolment, desk: At) -> models.Enrolled:
+    """Add a device to the model, by the recent frames of a transmitter that is not known."""
+    row = next((row for row in desk.memory.rows.values() if row.id == given.transmitter), None)
+    if row is None:
+        raise HTTPException(404, "That transmitter is no longer remembered.")
+    try:
+        out = await desk.enrol(row, given.name, given.anyway)
+    except PisaError as error:
+        raise HTTPException(422, str(error)) from error
+    return models.Enrolled(device=given.name, model=None if out is None else out.name)
 
 
 # Events.

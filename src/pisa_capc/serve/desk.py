@@ -15,20 +15,24 @@ from pisa_capc.listen import Alarm
 from pisa_capc.serve import keepsakes as kept
 from pisa_capc.serve.clients import Clients
 from pisa_capc.serve.ear import Ear, Known
+from pisa_capc.serve.enrolling import keep
 from pisa_capc.serve.keepsakes import Keepsakes
 from pisa_capc.serve.memory import Memory, now, restore
+from pisa_capc.serve.rows import Row
 from pisa_capc.serve.views import Projection, projection
 
 TICK_S = 0.1  # between looks into the boxes
 TELL_S = 1.0  # between words about the state
 ROWS = 64  # transmitters in one message
+FRAMES = 400  # of a transmitter that a device is enrolled from
 
 
 @dataclass(eq=False)
 class Desk:
     """Belongs to the thread that answers; only `memory.hear` is for another.
 
-    alarms: folder of snippets. state: folder of what outlives this. note: says what goes wrong on the way.
+    alarms: folder of snippets. state: folder of what outlives this. run_folder: of the model, as it was given. note:
+    says what goes wrong on the way.
     """
 
     ear: Ear
@@ -36,12 +40,14 @@ class Desk:
     source: str
     alarms: Path | None = None
     state: Path | None = None
+    run_folder: Path | None = None
     note: Callable[[str], None] = lambda text: None
     clients: Clients = field(default_factory=Clients)
     keepsakes: Keepsakes = field(default_factory=Keepsakes)
 
     def __post_init__(self) -> None:
         self.changed = False  # since the state was written
+        self._enrolling = asyncio.Lock()
         self._told = -1  # number of the newest decision that rows were told after
         self._projected: tuple[Known, Projection | None] | None = None
         if self.state is not None:
@@ -75,6 +81,18 @@ class Desk:
 
     def alarm(self, alarm: Alarm) -> dict[str, Any]:
         return {**alarm.to_json(), "seen": alarm.number in self.keepsakes.seen}
+
+    async def enrol(self, row: Row, name: str, anyway: bool) -> Path | None:
+        """Add the device that sent the recent unknown frames of a transmitter; the model's folder, if it is kept."""
+        own = self.memory.newest_decisions(FRAMES, row=row.id)
+        numbers = [one.number for one in reversed(own) if one.device is None]
+        async with self._enrolling:
+            model = await asyncio.to_thread(self.ear.with_device, name, numbers, anyway)
+            out = None
+            if self.state is not None and self.run_folder is not None:
+                out = await asyncio.to_thread(keep, self.state, self.run_folder, model)
+            await asyncio.to_thread(self.ear.exchange, model)
+        return out
 
     def projection(self) -> Projection | None:
         """Of the model that decides now; computed once for each."""

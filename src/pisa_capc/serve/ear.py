@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.inference import SourceStatistics
+from pisa_capc.inference import SourceStatistics, TrainedModel
 from pisa_capc.listen import Air, Status
 
 
@@ -42,3 +42,7 @@ class Ear(Protocol):
     def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None: ...
 
     def embedding(self, number: int) -> NDArray[np.float32] | None: ...
+
+    def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel: ...
+
+    def exchange(self, model: TrainedModel) -> None: ...

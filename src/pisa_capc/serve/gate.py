@@ -26,7 +26,7 @@ from pisa_capc.serve.limits import Buckets
 PAGE_HEADER = "x-pisa"
 OPEN = ("/", "/healthz", "/api/login")  # without a token, and what lies under:
 OPEN_UNDER = "/static/"
-HEAVY = ("/api/frames/", "/api/alarms/", "/api/annotations", "/api/transmitters")
+HEAVY = ("/api/frames/", "/api/alarms/", "/api/annotations", "/api/transmitters", "/api/enrol")
 HEAVY_COST = 5.0
 BODY, BODY_S = 4096, 10.0
 SAFE = ("GET", "HEAD")

@@ -177,6 +177,17 @@ class Naming(Question):
     name: Annotated[str, Field(max_length=256)] = Field(description="Nothing takes the name away")
 
 
+class Enrolment(Question):
+    transmitter: Number = Field(description="Whose recent frames that no device is known for are used")
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    anyway: bool = Field(default=False, description="Also where it sounds like a device that is known")
+
+
+class Enrolled(Answer):
+    device: str
+    model: str | None = Field(description="Folder of the model, within the state; none: it is forgotten at the end")
+
+
 class Login(Question):
     token: Annotated[str, Field(max_length=512)]
 

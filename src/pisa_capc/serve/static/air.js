@@ -48,11 +48,22 @@ function merge(row) {
   }
 }
 
+let learning = false;
+
+/** A device that is not known here: the model was exchanged. */
+async function learn(rows) {
+  if (learning || rows.every((row) => row.device === null || air.about.devices.includes(row.device))) return;
+  learning = true;
+  air.about = await ask("/api/about").catch(() => air.about);
+  learning = false;
+}
+
 export function heard(events) {
   for (const event of events) {
     if (event.event === "status") took(event);
     else if (event.event === "alarm") air.alarms.set(event.number, event);
     else if (event.event === "transmitters") event.transmitters.forEach(merge);
+    if (event.event === "transmitters") learn(event.transmitters);
   }
   while (air.alarms.size > MOST_ALARMS) air.alarms.delete(Math.min(...air.alarms.keys()));
 }

@@ -79,7 +79,7 @@ export function nowView(again) {
   const lines = new Map(), lanes = new Map();
   const body = h("tbody"), laneBody = h("tbody");
   const heads = ["Device", "Address claimed", "Confidence", "Claim", "Carrier offset", "SNR", "Last seen", "Frames"];
-  const table = h("div", { class: "wide" }, h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), body));
+  const table = h("div", { class: "wide" }, h("table", { class: "cards air" }, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), body));
   const none = h("div");
   const axis = h("div", { class: "axis", "aria-hidden": "true" });
   const timeline = h("table", { class: "timeline" }, laneBody, h("tfoot", {}, h("tr", {}, h("th", {}, "Time"), h("td", {}, axis))));

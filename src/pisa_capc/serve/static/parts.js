@@ -1,7 +1,8 @@
 // Parts that several views have.
 
-import { air, called, colour, named, namedAddress, rename, see } from "./air.js";
+import { air, called, colour, load, named, namedAddress, rename, see } from "./air.js";
 import { download, h, pill } from "./dom.js";
+import { ask } from "./net.js";
 import { when } from "./words.js";
 
 const VERDICTS = { genuine: ["genuine", "good"], "not the device": ["not the device", "bad"], undecided: ["undecided", ""] };
@@ -35,6 +36,39 @@ export function naming(row, done) {
     dialog.showModal();
   };
   return h("button", { type: "button", class: "quiet edit", title: "Name it", "aria-label": `Name ${called(row)}`, onclick: open }, "✎");
+}
+
+/** A button that adds who is not known to the model, by its recent frames. */
+export function enrolling(row, done) {
+  if (row.device !== null) return null;
+  const open = () => {
+    const dialog = document.getElementById("dialog");
+    const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
+    const input = h("input", { maxlength: 64, required: true, "aria-label": "Name of the device" });
+    const anyway = h("input", { type: "checkbox" }), also = h("label", { hidden: true }, anyway, " It is another device all the same");
+    const button = h("button", { class: "main" }, "Enrol");
+    const send = async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      try {
+        await ask("/api/enrol", { method: "POST", body: { transmitter: row.id, name: input.value.trim(), anyway: anyway.checked } });
+        await load();
+        dialog.close();
+        done();
+      } catch (error) {
+        wrong.textContent = error.message;
+        wrong.hidden = also.hidden = false;
+      }
+      button.disabled = false;
+    };
+    dialog.replaceChildren(h("form", { onsubmit: send }, h("h2", {}, "Enrol a device"),
+      h("span", { class: "muted" }, "Its recent frames are added to the model as a new device; nothing is trained. Frames from now on are decided with it."),
+      h("code", {}, row.address ?? "no address"), input, wrong, also,
+      h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button)));
+    dialog.oncancel = null;
+    dialog.showModal();
+  };
+  return h("button", { type: "button", onclick: open }, "Enrol…");
 }
 
 export function alarmCard(alarm, done, { brief = false } = {}) {

@@ -4,7 +4,7 @@ import { air, called, colour, column, named, newestAlarms, now, see, seconds, sp
 import { card, download, empty, fact, h, pill } from "./dom.js";
 import { COLOURS, figure, plot, scatter } from "./draw.js";
 import { ask } from "./net.js";
-import { alarmCard, cell, decisionTable, naming, person, verdict } from "./parts.js";
+import { alarmCard, cell, decisionTable, enrolling, naming, person, verdict } from "./parts.js";
 import { ago, clock, decibel, duration, fixed, kilohertz, large, percent, when, whole } from "./words.js";
 
 const FRAMES_EVERY_MS = 2000;
@@ -129,7 +129,7 @@ export function transmitterView(again, id) {
       const ys = values.map((value) => (value === null ? null : factor * value));
       return h("div", { class: "card" }, figure(label, note, plot(label, [{ xs: minutes(steps), ys, colour }], { x: "time", y: unit, xRange: limits, xStep: 120e3, tick: (t) => clock(t).slice(0, 5), ...options })));
     };
-    head.replaceChildren(crumbs(called(row), "#/", "Now", naming(row, again)), card("Transmitter", {}, h("dl", { class: "facts" },
+    head.replaceChildren(crumbs(called(row), "#/", "Now", naming(row, again), enrolling(row, again)), card("Transmitter", {}, h("dl", { class: "facts" },
       fact("Device", person(row.device)), fact("Confidence", row.device === null ? `${row.agree} of ${row.of} frames unknown` : `${percent(row.confidence)}, ${row.agree} of ${row.of} frames agree`),
       fact("Address claimed", row.address === null ? "none" : h("code", {}, row.address)), fact("Claim", verdict(row.verdict)),
       fact("Carrier offset", kilohertz(row.cfo_hz)), fact("SNR", decibel(row.snr_db)), fact("Last seen", ago(seconds(row.last_at))),
