@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a build is one process on one c
 os.chdir(ROOT)  # from where records and protocols are found
 
 import docstrings  # noqa: E402
+import mathml  # noqa: E402
 from pages import reference  # noqa: E402
 
 from pisa_capc import __version__  # noqa: E402
@@ -27,7 +28,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
 ]
@@ -48,6 +48,7 @@ python_maximum_signature_line_length = 80
 autosummary_ignore_module_all = False
 
 smartquotes = False  # options of commands begin with two dashes
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -60,6 +61,7 @@ sphinx_gallery_conf = {
     "doc_module": ("pisa_capc",),
     "reference_url": {"pisa_capc": None},
     "remove_config_comments": True,
+    "capture_repr": (),  # what examples print is enough
     "show_memory": False,
     "write_computation_times": False,
     "copyfile_regex": r"radios\.yaml",
@@ -77,3 +79,4 @@ reference.write(HERE / "reference")
 
 def setup(app):  # type: ignore[no-untyped-def]
     docstrings.connect(app)
+    mathml.connect(app)

@@ -6,7 +6,6 @@ One YAML file says what is compared with what: data, directions, seeds, encoders
 setting. What was run can be read off it, and what was stopped goes on.
 """
 
-# sphinx_gallery_thumbnail_number = 1
 # %%
 # The protocol
 # ------------
@@ -56,9 +55,21 @@ import pisa_capc
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.run import Options, run_protocol
 
-pisa_capc.simulate("wifi", folder / "radios", scene="radios.yaml", scale=0.04, workers=1, show_progress=False)
+pisa_capc.simulate(
+    "wifi",
+    folder / "radios",
+    scene="radios.yaml",
+    scale=0.04,
+    workers=1,
+    show_progress=False,
+)
 protocol = read_protocol(str(protocol_file))
-options = Options(data=folder / "radios", results=folder / "results", work=folder / "work", device="cpu")
+options = Options(
+    data=folder / "radios",
+    results=folder / "results",
+    work=folder / "work",
+    device="cpu",
+)
 print(run_protocol(protocol, options))
 
 # %%
@@ -82,6 +93,7 @@ from pisa_capc.figures.protocol import stage_scores
 [place] = results.places()
 picture = folder / "captures.png"
 capture_scores(stage_scores(results, place, "cnn"), picture)
+# sphinx_gallery_thumbnail_number = 1
 
 # %%
 # Single, without the equaliser, knows more than half of its own rooms and is at chance in the new one; behind the

@@ -6,7 +6,6 @@ Six radios send the same 802.11 preamble in three places. A model is trained in 
 apart in the third, which it never saw; then its decisions are calibrated there without labels.
 """
 
-# sphinx_gallery_thumbnail_number = 2
 # %%
 # Frames
 # ------
@@ -19,7 +18,14 @@ from tempfile import mkdtemp
 import pisa_capc
 
 folder = Path(mkdtemp())
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.05, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.05,
+    workers=1,
+    show_progress=False,
+)
 print(frames)
 
 # %%
@@ -72,7 +78,9 @@ print(f"source validation Macro-F1: {model.about['metrics']['validation_f1']:.3f
 # equally often, builds a prototype of each device from the frames themselves, and lets both vote.
 
 scores = pisa_capc.embed(model, part.target)
-calibrated = pisa_capc.UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
+calibrated = pisa_capc.UCAPC().calibrate(
+    scores.embedding, scores.logits, scores.capture
+)
 stages = {
     "direct": part.evaluator.score(scores.logits),
     "after U-CAPC": part.evaluator.score(calibrated.probability),
@@ -88,3 +96,4 @@ from pisa_capc.figures.confusion import plot_confusions
 
 picture = folder / "confusion.png"
 plot_confusions(picture, stages)
+# sphinx_gallery_thumbnail_number = 2

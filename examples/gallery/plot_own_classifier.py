@@ -6,7 +6,6 @@ The calibration needs no network of ours: embeddings, logits and the names of ca
 is scikit-learn's logistic regression on a few numbers that people measure by hand.
 """
 
-# sphinx_gallery_thumbnail_number = 1
 # %%
 # Frames, and features measured by hand
 # -------------------------------------
@@ -26,10 +25,19 @@ import pisa_capc
 from pisa_capc.waveforms import WAVEFORMS
 
 folder = Path(mkdtemp())
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.06, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.06,
+    workers=1,
+    show_progress=False,
+)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 
-known = np.fft.fft(WAVEFORMS["wifi"].preamble()[192:256])  # the first long training symbol
+known = np.fft.fft(
+    WAVEFORMS["wifi"].preamble()[192:256]
+)  # the first long training symbol
 used = np.flatnonzero(np.abs(known) > 1e-6)
 
 
@@ -43,8 +51,17 @@ def measured(iq: np.ndarray) -> np.ndarray:
     power = np.abs(channel).mean(axis=-1)
     middle = channel[..., [0, -1]].mean(axis=-1)
     leakage = received[..., 0] / middle
-    image = ((ratio - channel) / channel * np.sign(known[used] * known[-used]).real).mean(axis=-1)
-    parts = [leakage.real, leakage.imag, image.real, image.imag, np.abs(leakage), np.abs(image)]
+    image = (
+        (ratio - channel) / channel * np.sign(known[used] * known[-used]).real
+    ).mean(axis=-1)
+    parts = [
+        leakage.real,
+        leakage.imag,
+        image.real,
+        image.imag,
+        np.abs(leakage),
+        np.abs(image),
+    ]
     weight = power / power.sum(axis=-1, keepdims=True)
     return np.stack([(weight * values).sum(axis=-1) for values in parts], axis=-1)
 
@@ -69,7 +86,9 @@ logits = classifier[1].decision_function(embedding)
 
 calibrated = pisa_capc.UCAPC().calibrate(embedding, logits, part.target.capture_key)
 for name, outputs in {"direct": logits, "after U-CAPC": calibrated.probability}.items():
-    print(f"{name:12} Macro-F1 {part.evaluator.score(outputs).macro_f1:.3f}; chance is {1 / len(frames.devices):.3f}")
+    print(
+        f"{name:12} Macro-F1 {part.evaluator.score(outputs).macro_f1:.3f}; chance is {1 / len(frames.devices):.3f}"
+    )
 
 # %%
 # What changed in each capture: how many decisions, and how evenly the frames lie over the classes.
@@ -93,9 +112,14 @@ plot_capture(calibrated, picture, "E1/L3")
 # sends nearly all frames it gives part of them away:
 
 rows = np.flatnonzero(part.evaluator.labels_for_drawing() == 0)
-lonely = pisa_capc.UCAPC().calibrate(embedding[rows], logits[rows], part.target.capture_key[rows])
+lonely = pisa_capc.UCAPC().calibrate(
+    embedding[rows], logits[rows], part.target.capture_key[rows]
+)
 direct = (logits[rows].argmax(axis=1) == 0).mean()
-print(f"captures of one device: {direct:.2f} right without calibration, {(lonely.prediction == 0).mean():.2f} with it")
+print(
+    f"captures of one device: {direct:.2f} right without calibration, {(lonely.prediction == 0).mean():.2f} with it"
+)
+# sphinx_gallery_thumbnail_number = 1
 
 # %%
 # The :doc:`safe preset <../safe>` is for deployments in which that may happen.

@@ -28,7 +28,9 @@ class Dilated(nn.Sequential):
     def __init__(self, channels: int) -> None:
         layers = []
         for i, inputs in enumerate((channels, 32, 32, 32)):
-            conv = nn.Conv1d(inputs, 32, 3, stride=2 if i == 0 else 1, dilation=2**i, padding=2**i)
+            conv = nn.Conv1d(
+                inputs, 32, 3, stride=2 if i == 0 else 1, dilation=2**i, padding=2**i
+            )
             layers += [conv, nn.BatchNorm1d(32), nn.ReLU()]
         super().__init__(*layers)
 
@@ -44,7 +46,14 @@ from tempfile import mkdtemp
 import pisa_capc
 
 folder = Path(mkdtemp())
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.05, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.05,
+    workers=1,
+    show_progress=False,
+)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 
 models = {}
@@ -67,7 +76,9 @@ for encoder in ("cnn", "dilated"):
 stages = {}
 for encoder, model in models.items():
     scores = pisa_capc.embed(model, part.target)
-    calibrated = pisa_capc.UCAPC().calibrate(scores.embedding, scores.logits, scores.capture)
+    calibrated = pisa_capc.UCAPC().calibrate(
+        scores.embedding, scores.logits, scores.capture
+    )
     stages[f"{encoder}, direct"] = part.evaluator.score(scores.logits)
     stages[f"{encoder}, calibrated"] = part.evaluator.score(calibrated.probability)
 for name, found in stages.items():

@@ -44,7 +44,10 @@ class CentredMethod(EqualisedMethod):
         same = (batch.label[:, :, None] == batch.label[:, None, :]).float()  # (R, B, B)
         mean = same @ z / same.sum(dim=-1, keepdim=True)
         distance = (z - mean).square().sum(dim=-1).mean(dim=1)  # (R,)
-        return {"cls": cross_entropy(output.logits, batch.label), "centre": self.settings.centre * distance}
+        return {
+            "cls": cross_entropy(output.logits, batch.label),
+            "centre": self.settings.centre * distance,
+        }
 
 
 # %%
@@ -58,7 +61,14 @@ from tempfile import mkdtemp
 import pisa_capc
 
 folder = Path(mkdtemp())
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.05, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.05,
+    workers=1,
+    show_progress=False,
+)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 
 found = {}
@@ -77,7 +87,9 @@ for weight in (0.0, 0.5):
     found[weight] = pisa_capc.embed(model, part.target)
     score = part.evaluator.score(found[weight].logits)
     source = model.about["metrics"]["validation_f1"]
-    print(f"λ = {weight}: source validation {source:.3f}, target Macro-F1 {score.macro_f1:.3f}")
+    print(
+        f"λ = {weight}: source validation {source:.3f}, target Macro-F1 {score.macro_f1:.3f}"
+    )
 
 # %%
 # What the term does to the target's embeddings, on their two principal axes, coloured by device. Labels of a target are
@@ -94,6 +106,17 @@ for axes, (weight, scores) in zip(places, found.items(), strict=True):
     _, _, directions = torch.linalg.svd(z - z.mean(dim=0), full_matrices=False)
     x, y = ((z - z.mean(dim=0)) @ directions[:2].T).T.numpy()
     for k, device in enumerate(model.devices):
-        axes.scatter(*(values[labels == k] for values in (x, y)), s=8, color=COLOURS[k], label=device)
-    axes.set(title=f"λ = {weight}", xlabel="first principal axis", ylabel="second principal axis")
-_ = places[1].legend(title="device", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        axes.scatter(
+            *(values[labels == k] for values in (x, y)),
+            s=8,
+            color=COLOURS[k],
+            label=device,
+        )
+    axes.set(
+        title=f"λ = {weight}",
+        xlabel="first principal axis",
+        ylabel="second principal axis",
+    )
+_ = places[1].legend(
+    title="device", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
+)

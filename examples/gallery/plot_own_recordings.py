@@ -38,8 +38,15 @@ for room in ("office", "lab"):
             file = folder / "recordings" / room / f"radio{radio}" / f"{position}.mat"
             file.parent.mkdir(parents=True, exist_ok=True)
             iq = recorded(radio, room=len(room))
-            savemat(file, {"frames": iq, "offset": rng.normal(1e3 * radio, 50, (len(iq), 4))})
-print(*sorted(path.relative_to(folder) for path in folder.rglob("*.mat"))[:4], "…", sep="\n")
+            savemat(
+                file,
+                {"frames": iq, "offset": rng.normal(1e3 * radio, 50, (len(iq), 4))},
+            )
+print(
+    *sorted(path.relative_to(folder) for path in folder.rglob("*.mat"))[:4],
+    "…",
+    sep="\n",
+)
 
 # %%
 # Import
@@ -90,6 +97,8 @@ dataset_picture(folder / "mine", picture)
 # Frames that are arrays already need no files: :meth:`pisa_capc.Frames.from_arrays` takes (frames, antennas, samples).
 
 arrays = pisa_capc.Frames.from_arrays(
-    recorded(1, 4).transpose(0, 2, 1), device=["radio1"] * 40, environment=["office"] * 40
+    recorded(1, 4).transpose(0, 2, 1),
+    device=["radio1"] * 40,
+    environment=["office"] * 40,
 )
 print(arrays)

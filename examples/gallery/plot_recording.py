@@ -6,7 +6,6 @@ Nobody has cut the frames here: a receiver with four antennas has recorded a cha
 other. The frames are found, their headers say whom they claim to be from, and their waveform says who they are.
 """
 
-# sphinx_gallery_thumbnail_number = 1
 # %%
 # A recording
 # -----------
@@ -35,7 +34,9 @@ made = record(
     workers=1,
     show_progress=False,
 )
-print(f"{made.frames} frames of {made.devices} devices, {made.spoofed} with the address of another")
+print(
+    f"{made.frames} frames of {made.devices} devices, {made.spoofed} with the address of another"
+)
 
 # %%
 # Find the frames
@@ -79,7 +80,14 @@ draw_spectrogram(recording.read(0, samples)[0], rate_hz, boxes, picture)
 # -------------
 # A model is trained on labelled frames of the rooms E2 and E3; it has never seen E1.
 
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.06, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.06,
+    workers=1,
+    show_progress=False,
+)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 [model] = pisa_capc.fit(
     pisa_capc.Run(part, seed=2026),
@@ -101,7 +109,12 @@ part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 from pisa_capc.calibration import calibrator
 from pisa_capc.identify import Choices, identify
 
-who = identify(model, [found], Choices(calibrator("direct")(), reject=None, equalise_antennas=True), device="cpu")
+who = identify(
+    model,
+    [found],
+    Choices(calibrator("direct")(), reject=None, equalise_antennas=True),
+    device="cpu",
+)
 truth = [note.label for note in recording.annotations]
 print(
     f"{len(who)} frames identified, {sum(a == b for a, b in zip(who.device, truth, strict=True)) / len(who):.3f} right"
@@ -145,3 +158,4 @@ for verdict in verify(who, enrolled, alpha=0.01):
     print(
         f"{verdict.address} is {verdict.device}'s: {verdict.verdict} after {verdict.after} of {verdict.frames} frames"
     )
+# sphinx_gallery_thumbnail_number = 1

@@ -19,7 +19,14 @@ import numpy as np
 import pisa_capc
 
 folder = Path(mkdtemp())
-frames = pisa_capc.simulate("wifi", folder / "wifi", scene="radios.yaml", scale=0.1, workers=1, show_progress=False)
+frames = pisa_capc.simulate(
+    "wifi",
+    folder / "wifi",
+    scene="radios.yaml",
+    scale=0.1,
+    workers=1,
+    show_progress=False,
+)
 part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 [model] = pisa_capc.fit(
     pisa_capc.Run(part, seed=2026),
@@ -34,7 +41,12 @@ part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 scores = pisa_capc.embed(model, part.target)
 
 rng = np.random.default_rng(0)
-order = np.concatenate([rng.permutation(np.flatnonzero(scores.capture == name)) for name in np.unique(scores.capture)])
+order = np.concatenate(
+    [
+        rng.permutation(np.flatnonzero(scores.capture == name))
+        for name in np.unique(scores.capture)
+    ]
+)
 
 # %%
 # Decide
@@ -45,11 +57,17 @@ order = np.concatenate([rng.permutation(np.flatnonzero(scores.capture == name)) 
 from pisa_capc.calibration import Online, OnlineCalibrator
 
 stream = OnlineCalibrator(
-    classes=len(model.devices), features=scores.embedding.shape[1], settings=Online(warmup=24, refresh=48)
+    classes=len(model.devices),
+    features=scores.embedding.shape[1],
+    settings=Online(warmup=24, refresh=48),
 )
 before = stream.nbytes
-decisions = [stream.push(scores.embedding[i : i + 1], scores.logits[i : i + 1]) for i in order]
-print(f"{len(order)} frames, state of {before / 2**20:.1f} MiB before and {stream.nbytes / 2**20:.1f} MiB after")
+decisions = [
+    stream.push(scores.embedding[i : i + 1], scores.logits[i : i + 1]) for i in order
+]
+print(
+    f"{len(order)} frames, state of {before / 2**20:.1f} MiB before and {stream.nbytes / 2**20:.1f} MiB after"
+)
 
 # %%
 # Scores
@@ -74,12 +92,17 @@ from pisa_capc.figures.style import COLOURS, GREY
 
 labels = part.evaluator.labels_for_drawing()[order]
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-for name, outputs, colour in (("direct", scores.logits, GREY), ("as they arrived", probability, COLOURS[0])):
+for name, outputs, colour in (
+    ("direct", scores.logits, GREY),
+    ("as they arrived", probability, COLOURS[0]),
+):
     right = outputs[order].argmax(axis=1) == labels
     axes.plot(np.convolve(right, np.ones(100) / 100, "valid"), color=colour, label=name)
 axes.axhline(1 / len(model.devices), color="black", linestyle=":", linewidth=0.8)
 axes.annotate("chance", (0, 1 / len(model.devices)), va="bottom")
-for edge in np.flatnonzero(np.diff(np.unique(scores.capture[order], return_inverse=True)[1])):
+for edge in np.flatnonzero(
+    np.diff(np.unique(scores.capture[order], return_inverse=True)[1])
+):
     axes.axvline(max(edge - 99, 0), color="black", linewidth=0.5, linestyle="--")
 axes.set(ylim=(0, 1.02), xlabel="frame", ylabel="right among the last 100")
 _ = axes.legend(loc="lower right", frameon=False)
