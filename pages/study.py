@@ -13,7 +13,7 @@ from pisa_capc.benchmark.deployed import Deployed, deployed
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.deployments import Deployment
-from pisa_capc.protocol import DIRECT, PAPER, SAFE
+from pisa_capc.protocol import DIRECT, PAPER, SAFE, stage_title
 
 NAME = "calibration-study"
 
@@ -87,7 +87,7 @@ def section() -> str:
         kept, names = found["gain kept without identifiers"], found["mean over cells"]
         beyond = found["worst - direct, not rehearsed"]
         lead = max(names, key=names.__getitem__)
-        headings = ["cell", *models.stages, "worst encoder, paper / safe − direct"]
+        headings = ["cell", *map(stage_title, models.stages), "worst encoder, U-CAPC / safe − direct"]
         parts.append(f"""### {title} simulation, {models.runs} models
 
 ![Change of Macro-F1 by calibration and deployment, {title}](../{dataset}-deployments.png)
@@ -108,8 +108,8 @@ def section() -> str:
 """)
     return f"""## Where calibration helps and where it harms
 
-Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. `paper` is
-U-CAPC as published, `safe` U-CAPC under the guard ([what it is](../safe.md)); all others are peers on the same arrays,
+Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. U-CAPC is
+as published, `safe` U-CAPC under the guard ([what it is](../safe.md)); all others are peers on the same arrays,
 grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced);
 512 frames with class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames
 from unknown radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied

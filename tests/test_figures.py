@@ -54,6 +54,17 @@ def test_readme_quotes_the_records() -> None:
     method = " ".join((ROOT / "docs/method.md").read_text(encoding="utf-8").split())
     assert f"takes {nine:.1f} ms from the page cache and {disk:.1f} ms from the disk" in method
     assert f"one of a single run {one:.1f} ms" in method
+    tour = record("studies/tour.json")
+    target, recorded = (
+        {stage: f"{own['macro_f1']:.3f}" for stage, own in tour[of].items()} for of in ("target", "recording")
+    )
+    words = " ".join(README.split())
+    assert f"That is {tour['seconds_of_computing']} s of computing ({tour['seconds']} s on two cores" in words
+    assert (
+        f"a Macro-F1 of {tour['target']['direct']['macro_f1']:.2f} in the third, and {target['paper']} after" in words
+    )
+    assert f"({target['safe']} under the guard)" in words
+    assert f"({tour['recording']['direct']['macro_f1']:.2f} direct, {recorded['paper']} after U-CAPC" in words
     demo = record("studies/demo.json")
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
 

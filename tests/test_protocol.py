@@ -101,8 +101,8 @@ def test_small_sets_follow_the_rule_and_drop_at_most_a_quarter(n: int, validatio
 def test_groups_that_leave_out_fewer_frames_than_asked_are_told_of() -> None:
     assert few_shot_note(16, [64, 512]) == ""
     assert few_shot_note(0, [3]) == ""
-    assert "so 2 of 3 leave out fewer; the shortest 12 of 51." in few_shot_note(16, [512, 51, 63])
-    assert few_shot_note(900, [512, 1024]).startswith("few_shot 900: ")
+    assert "of 2 recordings fewer, for they are short: 12 of 51." in few_shot_note(16, [512, 51, 63])
+    assert few_shot_note(900, [512, 1024]).startswith("900 frames of each target recording are set aside")
 
 
 class TestRefusals:

@@ -257,8 +257,8 @@ def few_shot_note(few_shot: int, groups: Sequence[int]) -> str:
         return ""
     least = min(short)
     return (
-        f"few_shot {few_shot}: a target recording leaves out at most a quarter of its frames, so {len(short)} of "
-        f"{len(groups)} leave out fewer; the shortest {frames_left_out(few_shot, least)} of {least}."
+        f"{few_shot} frames of each target recording are set aside, as in the released benchmark; of {len(short)} "
+        f"recordings fewer, for they are short: {frames_left_out(few_shot, least)} of {least}."
     )
 
 

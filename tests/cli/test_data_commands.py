@@ -236,7 +236,7 @@ class TestSplit:
         done = pisa("split", folder, "--source", "E2", "--target", "E1")
         assert done.returncode == 0, done.stderr
         assert "E2 → E1, seed 2026" in done.stdout
-        assert "so 9 of 9 leave out fewer; the shortest 2 of 10." in " ".join(done.stderr.split())
+        assert "of 9 recordings fewer, for they are short: 2 of 10." in " ".join(done.stderr.split())
 
     def test_json_has_totals_and_details(self, folder: Path) -> None:
         found = json.loads(pisa("split", folder, "--source", "E2", "--target", "E1", "--seed", 7, "--json").stdout)

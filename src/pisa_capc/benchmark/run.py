@@ -27,6 +27,7 @@ from pisa_capc.benchmark.records import RESULTS, Record, read_records, record_na
 from pisa_capc.engines import available_cores, check_engine, run_jobs
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
+from pisa_capc.protocol import stage_title
 from pisa_capc.store.dataset import Dataset
 from pisa_capc.store.files import remove_stale
 from pisa_capc.store.lock import only_runner
@@ -257,7 +258,7 @@ def _scores(records: Sequence[Record]) -> str:
         for stage in records[0].stages
         if "@" not in stage
     }
-    return "Macro-F1 " + ", ".join(f"{stage} {mean:.4f}" for stage, mean in means.items())
+    return "Macro-F1 " + ", ".join(f"{stage_title(stage)} {mean:.4f}" for stage, mean in means.items())
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from pisa_capc.benchmark.protocols import MethodPlan, Protocol, is_guarded
 from pisa_capc.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
 from pisa_capc.encoders import encoder_title
 from pisa_capc.methods import method_title
-from pisa_capc.protocol import DIRECT, PAPER, SAFE
+from pisa_capc.protocol import DIRECT, PAPER, SAFE, stage_title
 
 FULL = "full"  # the reference of the component ablation
 
@@ -212,7 +212,9 @@ def _composed(protocol: Protocol, encoder: str, results: Results, dataset: str, 
             rows.append([stage_name(planned.method, DIRECT), len(direct), mean(direct), *changes])
     if not shared or not rows:
         return []
-    headings = [heading for stage in shared for heading in (f"{stage} F1", f"{stage} Δdirect")]
+    headings = [
+        heading for stage in shared for heading in (f"{stage_title(stage)} F1", f"{stage_title(stage)} Δdirect")
+    ]
     title = f"{dataset}, {direction}, {encoder_title(encoder)}: training and calibration"
     return [Table(title, ("Method", "runs", "direct F1", *headings), rows)]
 
@@ -243,7 +245,7 @@ def _calibrations(row: MethodPlan, encoder: str, results: Results, dataset: str,
     for stage in (DIRECT, *row.calibration):
         f1 = results.f1(key, stage)
         delta = None if stage == PAPER else paired_difference(f1, published)
-        rows.append([stage, len(f1), mean(f1), mean(results.auroc(key, stage)), delta])
+        rows.append([stage_title(stage), len(f1), mean(f1), mean(results.auroc(key, stage)), delta])
     title = f"{dataset}, {direction}: calibration of {row.method} with {encoder_title(encoder)}"
     return Table(title, ("Stage", "runs", "Target F1", "Target AUROC", "ΔF1"), rows)
 
@@ -257,12 +259,12 @@ def _deployments(found: Deployed) -> Table:
     title = f"{', '.join(found.place)}: {stage_name(found.method, DIRECT, found.variant)} in every deployment"
     encoders = ", ".join(encoder_title(encoder) for encoder in found.records)
     note = f"Macro-F1 over the devices that are there, mean of {found.runs} runs with {encoders}."
-    return Table(title, ("Deployment", *found.stages), rows, note)
+    return Table(title, ("Deployment", *map(stage_title, found.stages)), rows, note)
 
 
 def _scores(protocol: Protocol, results: Results) -> Table:
     rows: list[list[Cell]] = [
-        [*key, stage, count, mean(results.source_f1(key)), mean(results.f1(key, stage))]
+        [*key, stage_title(stage), count, mean(results.source_f1(key)), mean(results.f1(key, stage))]
         for key in results.runs
         for stage, count in results.stages(key).items()
     ]

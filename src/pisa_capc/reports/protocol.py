@@ -16,7 +16,7 @@ from pisa_capc.benchmark.tables import FULL, make_tables, stage_name
 from pisa_capc.calibration.guard import LEVELS
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.protocol import make_figures, stage_scores
-from pisa_capc.protocol import DIRECT
+from pisa_capc.protocol import DIRECT, stage_title
 from pisa_capc.reports.page import Page
 from pisa_capc.reports.scores import score_tables
 
@@ -72,7 +72,7 @@ def _guard_tables(page: Page, results: Results) -> None:
         for record in runs.values():
             for stage, scores in record.stages.items():
                 for capture, decision in scores.get("guard", {}).items():
-                    table = tables.setdefault(f"{key.dataset}, {key.direction}, stage {stage}", {})
+                    table = tables.setdefault(f"{key.dataset}, {key.direction}, {stage_title(stage)}", {})
                     counts = table.setdefault(model, {}).setdefault(capture, Counter())
                     counts[decision["level"]] += 1
     for place, rows in tables.items():
