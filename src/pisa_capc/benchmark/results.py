@@ -16,7 +16,6 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.records import RESULTS, Record, read_records, sort_out
 from pisa_capc.errors import DataError
-from pisa_capc.protocol import DIRECT
 from pisa_capc.scores import mean_and_spread
 
 CONFIDENCE = 0.95
