@@ -20,7 +20,7 @@ from pisa_capc.simulate.generate import generate
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.store.files import write_text_atomic
 
-PROTOCOL = "placement"
+PROTOCOL = Path(__file__).with_suffix(".yaml")
 WAVEFORMS = ("wifi", "lora")
 MOVES = {"moving_fraction": 1.0}  # all of the scattered field, instead of a tenth
 # By name: whose the rays are, whose their phases, and whether every scattered ray moves.
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    protocol = read_protocol(PROTOCOL)
+    protocol = read_protocol(str(PROTOCOL))
     for waveform in options.waveform:
         for way in WAYS:
             data = make(waveform, way, options.work, options.scale)

@@ -154,7 +154,8 @@ def test_tables_have_a_row_for_each_deployment(tmp_path: Path) -> None:
     protocol = recorded_study(tmp_path)
     results = load_results(protocol, tmp_path / "quick")
     [table] = make_tables(protocol, results)
-    assert table.headings == ("Deployment", "direct", *STAGES)
+    named = ["U-CAPC" if stage == "paper" else "U-CAPC, safe" if stage == "safe" else stage for stage in STAGES]
+    assert table.headings == ("Deployment", "direct", *named)
     assert [row[0] for row in table.rows] == ["balanced", "missing", "unknown-30", "frozen"]
     assert table.rows[1][1:3] == [pytest.approx(Mean(0.5, None)), pytest.approx(Mean(0.45, None))]
     assert table.rows[3][4] is None  # lame is not scored there
