@@ -150,7 +150,7 @@ def test_calibrations_against_the_published_one(tmp_path: Path) -> None:
     [table] = make_tables(protocol, load_results(protocol, tmp_path / "records"))
     deltas = {row[0]: row[-1] for row in table.rows}
     assert deltas["direct"] == pytest.approx(Difference(-0.05, -0.05, -0.05))
-    assert deltas["paper"] is None
+    assert deltas["U-CAPC"] is None
     assert deltas["without-grouping"] == pytest.approx(Difference(-0.02, -0.02, -0.02))
 
 
@@ -178,7 +178,7 @@ def test_groups_of_external_baselines(tmp_path: Path) -> None:
     change = [b - a - 0.1 for a, b in zip(PISA, PAPER, strict=True)]
     reach = T * stdev(change) / 3**0.5
     assert group_b.rows[2][-2] == pytest.approx((mean(change), mean(change) - reach, mean(change) + reach), abs=1e-6)
-    assert composed.headings[3:] == ("paper F1", "paper Δdirect", "safe F1", "safe Δdirect")
+    assert composed.headings[3:] == ("U-CAPC F1", "U-CAPC Δdirect", "U-CAPC, safe F1", "U-CAPC, safe Δdirect")
     assert composed.rows[1][2] == pytest.approx(Mean(mean(PISA) - 0.1, stdev(PISA)))
     assert composed.rows[1][-1] == pytest.approx(Difference(0.1, 0.1, 0.1))
     assert composed.rows[2][-1] == pytest.approx(Difference(0.2, 0.2, 0.2))
