@@ -32,6 +32,17 @@ def test_what_is_missing_keeps_its_default() -> None:
     assert from_mapping(Outer, {}) == Outer()
 
 
+def test_what_has_no_default_is_asked_for_by_name() -> None:
+    @dataclass(frozen=True)
+    class Needy:
+        title: str
+        seeds: tuple[int, ...]
+        note: str = ""
+
+    with pytest.raises(ConfigError, match=r"^mine: title and seeds missing; expected a value for each.$"):
+        from_mapping(Needy, {"note": "x"}, "mine")
+
+
 def test_every_kind_of_value_is_taken() -> None:
     values = {
         "seed": 3,

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from pisa_capc.benchmark import job as jobs
+from pisa_capc.benchmark.estimate import estimate
 from pisa_capc.benchmark.plan import Conditions
 from pisa_capc.benchmark.protocols import DataSource, Simulated
 from pisa_capc.benchmark.records import read_records
-from pisa_capc.benchmark.run import Options, Summary, dry_run, run_protocol
+from pisa_capc.benchmark.run import Options, Summary, dry_run, how_long, run_protocol
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.formats.transfer import export_dataset
 from pisa_capc.frames import load
@@ -204,6 +205,19 @@ def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
         run_protocol(longer, places)
     assert not (tmp_path / "work").exists()
     assert not (tmp_path / "results").exists()
+
+
+def test_a_dry_run_says_how_long_it_will_take_by_runs_like_these(data: Path, tmp_path: Path) -> None:
+    protocol, chosen = quick(tmp_path), options(tmp_path, data)
+    assert "No run like these is recorded for cpu" in how_long(protocol, dry_run(protocol, chosen), chosen)
+    run_protocol(protocol, chosen)
+    every = replace(dry_run(protocol, chosen), missing=dry_run(protocol, chosen).chosen)
+    records = read_records(tmp_path / "results" / "quick")
+    assert f"by {len(records)} recorded runs like these" in how_long(protocol, every, chosen)
+    found = estimate(every.missing, records[0].dataset, "cpu", chosen.results, protocol.name)
+    assert 0 < found.seconds < 600
+    assert found.unknown == 0
+    assert estimate(every.missing, records[0].dataset, "cuda", chosen.results, protocol.name).unknown == 4
 
 
 def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path) -> None:

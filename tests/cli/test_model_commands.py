@@ -164,12 +164,16 @@ def test_an_interrupted_training_goes_on(
     assert pisa(*train(data, tmp_path / "whole", "--epochs", "2")).code == 0
     with monkeypatch.context() as patch:
         patch.setattr(Stack, "train_epoch", interrupt)
-        assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 130
+        stopped = pisa(*train(data, tmp_path / "run", "--epochs", "2"))
+        assert stopped.code == 130
+        assert "the same command goes on from there" in stopped.err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint.safetensors"]
     refused(pisa("evaluate", tmp_path / "run", data, "--target", "E1"), "unfinished training: run `pisa train` again")
-    assert pisa(*train(data, tmp_path / "run", "--epochs", "2")).code == 0
-    whole, resumed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
-    assert whole == resumed
+    resumed = pisa(*train(data, tmp_path / "run", "--epochs", "2"))
+    assert resumed.code == 0
+    assert "Going on after epoch 1 of 2" in resumed.err
+    whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert whole == again
 
 
 def test_a_log_says_how_far_it_is_and_how_long_it_will_take(pisa: Command, data: Path, tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ def reading(path: Path, **options: object):
     return read(path, ImportOptions(**options), path.name)  # type: ignore[arg-type]
 
 
+def test_what_was_read_and_what_was_assumed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file_with(tmp_path, data=IQ, offsets=CFO).rename(tmp_path / "D1.mat")
+    import_dataset("mat", tmp_path, tmp_path / "set", ImportOptions(pattern="{device}.mat"), show=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"assumed: I/Q in data {IQ.shape} as nAT (--iq-key, --axes), CFO in offsets {CFO.shape}, 4 antennas" in said
+    assert "environment E1 (--environment), capture L1 (--capture), 20 MHz of sample rate (--sample-rate)" in said
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_every_order_of_axes_is_recognised_by_size(order: tuple[int, ...], tmp_path: Path) -> None:
     iq, cfo_hz, _ = reading(file_with(tmp_path, data=IQ.transpose(order), offsets=CFO.T, fs=20e6, note="lab"))

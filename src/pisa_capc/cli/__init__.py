@@ -36,14 +36,17 @@ app = typer.Typer(
         "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
         "**Results to show:** figures · report\n\n"
         "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
-        "`pisa train wifi --source E2,E3 --target E1 --out run`, "
-        "`pisa embed run wifi --environment E1 --out scores.npz`, "
-        "`pisa calibrate scores.npz --out calibrated.npz` and `pisa evaluate run wifi --target E1`."
+        "`pisa train wifi --source E2,E3 --target E1 --epochs 5 --out run`, `pisa evaluate run wifi`, "
+        "`pisa embed run wifi --environment E1 --out scores.npz` and "
+        "`pisa calibrate scores.npz --out calibrated.npz`."
     ),
 )
 
 
 PLUGIN = "--plugin"
+INTERRUPTED = 130  # exit code
+# What these have finished is kept, and the same command does the rest.
+GO_ON = (("simulate",), ("import",), ("train",), ("detect",), ("bench", "run"), ("bench", "select"))
 
 
 def _print_version(asked: bool) -> None:
@@ -92,6 +95,16 @@ def plugins_first(arguments: Sequence[str]) -> list[str]:
     return [*files, *others]
 
 
+def goes_on(arguments: Sequence[str]) -> bool:
+    """Whether the command of these arguments, started again, goes on where it was stopped.
+
+    >>> goes_on(["--plugin", "mine.py", "train", "wifi"]), goes_on(["evaluate", "run", "wifi"])
+    (True, False)
+    """
+    words = [word for before, word in zip(("", *arguments), arguments, strict=False) if PLUGIN not in (before, word)]
+    return any(tuple(words[: len(command)]) == command for command in GO_ON)
+
+
 def main() -> None:
     """Entry point: user errors become one message and exit code 2; Typer turns Ctrl-C into exit code 130."""
     # In the order the data flows, which is the order of the commands in the help.
@@ -123,6 +136,8 @@ def _run() -> int | str | None:
             code: int | str | None = 0
         except SystemExit as ended:
             code = ended.code
+            if code == INTERRUPTED and goes_on(sys.argv[1:]):
+                console.print("Stopped. What was finished is kept: the same command goes on from there.")
         sys.stdout.flush()
         return code
     except PisaError as error:

@@ -66,8 +66,8 @@ def methods(as_json: bool = AsJson) -> None:
     headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
     print(
-        "`pisa train` takes pisa-equalised where frames begin with a known preamble, else pisa, and says which; "
-        "--method names another."
+        "`pisa train` takes pisa-equalised where frames begin with a known preamble, else pisa,\n"
+        "and says which; --method names another."
     )
 
 

@@ -36,6 +36,8 @@ def simulate(
     PlainConsole().print(_recorded(made) if isinstance(made, Recorded) else _generated(made))
     if isinstance(made, Generated) and not made.captures_written:
         typer.echo("The dataset was already complete; nothing was written.")
+    elif isinstance(made, Generated) and made.captures_written < made.captures:
+        typer.echo(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
 
 
 def _generated(made: Generated) -> Table:

@@ -46,6 +46,11 @@ def import_dataset(
     source, out = Path(source), Path(out)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder.")
+    if source.suffix in (".pkl", ".pickle"):
+        raise DataError(
+            f"{source}: is a pickle. To open one is to run what is in it, so it is never opened here. Turn it into "
+            "plain arrays elsewhere: docs/public-sets.md shows how, for WiSig."
+        )
     format = FORMATS[name]
     _check_used(format, options)
     if format.uses is None:  # one of a plugin, which need not ask

@@ -11,6 +11,7 @@ import numpy as np
 
 from pisa_capc.calibration import Calibration
 from pisa_capc.calibration.guard import LEVELS
+from pisa_capc.chance import AFTER_TRAINING, at_chance
 from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
@@ -69,6 +70,11 @@ def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
         f1, epoch = f"{metrics['validation_f1']:.4f}", f"{metrics['best_epoch']} of {about['training']['epochs']}"
         rows.append([about["method"], about["encoder"], one.trained.name, f1, epoch, f"{about['seconds']:.1f}"])
     page.table("Training", ["method", "encoder", "run", "source-validation F1", "best epoch", "seconds"], rows)
+    for one in (one for subject in subjects for one in subject):
+        decided = one.trained.statistics.confusion
+        what = f"{one.trained.about['method']} {one.trained.name}: the source validation"
+        if decided is not None and (found := at_chance(what, decided.T)):
+            page.text(f"{found} {AFTER_TRAINING}")
 
 
 def _calibration_tables(page: Page, result: Calibration) -> None:
@@ -80,7 +86,7 @@ def _calibration_tables(page: Page, result: Calibration) -> None:
         + [f"{mass.min():,.1f} … {mass.max():,.1f}" for mass in (getattr(summary, m) for m in masses)]
         for summary in result.captures
     ]
-    headings = [*names, "emptiest … fullest class before", "after"]
+    headings = [*names, "frames of the rarest … most frequent device before", "after"]
     page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
     if result.guard is not None:
         rows = [

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pisa_capc.benchmark.render import cell_text
 from pisa_capc.benchmark.results import Mean
+from pisa_capc.chance import stages_at_chance
 from pisa_capc.evaluation import METRICS
 from pisa_capc.reports.page import Page
-from pisa_capc.scores import Scores, mean_and_spread
+from pisa_capc.scores import Scores, mean_and_spread, pool
 
 HEADINGS = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
 
@@ -25,5 +26,7 @@ def score_tables(page: Page, title: str, found: Mapping[str, Sequence[Scores]]) 
         page.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(name, name) for name in names)], rows)
 
     table("target scores", METRICS, getattr)
+    if at_chance := stages_at_chance({stage: pool(runs).confusion for stage, runs in found.items()}):
+        page.text(at_chance)
     table("Macro-F1 by capture", list(first.per_capture), lambda scores, name: scores.per_capture[name].macro_f1)
     table("F1 by device", list(first.per_device), lambda scores, name: scores.per_device[name])
