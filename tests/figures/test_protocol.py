@@ -159,7 +159,7 @@ def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> No
                 decisions = {"E1/L1": {"level": level, "price": 0.1}, "E1/M": {"level": "off", "price": 0.9}}
                 record.stages["paper"]["guard"] = decisions
     page = report_of_protocol(protocol, results).html()
-    assert "Decisions of the calibration&#x27;s guard: small, E2,E3 → E1, stage paper" in page
+    assert "Decisions of the calibration&#x27;s guard: small, E2,E3 → E1, U-CAPC" in page
     assert "<tr><td>CNN: PISA</td><td>1 full, 1 mild</td><td>2 off</td></tr>" in page
 
 
