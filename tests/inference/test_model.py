@@ -231,7 +231,8 @@ def test_embedding_is_saved_without_labels(finished: tuple[Path, TrainedModel], 
     scores.save(tmp_path / "deep" / "scores.npz")
     with np.load(tmp_path / "deep" / "scores.npz") as found:
         names = {n for n in found.files if not n.startswith("source_")}
-        assert names == {"embedding", "logits", "capture", "environment", "frame", "cfo_hz"}
+        assert names == {"embedding", "logits", "capture", "environment", "frame", "cfo_hz", "devices"}
+        assert found["devices"].tolist() == list(finished[1].devices)  # what classes are called, not who sent
         assert {"source_mean", "source_class_mean", "source_weight", "source_confusion"} <= set(found.files)
         assert set(found["capture"].tolist()) == {"E1/L1"}
         assert set(found["environment"].tolist()) == {"E1"}
