@@ -171,7 +171,7 @@ def test_traces_without_cfo_are_refused(tmp_path: Path, one_device: Path) -> Non
 
 def test_a_disk_that_is_too_small_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**6))
-    with pytest.raises(DataError, match=r"needs 0\.8 GB, 1\.0 MB are free"):
+    with pytest.raises(DataError, match=r"needs 783\.6 MB, 1\.0 MB are free"):
         generate("wifi", tmp_path / "out")
 
 
