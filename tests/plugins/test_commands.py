@@ -99,7 +99,7 @@ def test_every_later_command_on_a_run_takes_the_plugin(pisa: Command, data: Path
             refused(pisa(*line), "is not known here", "Give the plugin with --plugin FILE, or install it.")
         found = pisa(*line, "--plugin", FILE)
         assert found.code == 0, f"{name}: {found.err}"
-        assert "note:" not in found.err, found.err
+        assert "plugin" not in found.err, found.err  # a toy model may well be at chance, which is said
     assert "Strided" in (tmp_path / "figures" / "captions.md").read_text(encoding="utf-8")
     assert "pisa_capc_example" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
