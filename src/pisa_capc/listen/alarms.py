@@ -23,6 +23,7 @@ MINUTE_S, A_MINUTE = 60.0, 20  # alarms of all causes
 SAMPLES = 8192  # of a frame in a snippet
 PATTERN = "alarm-*"
 GENERATOR = "pisa listen"
+ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")  # of a decision
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class Folder:
                 capture["core:frequency"] = self._carrier_hz
             captures.append(capture)
             if frame.decision is not None:
-                notes.append(_annotation(frame.decision, start, length))
+                notes.append(annotation(frame.decision, start, length, GENERATOR))
             start += length
         info = {
             "core:datatype": "cf32_le",
@@ -121,14 +122,15 @@ class Folder:
             total -= size
 
 
-def _annotation(said: Decision, start: int, length: int) -> dict[str, Any]:
+def annotation(said: Decision, start: int, samples: int, generator: str) -> dict[str, Any]:
+    """A decision as SigMF has it, of `samples` samples from `start` on."""
     plain = said.to_json()
     note: dict[str, Any] = {
         "core:sample_start": start,
-        "core:sample_count": length,
-        "core:generator": GENERATOR,
+        "core:sample_count": samples,
+        "core:generator": generator,
         "core:label": said.device or "unknown device",
-        **{f"pisa:{name}": plain[name] for name in ("number", "start", "cfo_hz", "snr_db", "like", "probability")},
+        **{f"pisa:{name}": plain[name] for name in ANNOTATED},
     }
     if said.device is not None:
         note["signal:emitter"] = {"label": said.device}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
 from pisa_capc.listen import Air, Decision
+from pisa_capc.listen.alarms import annotation
 from pisa_capc.recordings.sigmf import DATA, EXTENSIONS, META, package
 
 SNIPPET = re.compile(r"alarm-[0-9]{1,20}\.sigmf-meta")
@@ -60,7 +61,7 @@ def frame_archive(
 ) -> bytes:
     """One frame (A, T) with what was decided of it."""
     info = {**_global("cf32_le", sample_rate_hz, len(iq)), "core:description": f"frame {decision.number}"}
-    note = annotation(decision, 0, iq.shape[1])
+    note = annotation(decision, 0, iq.shape[1], GENERATOR)
     metadata = {"global": info, "captures": _captures(carrier_hz, decision.at), "annotations": [note]}
     return archive(f"frame-{decision.number}", _bytes(metadata), iq.T.astype("<c8").tobytes())
 
@@ -68,24 +69,8 @@ def frame_archive(
 def annotated(decisions: Iterable[Decision], air: Air, samples: int) -> bytes:
     """Metadata of the stream as it was received, with the decisions as annotations. samples: that each rests on."""
     info = _global(air.encoding.name, air.sample_rate_hz, air.antennas) | {"core:metadata_only": True}
-    notes = [annotation(one, one.start, samples) for one in sorted(decisions, key=lambda one: one.start)]
+    notes = [annotation(one, one.start, samples, GENERATOR) for one in sorted(decisions, key=lambda one: one.start)]
     return _bytes({"global": info, "captures": _captures(air.carrier_hz, None), "annotations": notes})
-
-
-def annotation(decision: Decision, start: int, samples: int) -> dict[str, Any]:
-    plain = decision.to_json()
-    note: dict[str, Any] = {
-        "core:sample_start": start,
-        "core:sample_count": samples,
-        "core:generator": GENERATOR,
-        "core:label": decision.device or "unknown device",
-        **{f"pisa:{name}": plain[name] for name in ("number", "at", "cfo_hz", "snr_db", "like", "probability")},
-    }
-    if decision.device is not None:
-        note["signal:emitter"] = {"label": decision.device}
-    if decision.address is not None:
-        note["pisa:address"] = decision.address
-    return note
 
 
 def _global(datatype: str, sample_rate_hz: float, antennas: int) -> dict[str, Any]:
