@@ -61,6 +61,15 @@ class Results:
     others: list[tuple[Record, str]]
     earlier: dict[Key, str] = field(default_factory=dict)
 
+    def chance(self, place: tuple[str, str]) -> float | None:
+        """The score of a guess at a dataset and direction, one over its devices, where records count decisions."""
+        for key, runs in self.runs.items():
+            if key[:2] == place:
+                for record in runs.values():
+                    if confusion := record.stages[DIRECT].get("confusion"):
+                        return 1 / len(confusion)
+        return None
+
     def places(self) -> list[tuple[str, str]]:
         """Every dataset and direction that there are records of, in the order of the protocol."""
         return list(dict.fromkeys((key.dataset, key.direction) for key in self.runs))
