@@ -91,7 +91,7 @@ def stage_panels(panels: Sequence[Panel], sample: Sample, kind: str, spaces: str
     rows = {row: [panel for panel in panels if panel.row == row] for row in dict.fromkeys(p.row for p in panels)}
     columns = max(map(len, rows.values()))
     side = PAGE_INCHES / max(columns, 3)
-    with canvas(path, side * columns, side * len(rows) + 0.65) as figure:
+    with canvas(path, side * columns, side * len(rows) + 0.45) as figure:
         places = figure.subplots(len(rows), columns, squeeze=False)
         for line, (row, own) in zip(places, rows.items(), strict=True):
             for axes in line[len(own) :]:
