@@ -12,7 +12,7 @@ import numpy as np
 
 from pisa_capc.calibration import Calibration
 from pisa_capc.calibration.guard import LEVELS
-from pisa_capc.chance import AFTER_TRAINING, at_chance
+from pisa_capc.chance import AFTER_TRAINING, against_chance, at_chance
 from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
@@ -20,7 +20,7 @@ from pisa_capc.protocol import PAPER, SAFE
 from pisa_capc.provenance import machine
 from pisa_capc.reports.page import Page
 from pisa_capc.reports.scores import score_tables
-from pisa_capc.scores import Scores
+from pisa_capc.scores import Scores, pool
 from pisa_capc.store.dataset import Dataset
 
 
@@ -75,9 +75,11 @@ def _finding(by_encoder: Mapping[str, Mapping[str, Sequence[Scores]]], target: s
     }
     encoder = max(scored, key=lambda name: max(scored[name].values()))
     (best, f1), *others = sorted(scored[encoder].items(), key=lambda pair: -pair[1])
-    guess = 1 / len(next(iter(by_encoder[encoder].values()))[0].per_device)
-    beside = "".join(f", {name} {value:.3f}" for name, value in others)
-    return f"Macro-F1 in {target} with {encoder}: {best} {f1:.3f}{beside}; chance is {guess:.3f}."
+    runs = by_encoder[encoder][best]
+    devices = len(runs[0].per_device)
+    verb = "tells" if against_chance(pool(runs).confusion).is_told else "does not tell"
+    beside = ", ".join(f"{name} {value:.3f}" for name, value in [*others, ("chance", 1 / devices)])
+    return f"In {target}, {best} with {encoder} {verb} the {devices} devices apart: Macro-F1 {f1:.3f} ({beside})."
 
 
 def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
