@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+from pages import schemas
 
 # What would be markup and is mathematics: |x|, a*, x_ at the end of a word. Directives and inline maths are left alone.
 _MARKUP = re.compile(r"(?<!\\)([|*])|(?<=\w)_(?=[\s,.;:)]|$)")
@@ -54,12 +57,16 @@ def _plain(line: str) -> str:
 
 
 def _parameters(thing: Any) -> list[str]:
-    """The help that a function gives its parameters in their annotations."""
-    if not inspect.isroutine(thing):
+    """What a function says of its parameters in their annotations, and a dataclass of its settings beside them."""
+    if inspect.isclass(thing) and is_dataclass(thing):
+        settings = {setting.name for setting in fields(thing) if setting.init}
+        helps = {name: words for name, words in schemas.beside(thing).items() if name in settings}
+    elif inspect.isroutine(thing):
+        try:
+            hints = typing.get_type_hints(thing, include_extras=True)
+        except (NameError, TypeError):
+            return []
+        helps = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+    else:
         return []
-    try:
-        hints = typing.get_type_hints(thing, include_extras=True)
-    except (NameError, TypeError):
-        return []
-    helps = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     return ["", *(f":param {name}: {_plain(words)}" for name, words in helps.items())] if helps else []

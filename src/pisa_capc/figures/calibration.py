@@ -23,12 +23,12 @@ _ABOVE: dict[str, Any] = {"xytext": (0, 4.5), "textcoords": "offset points", "ha
 def plot_capture(
     result: Calibration, path: str | Path, capture: str | int | None = None, devices: Sequence[str] | None = None
 ) -> None:
-    """Embeddings of a capture (first two principal axes) coloured by decision before and after, and class masses.
+    """Embeddings of a capture (first two principal axes) by decision before and after, and expected frames of devices.
 
     capture: its name; the first unless told. devices: names of the classes; numbers without them.
 
     Named discs are the capture's prototypes; frames whose decision changed are ringed in black. Large captures are
-    thinned evenly to 3,000 frames in the scatter plots; the masses count all.
+    thinned evenly to 3,000 frames in the scatter plots; the bars count all.
     """
     number, inputs = result.capture(capture), result.inputs
     summary = result.captures[number]
