@@ -8,6 +8,7 @@ import typing
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from docutils import nodes
 from pages import schemas
 
 # What would be markup and is mathematics: |x|, a*, x_ at the end of a word. Directives and inline maths are left alone.
@@ -19,6 +20,7 @@ _KEPT = re.compile(r"(:\w+:`[^`]*`|`[^`]*`)")
 def connect(app: Any) -> None:
     app.connect("autodoc-process-docstring", readable)
     app.connect("autodoc-process-signature", without_help)
+    app.connect("doctree-read", with_dashes)
 
 
 def readable(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -29,6 +31,12 @@ def readable(app: Any, what: str, name: str, thing: Any, options: Any, lines: li
 def without_help(app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> Any:
     """`Annotated[int, "words"]` is the command line's help; of a signature the type is enough."""
     return _HELP.sub(r"\1", signature or "") or signature, returns
+
+
+def with_dashes(app: Any, doctree: Any) -> None:
+    """Between a parameter and its words; without `smartquotes` Sphinx leaves two hyphens there."""
+    for found in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
+        found.parent.replace(found, nodes.Text(" – "))
 
 
 def _escaped(lines: list[str]) -> list[str]:
