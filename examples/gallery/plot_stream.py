@@ -88,18 +88,18 @@ for name, outputs in {
 
 import matplotlib.pyplot as plt
 
-from pisa_capc.figures.style import COLOURS, GREY
+from pisa_capc.figures.style import mark_chance, stage_colour
 
 labels = part.evaluator.labels_for_drawing()[order]
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-for name, outputs, colour in (
-    ("direct", scores.logits, GREY),
-    ("as they arrived", probability, COLOURS[0]),
-):
+for name, outputs in (("direct", scores.logits), ("calibrated", probability)):
     right = outputs[order].argmax(axis=1) == labels
-    axes.plot(np.convolve(right, np.ones(100) / 100, "valid"), color=colour, label=name)
-axes.axhline(1 / len(model.devices), color="black", linestyle=":", linewidth=0.8)
-axes.annotate("chance", (0, 1 / len(model.devices)), va="bottom")
+    axes.plot(
+        np.convolve(right, np.ones(100) / 100, "valid"),
+        color=stage_colour(name),
+        label=name,
+    )
+mark_chance(axes, 1 / len(model.devices), upright=True)
 for edge in np.flatnonzero(
     np.diff(np.unique(scores.capture[order], return_inverse=True)[1])
 ):

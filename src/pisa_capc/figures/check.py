@@ -11,7 +11,7 @@ from pisa_capc.check import Checked
 from pisa_capc.check.evidence import Evidence
 from pisa_capc.check.levels import recording_snr_db
 from pisa_capc.check.naming import Named, Place
-from pisa_capc.figures.style import COLOURS, GREY, PAGE_INCHES, Picture, canvas
+from pisa_capc.figures.style import COLOURS, PAGE_INCHES, Picture, canvas, mark_chance
 
 MOST_NAMES = 30  # that are legible below an axis
 QUESTIONS = {"later": "later in the recording", "next": "one frame later", "elsewhere": "in other captures"}
@@ -31,7 +31,7 @@ def check_picture(checked: Checked, path: Path) -> Picture:
         _draw_antennas(axes[1, 1], evidence)
     caption = (
         "Check of a dataset. Above: balanced accuracy of the nearest mean by one quantity alone, in every environment "
-        "and capture, with 95 % intervals; the grey line is chance. Channels that name devices later in their "
+        "and capture, with 95 % intervals; the dotted line is chance. Channels that name devices later in their "
         "recording, and not in other captures, are the room. Below: SNR of each recording and power of its antennas."
     )
     return Picture(path, caption)
@@ -53,7 +53,7 @@ def _draw_naming(axes: Axes, title: str, places: list[Place] | None) -> None:
             ends = np.abs([[own.accuracy - own.low, own.high - own.accuracy] for _, own in told]).T
             axes.bar(at, height, 0.25, color=COLOURS[i], label=label, yerr=ends, error_kw={"lw": 0.6})
     chance = [own.chance for place in places if (own := place.later or place.next or place.elsewhere) is not None]
-    axes.axhline(float(np.mean(chance)), color=GREY, linewidth=0.8, linestyle="--")
+    mark_chance(axes, float(np.mean(chance)), upright=True)
     _name_places(axes, [place.name for place in places])
 
 

@@ -18,7 +18,6 @@ COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16  # one and two columns of an IEEE page
 FORMATS = ("pdf", "svg", "png")
 # Okabe and Ito: told apart with every kind of colour vision. Grey stands in for their yellow, which is lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-LIGHT = COLOURS[4:6] + COLOURS[7:]  # those on which black can be read and white cannot
 # One colour per stage, in every figure; their shades differ in print without colour, too.
 SINGLE_COLOUR, DIRECT_COLOUR, CALIBRATED_COLOUR, SAFE_COLOUR = "#999999", "#56B4E9", "#0072B2", "#009E73"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
