@@ -19,9 +19,9 @@ def report_of_dataset(folder: Path) -> Page:
     """A page about frames: whether they are fit to be trained on, what they look like, where they are from."""
     dataset, checked = Dataset.read(folder), check(folder)
     page = Page(f"Dataset {folder.resolve().name}")
+    page.found(checked.summary)
     page.text(f"{describe(dataset)}. {dataset.geometry.antennas} antennas, {dataset.samples} samples of each frame.")
     page.section("Is it fit to be trained on?")
-    page.text(checked.summary)
     rows = [[name, own.verdict, own.found, own.advice] for name, own in checked.findings.items()]
     page.table("Findings", ["check", "verdict", "found", "what to do"], rows, words=True)
     with TemporaryDirectory() as scratch:
