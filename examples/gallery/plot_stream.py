@@ -105,7 +105,7 @@ for edge in np.flatnonzero(
 ):
     axes.axvline(max(edge - 99, 0), color="black", linewidth=0.5, linestyle="--")
 axes.set(ylim=(0, 1.02), xlabel="frame", ylabel="right among the last 100")
-_ = axes.legend(loc="lower right", frameon=False)
+_ = figure.legend(loc="outside upper center", ncols=3, frameon=False)
 
 # %%
 # What it has learnt can be kept, ``stream.save("state")``, and loaded tomorrow: see :doc:`../streams`.
