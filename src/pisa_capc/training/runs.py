@@ -15,16 +15,13 @@ from pisa_capc.protocol import Split
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The paper's optimisation: AdamW for 30 epochs, the checkpoint with the best source-validation Macro-F1.
-
-    samples: length of the segment the model sees; frames that are shorter than the paper's are used whole.
-    """
+    """The paper's optimisation: AdamW for 30 epochs, the checkpoint with the best source-validation Macro-F1."""
 
     epochs: int = 30  # passes over the training frames
     batch: int = 128  # frames of a step
     learning_rate: float = 1e-3  # of AdamW
     weight_decay: float = 1e-4  # of AdamW
-    samples: int = MODEL_SAMPLES
+    samples: int = MODEL_SAMPLES  # length of the segment the model sees; frames shorter than the paper's are used whole
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "samples"):
