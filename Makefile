@@ -31,9 +31,6 @@ types: $(STAMP)
 test: lint types
 	$(BIN)/pytest -n 2
 
-test-slow: $(STAMP)
-	$(BIN)/pytest -m slow
-
 # Damaged files for each reader, and kills of commands: docs/reliability.md.
 CASES ?= 100
 KILLS ?= 20
@@ -70,7 +67,7 @@ drawings: $(STAMP)
 
 # The site, docs/_build/html. Its tools join the environment that the examples run in; nothing else needs them.
 DOCS := .venv/.docs-installed
-SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -j 1 docs
+SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -j 1 -d docs/_build/doctrees docs
 
 $(DOCS): $(STAMP) requirements-docs.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-docs.lock
@@ -79,6 +76,10 @@ $(DOCS): $(STAMP) requirements-docs.lock
 docs: $(DOCS)
 	$(SPHINX) docs/_build/html
 	@echo docs/_build/html/index.html
+
+# What takes minutes, the site among it.
+test-slow: $(DOCS)
+	$(BIN)/pytest -m slow
 
 # Links to other sites; needs a network.
 docs-links: $(DOCS)

@@ -47,6 +47,7 @@ autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 80
 autosummary_ignore_module_all = False
 
+highlight_language = "none"  # of blocks that name none: commands, lists
 smartquotes = False  # options of commands begin with two dashes
 html_math_renderer = "mathml"
 html_theme = "furo"

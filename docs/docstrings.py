@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+from docutils import nodes
+from pages import schemas
 
 # What would be markup and is mathematics: |x|, a*, x_ at the end of a word. Directives and inline maths are left alone.
 _MARKUP = re.compile(r"(?<!\\)([|*])|(?<=\w)_(?=[\s,.;:)]|$)")
@@ -16,6 +20,7 @@ _KEPT = re.compile(r"(:\w+:`[^`]*`|`[^`]*`)")
 def connect(app: Any) -> None:
     app.connect("autodoc-process-docstring", readable)
     app.connect("autodoc-process-signature", without_help)
+    app.connect("doctree-read", with_dashes)
 
 
 def readable(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -26,6 +31,12 @@ def readable(app: Any, what: str, name: str, thing: Any, options: Any, lines: li
 def without_help(app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> Any:
     """`Annotated[int, "words"]` is the command line's help; of a signature the type is enough."""
     return _HELP.sub(r"\1", signature or "") or signature, returns
+
+
+def with_dashes(app: Any, doctree: Any) -> None:
+    """Between a parameter and its words; without `smartquotes` Sphinx leaves two hyphens there."""
+    for found in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
+        found.parent.replace(found, nodes.Text(" – "))
 
 
 def _escaped(lines: list[str]) -> list[str]:
@@ -54,12 +65,16 @@ def _plain(line: str) -> str:
 
 
 def _parameters(thing: Any) -> list[str]:
-    """The help that a function gives its parameters in their annotations."""
-    if not inspect.isroutine(thing):
+    """What a function says of its parameters in their annotations, and a dataclass of its settings beside them."""
+    if inspect.isclass(thing) and is_dataclass(thing):
+        settings = {setting.name for setting in fields(thing) if setting.init}
+        helps = {name: words for name, words in schemas.beside(thing).items() if name in settings}
+    elif inspect.isroutine(thing):
+        try:
+            hints = typing.get_type_hints(thing, include_extras=True)
+        except (NameError, TypeError):
+            return []
+        helps = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+    else:
         return []
-    try:
-        hints = typing.get_type_hints(thing, include_extras=True)
-    except (NameError, TypeError):
-        return []
-    helps = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     return ["", *(f":param {name}: {_plain(words)}" for name, words in helps.items())] if helps else []

@@ -14,9 +14,10 @@ from pages.against_paper import markdown_table as table
 from pisa_capc import cli
 
 STAGES = {
-    "Frames in": ("simulate", "detect", "import", "inspect", "limit", "split", "export"),
+    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate"),
     "Calibration": ("calibrate",),
+    "Who is on the air": ("identify", "verify", "enrol", "listen", "serve"),
     "Benchmarks": ("bench",),
     "Results to show": ("figures", "report"),
 }
@@ -79,6 +80,15 @@ def record(command: Any, parameter: Any) -> tuple[str, str]:
 def options(records: list[tuple[str, str]]) -> str:
     rows = []
     for written, about in records:
-        words, _, default = about.partition("  [")
-        rows.append([f"`{written}`", words.replace("|", "\\|"), default.removesuffix("]").replace("default: ", "")])
+        words, _, rest = about.partition("  [")
+        notes = rest.removesuffix("]").split("; ") if rest else []
+        default = [note for note in notes if note == "required" or note.startswith("default: ")]
+        words = " ".join([words, *(_limits(note) for note in notes if note not in default)]).replace("|", "\\|")
+        rows.append([f"`{written.replace(' range>', '>')}`", words, "; ".join(default).replace("default: ", "")])
     return table(["", "what it is", "default"], rows) + "\n"
+
+
+def _limits(note: str) -> str:
+    """What click says of a range, as `x>=1` or `0<=x<=9`, in words."""
+    low, _, high = note.replace("x>=", "").partition("<=x<=")
+    return f"From {low} to {high}." if high else f"At least {low}."

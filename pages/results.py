@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from benchmarks.report import RECORDS, begin
+from benchmarks.report import RECORDS, begin, read
 
 from pages import rechecks, room, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
@@ -13,8 +13,10 @@ from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import load_results
 from pisa_capc.figures.bars import three_stage_bars
+from pisa_capc.figures.confusion import plot_confusions
 from pisa_capc.figures.deployments import deployment_changes
 from pisa_capc.figures.methods import method_scores
+from pisa_capc.scores import Scores
 
 FOLDER = Path("docs/results")  # pictures go into the folder above, where README finds them
 MADE = "Made from the records in `results/` by `make results-page`; do not edit."
@@ -104,7 +106,9 @@ def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]
 
 
 def pictures(folder: Path) -> None:
-    """What the page shows beside its tables."""
+    """What the pages and README show beside their tables."""
+    demo = {name: Scores.from_json(values) for name, values in read("studies/demo.json")["stages"].items()}
+    plot_confusions(folder / "demo-confusion.png", demo)
     for name in PLACES:
         protocol = read_protocol(name)
         results = load_results(protocol, RECORDS / name)

@@ -215,15 +215,20 @@ def meanings(kind: type) -> dict[str, str]:
     >>> meanings(Propagation)["rays"][:50]
     'the delays, directions, powers and Doppler shifts '
     """
-    about: dict[str, str] = {}
+    about = beside(kind)
     for base in reversed(kind.__mro__):
         if is_dataclass(base):
-            about |= _beside(base) | _in_docstring(base)
+            about |= _in_docstring(base)
     return {name: words.replace("|", "\\|") for name, words in about.items()}
 
 
-def _beside(kind: type) -> dict[str, str]:
-    return dict(re.findall(r"(?m)^    (\w+): [^#\n]*# (?!type: )(.+)$", getsource(kind)))
+def beside(kind: type) -> dict[str, str]:
+    """What stands behind each setting in the source of a dataclass and of those that it extends."""
+    about: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if is_dataclass(base):
+            about |= re.findall(r"(?m)^    (\w+): [^#\n]*# (?!type: )(.+)$", getsource(base))
+    return about
 
 
 def _in_docstring(kind: type) -> dict[str, str]:

@@ -43,3 +43,9 @@ def test_devices_without_frames_do_not_count() -> None:
     assert against_chance(confusion).is_told
     assert against_chance(confusion).guess == pytest.approx(0.5)
     assert "is not told from chance" in str(at_chance("x", np.zeros((3, 3), dtype=int)))
+
+
+def test_of_one_device_alone_nothing_is_said() -> None:
+    confusion = np.zeros((5, 5), dtype=int)
+    confusion[0] = [30, 2, 0, 1, 1]
+    assert at_chance("x", confusion) is None

@@ -39,7 +39,7 @@ def test_what_has_no_default_is_asked_for_by_name() -> None:
         seeds: tuple[int, ...]
         note: str = ""
 
-    with pytest.raises(ConfigError, match=r"^mine: title and seeds missing; expected a value for each.$"):
+    with pytest.raises(ConfigError, match=r"^mine: title, seeds missing; expected a value for each.$"):
         from_mapping(Needy, {"note": "x"}, "mine")
 
 

@@ -59,9 +59,11 @@ def against_chance(confusion: NDArray[np.integer]) -> Chance:
 
 
 def at_chance(what: str, confusion: NDArray[np.integer]) -> str | None:
-    """The sentence for people where decisions are not told from guessing; None where they are."""
+    """The sentence for people where decisions are not told from guessing; None where they are, and of one device
+    alone: its frames cannot show whether another's would be decided otherwise.
+    """
     found = against_chance(confusion)
-    if found.is_told:
+    if found.is_told or np.count_nonzero(confusion.sum(axis=1)) == 1:
         return None
     return (
         f"{what} is not told from chance: of each device {found.recognised:.3f} of the frames are recognised, "

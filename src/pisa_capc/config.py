@@ -42,7 +42,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         chosen[key] = _convert(hints[key], value, path)
     absent = [field.name for field in dataclasses.fields(cls) if _is_required(field) and field.name not in chosen]  # type: ignore[arg-type]
     if absent:
-        raise ConfigError(f"{where or cls.__name__}: {' and '.join(absent)} missing; expected a value for each.")
+        raise ConfigError(f"{where and f'{where}: '}{', '.join(absent)} missing; expected a value for each.")
     try:
         return cls(**chosen)
     except TypeError as error:

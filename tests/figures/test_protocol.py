@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from pisa_capc.benchmark.protocols import Protocol
@@ -18,6 +19,7 @@ from pisa_capc.benchmark.results import load_results
 from pisa_capc.errors import ConfigError
 from pisa_capc.figures.protocol import make_figures
 from pisa_capc.figures.scatter import source_against_target
+from pisa_capc.figures.style import score_axis, score_marks, stage_colour
 from pisa_capc.reports import report_of_protocol
 from pisa_capc.scores import Scores, pool, score
 from tests.benchmark.tools import QUICK, all_runs, made_up, quick, with_stages
@@ -64,6 +66,27 @@ def test_records_give_bars_scatter_confusions_and_captures(protocol: Protocol, t
     assert found["confusion-1-cnn"].count("predicted device") == 2  # below the lower two
     assert {"E1/L1", "E1/M", "Single", "PISA-CAPC", "PISA-CAPC (safe)"} <= set(found["captures-1-cnn"])
     assert all(picture.caption.endswith(".") for picture in pictures)
+
+
+def test_bars_name_chance_and_end_at_one(protocol: Protocol, tmp_path: Path) -> None:
+    pictures = make_figures(protocol, load_results(protocol, tmp_path / "records"), tmp_path / "out", "svg")
+    found = texts(pictures[0].path)
+    assert "chance (0.33)" in found
+    assert [text for text in found if text in ("1.0", "1.2")] == ["1.0"]
+
+
+def test_a_stage_has_one_colour_in_all_figures() -> None:
+    assert len({stage_colour(name) for name in ("Single", "PISA", "PISA-CAPC", "PISA-CAPC (safe)")}) == 4
+    assert stage_colour("direct") == stage_colour("PISA")
+    assert stage_colour("safe") == stage_colour("PISA-CAPC (safe)")
+
+
+def test_the_marker_of_a_perfect_score_is_whole() -> None:
+    axes = Figure().subplots()
+    score_marks(axes, [1.0], [0.0], [0.1], color="black", marker="o")
+    score_axis(axes)
+    assert axes.get_xlim() == (0, 1)
+    assert not axes.collections[-1].get_clip_on()
 
 
 def test_drawing_shows_how_far_it_is(protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +159,8 @@ def test_scores_are_read_as_they_were_written() -> None:
 def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: Protocol, tmp_path: Path) -> None:
     page = report_of_protocol(protocol, load_results(protocol, tmp_path / "records")).html()
     assert "4 recorded runs" in page
+    assert "the best mean Macro-F1 is" in page.split("<p")[1]
+    assert "chance is 0.333." in page.split("<p")[1]
     assert page.count('src="data:image/svg+xml;base64,') == 4
     value = mean(scores(seed + 9, 2.5).per_capture["E1/M"].macro_f1 for seed in (1, 2))
     assert f"<td>{value:.4f} ± " in page

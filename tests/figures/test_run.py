@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -57,10 +58,17 @@ def test_stages_stand_in_the_order_of_the_paper(subjects: list[Subject], drawn: 
 
 
 def test_devices_and_captures_are_named(drawn: dict[str, list[str]]) -> None:
-    assert {"D1", "D2", "D3", "E1/L1", "E1/L2", "CNN"} <= set(drawn["tsne"])
+    assert {"D1", "D2", "D3", "CNN"} <= set(drawn["tsne"])
+    assert {"D1", "D2", "D3", "decided device"} <= set(drawn["calibration-E1-L1"])
     panels = [text for text in drawn["tsne-captures"] if text.startswith("E1/")]
     assert panels == ["E1/L1", "E1/L2"]  # one panel each
     assert {"E1/L1", "E1/L2", "decisions changed (%)"} <= set(drawn["calibration"])
+
+
+def test_chance_is_named_and_scores_end_at_one(drawn: dict[str, list[str]]) -> None:
+    assert "chance (0.33)" in drawn["captures"]
+    numbers = [text for text in drawn["captures"] if text.replace(".", "").isdigit()]
+    assert max(map(float, numbers)) == 1
 
 
 def test_single_alone_is_also_shown_calibrated(subjects: list[Subject]) -> None:
@@ -104,8 +112,9 @@ def test_what_is_apart_stays_apart() -> None:
 
 def test_umap_where_it_is_installed(subjects: list[Subject], tmp_path: Path) -> None:
     pytest.importorskip("umap")
-    [picture] = draw_run(subjects, tmp_path, "pdf", ["umap"], points=40)
-    assert is_pdf_with_text(picture.path)
+    pictures = draw_run(subjects, tmp_path, "pdf", ["umap"], points=40)
+    assert [picture.path.stem for picture in pictures] == ["umap", "umap-captures"]
+    assert all(is_pdf_with_text(picture.path) for picture in pictures)
 
 
 def test_umap_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +142,14 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
     assert "Trained in E2, E3, tested in E1" in page
     assert "A small set." in page
     [one] = subjects[0]
+    three = {name: runs[0].macro_f1 for name, runs in stages(subjects)["CNN"].items()}
+    best = max(three, key=three.__getitem__)
+    first = page.split("<p")[1]
+    assert re.search(
+        rf"In E1, {best} with CNN (tells|does not tell) the 3 devices apart: Macro-F1 {three[best]:.3f} ", first
+    )
+    assert ", chance 0.333)." in first
+    assert '<figure class="narrow">' in page  # captures, of one column
     f1 = one.evaluator.score(one.stages["paper"].probability).macro_f1
     assert f"<tr><td>PISA-CAPC</td><td>{f1:.4f}</td>" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2

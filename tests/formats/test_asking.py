@@ -86,6 +86,14 @@ class TestRooms:
         import_dataset("sigmf", tmp_path / "src", tmp_path / "out")
         assert load(tmp_path / "out").environments == ("hall", "lab")
         assert load(tmp_path / "out").captures == ("L9",)
+        with pytest.raises(ConfigError, match=r"--environment roof: src names it. Leave one of them out"):
+            import_dataset("sigmf", tmp_path / "src", tmp_path / "no", ImportOptions(environment="roof"))
+
+    def test_a_name_is_for_those_that_have_none(self, tmp_path: Path) -> None:
+        write_recording(tmp_path / "src/lab", **{"pisa:environment": "lab", "pisa:capture": "L9"})
+        write_recording(tmp_path / "src/other", **{"pisa:capture": "L9"})
+        import_dataset("sigmf", tmp_path / "src", tmp_path / "out", ImportOptions(environment="roof"))
+        assert load(tmp_path / "out").environments == ("lab", "roof")
 
     def test_one_recording_is_assumed_aloud(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         meta = write_recording(tmp_path / "one")

@@ -16,6 +16,7 @@ from pisa_capc.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.records import RESULTS, Record, read_records, sort_out
 from pisa_capc.errors import DataError
+from pisa_capc.protocol import DIRECT
 from pisa_capc.scores import mean_and_spread
 
 CONFIDENCE = 0.95
@@ -59,6 +60,15 @@ class Results:
     runs: dict[Key, dict[tuple[int, int], Record]]
     others: list[tuple[Record, str]]
     earlier: dict[Key, str] = field(default_factory=dict)
+
+    def chance(self, place: tuple[str, str]) -> float | None:
+        """The score of a guess at a dataset and direction, one over its devices, where records count decisions."""
+        for key, runs in self.runs.items():
+            if key[:2] == place:
+                for record in runs.values():
+                    if confusion := record.stages[DIRECT].get("confusion"):
+                        return 1 / len(confusion)
+        return None
 
     def places(self) -> list[tuple[str, str]]:
         """Every dataset and direction that there are records of, in the order of the protocol."""

@@ -147,10 +147,10 @@ class UCAPC(Calibrator):
     title = "U-CAPC"
     freezes = True
     threshold: float = 0.0  # confidence a frame needs to enter a prototype
-    top: int = 512  # K_p, frames of a prototype
-    temperature: float = 0.2  # τ_p
-    fusion: float = 2.0  # λ_p
-    passes: int = 3  # T_p
+    top: int = 512  # K_p, frames of a prototype at most
+    temperature: float = 0.2  # τ_p, of the agreement with prototypes, a = zᵀp / τ_p
+    fusion: float = 2.0  # λ_p, weight of that agreement beside the logits, s = ℓ + λ_p a
+    passes: int = 3  # T_p, times that assignment, prototypes and scores are made anew
     balance: float = 1.0  # μ, share of the balanced assignment
     sinkhorn_iterations: int = 20  # of the balanced assignment
     epsilon: float = 1.0  # ε, entropic smoothing

@@ -140,7 +140,8 @@ def calibrate(
     result.capture(drawn)  # an unknown one is said before anything is written
     write_result(out, result, arrays)
     if plot is not None:
-        draw(result, plot, drawn)
+        devices = arrays.get("devices")
+        draw(result, plot, drawn, None if devices is None else devices.astype(str).tolist())
     show_result(result, "safe" if guarded else method, out, as_json)
     if plot is not None:
         notes.print(f"picture: {plot}", markup=False, highlight=False, soft_wrap=True)

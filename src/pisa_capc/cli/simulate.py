@@ -6,10 +6,10 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from pisa_capc.cli import app
 from pisa_capc.cli.options import either, options_of
+from pisa_capc.cli.output import print_table
 from pisa_capc.simulate.generate import Generated, generate
 from pisa_capc.simulate.recording import Recorded, record
 
@@ -31,36 +31,37 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(made.to_json()))
         return
-    from pisa_capc.progress import PlainConsole
-
-    PlainConsole().print(_recorded(made) if isinstance(made, Recorded) else _generated(made))
-    if isinstance(made, Generated) and not made.captures_written:
+    if isinstance(made, Recorded):
+        print_table(made.recording, ["", "recording"], _recorded(made))
+        return
+    print_table(made.folder, ["", "this run", "dataset"], _generated(made))
+    if not made.captures_written:
         typer.echo("The dataset was already complete; nothing was written.")
-    elif isinstance(made, Generated) and made.captures_written < made.captures:
+    elif made.captures_written < made.captures:
         typer.echo(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
 
 
-def _generated(made: Generated) -> Table:
-    table = Table("", "this run", "dataset", title=made.folder)
-    table.add_row("captures", f"{made.captures_written}", f"{made.captures}")
-    table.add_row("frames", f"{made.frames_written:,}", f"{made.frames:,}")
-    table.add_row("samples per frame", "", f"{made.samples:,}")
-    table.add_row("megabytes", f"{made.bytes_written / 1e6:,.1f}", "")
-    table.add_row("seconds", f"{made.seconds:.1f}", "")
-    table.add_row("frames/s", f"{made.frames_per_s:,.0f}", "")
-    return table
+def _generated(made: Generated) -> list[list[str]]:
+    return [
+        ["captures", f"{made.captures_written}", f"{made.captures}"],
+        ["frames", f"{made.frames_written:,}", f"{made.frames:,}"],
+        ["samples per frame", "", f"{made.samples:,}"],
+        ["megabytes", f"{made.bytes_written / 1e6:,.1f}", ""],
+        ["seconds", f"{made.seconds:.1f}", ""],
+        ["frames/s", f"{made.frames_per_s:,.0f}", ""],
+    ]
 
 
-def _recorded(made: Recorded) -> Table:
-    table = Table("", "recording", title=made.recording)
-    table.add_row("seconds", f"{made.seconds_recorded:g}")
-    table.add_row("antennas × samples", f"{made.antennas} × {made.samples:,}")
-    table.add_row("devices", f"{made.devices}")
-    table.add_row("frames", f"{made.frames:,}")
-    table.add_row("  that collide", f"{made.collided:,}")
-    table.add_row("  with another's address", f"{made.spoofed:,}")
-    table.add_row("  of unknown devices", f"{made.unknown:,}")
-    table.add_row("clipped numbers", f"{made.clipped:,}")
-    table.add_row("megabytes", f"{made.bytes_written / 1e6:,.1f}")
-    table.add_row("seconds it took", f"{made.seconds:.1f}")
-    return table
+def _recorded(made: Recorded) -> list[list[str]]:
+    return [
+        ["seconds", f"{made.seconds_recorded:g}"],
+        ["antennas × samples", f"{made.antennas} × {made.samples:,}"],
+        ["devices", f"{made.devices}"],
+        ["frames", f"{made.frames:,}"],
+        ["  that collide", f"{made.collided:,}"],
+        ["  with another's address", f"{made.spoofed:,}"],
+        ["  of unknown devices", f"{made.unknown:,}"],
+        ["clipped numbers", f"{made.clipped:,}"],
+        ["megabytes", f"{made.bytes_written / 1e6:,.1f}"],
+        ["seconds it took", f"{made.seconds:.1f}"],
+    ]

@@ -8,7 +8,7 @@ from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.results import Key, Results, mean
 from pisa_capc.benchmark.tables import FULL, stages_of
 from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.style import PAGE_INCHES, STAGE_COLOURS, Picture, canvas
+from pisa_capc.figures.style import PAGE_INCHES, Picture, canvas, mark_chance, score_axis, stage_colour
 
 
 def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str], path: Path) -> Picture:
@@ -19,7 +19,6 @@ def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str
     encoders = [e for e in protocol.encoders if any(key[:2] == place and key.encoder == e for key in results.runs)]
     with canvas(path, PAGE_INCHES, 2.4) as figure:
         axes = figure.subplots()
-        top = 0.0
         stages = stages_of(results, place)
         width = 0.84 / len(stages)
         for i, (name, method, stage, _) in enumerate(stages):
@@ -30,19 +29,20 @@ def three_stage_bars(protocol: Protocol, results: Results, place: tuple[str, str
                 list(bars),
                 heights,
                 0.93 * width,
-                color=STAGE_COLOURS[i],
+                color=stage_colour(name),
                 label=name,
                 yerr=spreads,
                 error_kw={"lw": 0.7},
             )
             for x, height, spread in zip(bars, heights, spreads, strict=True):
                 axes.text(x, height + spread + 0.01, f"{height:.3f}", ha="center", va="bottom", fontsize=6, rotation=90)
-                top = max(top, height + spread)
         axes.set_xticks(range(len(encoders)), [encoder_title(e) for e in encoders])
         axes.set_xlim(-0.6, len(encoders) - 0.4)
-        axes.set_ylim(0, 1.25 * top or 1)
+        score_axis(axes, upright=True)
+        if chance := results.chance(place):
+            mark_chance(axes, chance, upright=True)
         axes.set_ylabel("Macro-F1")
-        figure.legend(loc="outside upper center", ncols=len(stages))
+        figure.legend(loc="outside upper center", ncols=len(stages) + 1)
     runs = max(len(own) for key, own in results.runs.items() if key[:2] == place)
     caption = (
         f"Macro-F1 on the target by encoder and stage, {place[0]}, {place[1]}. "

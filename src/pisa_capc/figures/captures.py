@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, GREY, MARKERS, Picture, canvas
+from pisa_capc.figures.style import (
+    COLUMN_INCHES,
+    GREY,
+    MARKERS,
+    Picture,
+    canvas,
+    mark_chance,
+    score_axis,
+    score_marks,
+    stage_colour,
+)
 from pisa_capc.scores import Scores, mean_and_spread
 
 
@@ -16,24 +26,25 @@ def capture_scores(stages: Mapping[str, Sequence[Scores]], path: Path) -> Pictur
     """
     most = max(map(len, stages.values()))
     captures = list(next(iter(stages.values()))[0].per_capture)
-    columns = min(len(stages), 3 if max(map(len, stages)) < 16 else 2)
-    height = 0.55 + 0.15 * -(-len(stages) // columns) + max(0.24, 0.09 * len(stages)) * len(captures)
+    columns = min(len(stages) + 1, 3 if max(map(len, stages)) < 16 else 2)
+    height = 0.55 + 0.15 * -(-(len(stages) + 1) // columns) + max(0.24, 0.09 * len(stages)) * len(captures)
     with canvas(path, COLUMN_INCHES, height) as figure:
         axes = figure.subplots()
         for i, (name, runs) in enumerate(stages.items()):
             found = [mean_and_spread([run.per_capture[c].macro_f1 for run in runs]) for c in captures]
-            axes.errorbar(
+            score_marks(
+                axes,
                 [mean for mean, _ in found],
                 [row + 0.7 * ((i + 0.5) / len(stages) - 0.5) for row in range(len(captures))],
-                xerr=[spread or 0.0 for _, spread in found],
-                fmt=MARKERS[i % len(MARKERS)],
-                color=COLOURS[i % len(COLOURS)],
-                markersize=3.5,
-                elinewidth=0.7,
+                [spread or 0.0 for _, spread in found],
+                marker=MARKERS[i % len(MARKERS)],
+                color=stage_colour(name),
                 label=name,
             )
+        mark_chance(axes, 1 / len(next(iter(stages.values()))[0].per_device))
         axes.set_yticks(range(len(captures)), captures)
-        axes.set(ylim=(len(captures) - 0.5, -0.5), xlim=(0, 1))
+        axes.set_ylim(len(captures) - 0.5, -0.5)
+        score_axis(axes)
         axes.set_xlabel("Macro-F1, mean ± standard deviation" if most > 1 else "Macro-F1")
         axes.hlines([row + 0.5 for row in range(len(captures) - 1)], 0, 1, color=GREY, linewidth=0.4, linestyle=":")
         axes.grid(axis="x", alpha=0.25)

@@ -8,12 +8,31 @@ import numpy as np
 
 from pisa_capc.benchmark.deployed import Deployed
 from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.deployments import Deployment
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import PAGE_INCHES, Picture, canvas
 from pisa_capc.protocol import DIRECT, PAPER, SAFE
 
 TITLES = {PAPER: "U-CAPC as published", SAFE: "safe preset"}
 LARGEST = 0.3  # change that has the deepest colour
+
+
+def column_title(deployment: Deployment) -> str:
+    """What a deployment is like, in a few words.
+
+    >>> column_title(Deployment("missing", frames=512, missing=0.3)), column_title(Deployment("balanced"))
+    ('30 % of devices missing', 'as received')
+    """
+    named = (
+        (deployment.dirichlet, "skewed, Dirichlet {:g}"),
+        (100 * (deployment.missing or 0), "{:.0f} % of devices missing"),
+        (100 * deployment.unknown, "{:.0f} % unknown devices"),
+        (deployment.devices, "devices in a capture: {}"),
+        (not deployment.identifiers, "captures not named"),
+        (deployment.frozen, "fitted on half, applied"),
+        (deployment.frames, "{} frames, balanced"),
+    )
+    return next((words.format(value) for value, words in named if value), "as received")
 
 
 def deployment_changes(found: Deployed, path: Path) -> Picture:
@@ -26,18 +45,22 @@ def deployment_changes(found: Deployed, path: Path) -> Picture:
     columns = [d for d in found.deployments if d.scored == "all" or d.frozen]
     columns = [d for d in columns if all(found.mean(d, stage) is not None for stage in shown)]
     encoders = list(found.records)
-    with canvas(path, PAGE_INCHES, 1.1 + 0.42 * len(encoders)) as figure:
+    with canvas(path, PAGE_INCHES, 1.7 + 0.3 * len(encoders)) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, stage in zip(panels, shown, strict=True):
             gains = np.array([[found.gain(d, stage, encoder) for d in columns] for encoder in encoders])
-            axes.imshow(gains, cmap="PuOr_r", vmin=-LARGEST, vmax=LARGEST, aspect="auto")
+            image = axes.imshow(gains, cmap="PuOr_r", vmin=-LARGEST, vmax=LARGEST, aspect="auto")
             for (i, j), value in np.ndenumerate(gains):
                 ink = "white" if abs(value) > 2 / 3 * LARGEST else "black"
                 axes.text(j, i, f"{value:+.2f}".replace("0.", "."), ha="center", va="center", fontsize=5, color=ink)
-            axes.set_xticks(range(len(columns)), [d.name for d in columns], rotation=60, ha="right", fontsize=6)
+            axes.set_xticks(
+                range(len(columns)), [column_title(d) for d in columns], rotation=60, ha="right", fontsize=6
+            )
             axes.set_yticks(range(len(encoders)), [encoder_title(e) for e in encoders], fontsize=6)
             axes.set_title(TITLES.get(stage, stage))
+        figure.colorbar(image, ax=panels, label="change of Macro-F1", extend="both", aspect=30, pad=0.01)
         figure.suptitle(f"{found.place[0]}: change of Macro-F1 against direct inference")
     what = f"{stage_name(found.method, DIRECT, found.variant)}, {', '.join(found.place)}"
     change = "Change of Macro-F1 against direct inference by encoder and deployment"
-    return Picture(path, f"{what}. {change}, mean over runs ({found.runs} in all).")
+    columns_are = "Columns are kinds of captures: as received, and drawn from these as their names say"
+    return Picture(path, f"{what}. {change}, mean over runs ({found.runs} in all). {columns_are}.")

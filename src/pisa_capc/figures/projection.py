@@ -1,4 +1,4 @@
-"""Frames as points on a plane, by t-SNE or UMAP: colours are devices, markers are captures."""
+"""Frames as points on a plane, by t-SNE or UMAP: colours are devices; captures stand side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.errors import MissingExtraError
-from pisa_capc.figures.style import COLOURS, MARKERS, PAGE_INCHES, Picture, canvas
+from pisa_capc.figures.style import COLOURS, PAGE_INCHES, Picture, canvas
 from pisa_capc.protocol import Evaluator
 from pisa_capc.randomness import generator
 
@@ -91,17 +91,16 @@ def stage_panels(panels: Sequence[Panel], sample: Sample, kind: str, spaces: str
     rows = {row: [panel for panel in panels if panel.row == row] for row in dict.fromkeys(p.row for p in panels)}
     columns = max(map(len, rows.values()))
     side = PAGE_INCHES / max(columns, 3)
-    with canvas(path, side * columns, side * len(rows) + 0.65) as figure:
+    with canvas(path, side * columns, side * len(rows) + 0.45) as figure:
         places = figure.subplots(len(rows), columns, squeeze=False)
         for line, (row, own) in zip(places, rows.items(), strict=True):
             for axes in line[len(own) :]:
                 axes.set_visible(False)
             for axes, panel in zip(line, own, strict=False):
-                _scatter(axes, panel.place, sample, sample.captures)
+                _scatter(axes, panel.place, sample)
                 axes.set_title(panel.title)
             line[0].set_ylabel(row)
         _device_legend(figure, sample)
-        _capture_legend(figure, sample)
     return Picture(path, f"{NAMES[kind]} of {spaces}. An exploratory view: {sample}.")
 
 
@@ -118,23 +117,22 @@ def capture_panels(panel: Panel, sample: Sample, kind: str, path: Path) -> Pictu
         for axes, name in zip(places.flat, names, strict=False):
             x, y = panel.place[sample.capture != name].T
             axes.scatter(x, y, s=2, color="#DDDDDD", linewidths=0, zorder=0)
-            _scatter(axes, panel.place, sample, [name])
+            _scatter(axes, panel.place, sample, name)
             axes.set_title(name)
         _device_legend(figure, sample)
     caption = (
-        f"{NAMES[kind]} of the decision space of {panel.title} with {panel.row}, by capture: all panels share their "
+        f"{NAMES[kind]} of what {panel.title} with {panel.row} decides by, capture by capture: all panels share their "
         f"coordinates, frames of the other captures are grey. An exploratory view: {sample}."
     )
     return Picture(path, caption)
 
 
-def _scatter(axes: Axes, place: NDArray[np.float64], sample: Sample, captures: Sequence[str]) -> None:
-    for name in captures:
-        for device in np.unique(sample.device).tolist():
-            here = (sample.capture == name) & (sample.device == device)
-            marker = MARKERS[sample.captures.index(name) % len(MARKERS)]
-            x, y = place[here].T
-            axes.scatter(x, y, s=5, marker=marker, alpha=0.8, **_ink(device))
+def _scatter(axes: Axes, place: NDArray[np.float64], sample: Sample, capture: str | None = None) -> None:
+    """The frames of one capture, or all."""
+    shown = np.ones(len(sample.rows), dtype=bool) if capture is None else sample.capture == capture
+    for device in np.unique(sample.device).tolist():
+        x, y = place[shown & (sample.device == device)].T
+        axes.scatter(x, y, s=5, alpha=0.8, **_ink(device))
     axes.set(xticks=[], yticks=[], box_aspect=1)  # the axes have no unit, so each fills its panel
     axes.spines[:].set(visible=True, color="#BBBBBB")
 
@@ -153,11 +151,3 @@ def _device_legend(figure: Figure, sample: Sample) -> None:
         if i in sample.device
     ]
     figure.legend(handles=devices, loc="outside lower center", ncols=10, **CLOSE)
-
-
-def _capture_legend(figure: Figure, sample: Sample) -> None:
-    captures = [
-        figure.gca().scatter([], [], s=12, color="#555555", marker=MARKERS[i % len(MARKERS)], label=name)
-        for i, name in enumerate(sample.captures)
-    ]
-    figure.legend(handles=captures, loc="outside upper center", ncols=8, **CLOSE)

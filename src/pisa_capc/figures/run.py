@@ -23,6 +23,10 @@ from pisa_capc.scores import Scores
 KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
 USUAL = KINDS[:-1]  # UMAP needs a package that is not always there
 POINTS, SEED = 1000, 2026
+SPACES = {
+    "tsne": "decision spaces: logits, and after calibration scores",
+    "umap": "embeddings, and after calibration of decision scores",
+}
 
 Subject = Sequence[Inference]  # runs of one experiment, which differ in their seeds
 
@@ -141,17 +145,17 @@ def _calibration(one: Inference, path: Path) -> list[Picture]:
     pictures = [Picture(path, caption)]
     for summary in result.captures:
         own = path.with_stem(f"{path.stem}-{str(summary.capture).replace('/', '-')}")
-        plot_capture(result, own, summary.capture)
+        plot_capture(result, own, summary.capture, one.trained.devices)
         caption = (
             f"Capture {summary.capture} before and after calibration, on the principal axes of its embeddings: "
-            f"{summary.changed:,} of {summary.frames:,} decisions change. Numbered discs are prototypes."
+            f"{summary.changed:,} of {summary.frames:,} decisions change. Discs are prototypes."
         )
         pictures.append(Picture(own, caption))
     return pictures
 
 
 def _projections(kind: str, subjects: Sequence[Subject], sample: Sample, path: Path) -> list[Picture]:
-    """The stages side by side, and for t-SNE the last of the first subject by capture.
+    """The stages side by side, and the last of the first subject by capture.
 
     As in the paper, t-SNE shows decision spaces: logits, then calibrated scores. UMAP shows embeddings, and decision
     scores after calibration, which leaves the embeddings as they are.
@@ -164,12 +168,9 @@ def _projections(kind: str, subjects: Sequence[Subject], sample: Sample, path: P
         if calibrated:
             score = one.stages[PAPER].score[sample.rows]
             panels.append(Panel(row, _name(one, PAPER), project(score, kind, sample.seed)))
-    if kind == "umap":
-        spaces = "embeddings, and after calibration of decision scores"
-        return [stage_panels(panels, sample, kind, spaces, path)]
     main = subjects[0][0]
     last = next(p for p in panels if (p.row, p.title) == (_encoder(main), _name(main, PAPER)))
     return [
-        stage_panels(panels, sample, kind, "decision spaces: logits, and after calibration scores", path),
+        stage_panels(panels, sample, kind, SPACES[kind], path),
         capture_panels(last, sample, kind, path.with_stem(f"{path.stem}-captures")),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from pisa_capc.benchmark.results import Results
 from pisa_capc.benchmark.tables import stage_name
 from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, GREY, MARKERS, Picture, canvas
+from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, GREY, MARKERS, Picture, canvas, score_axis, stage_colour
 
 
 def source_against_target(results: Results, place: tuple[str, str], path: Path) -> Picture:
@@ -30,26 +30,28 @@ def source_against_target(results: Results, place: tuple[str, str], path: Path) 
             series.setdefault(stage_name(key.method, stage, key.variant), []).append(points)
     encoders = list(dict.fromkeys(encoder for rows in series.values() for encoder, _, _ in rows))
 
-    def colour(i: int, encoder: str) -> str:
-        return COLOURS[(encoders.index(encoder) if len(encoders) > 1 else i) % len(COLOURS)]
+    def colour(name: str, encoder: str) -> str:
+        return COLOURS[encoders.index(encoder) % len(COLOURS)] if len(encoders) > 1 else stage_colour(name)
 
     labels = [
-        Line2D([], [], color="#444444" if len(encoders) > 1 else colour(i, ""), label=name, **_mark(i))
+        Line2D([], [], color="#444444" if len(encoders) > 1 else colour(name, ""), label=name, **_mark(i))
         for i, name in enumerate(series)
     ]
     if len(encoders) > 1:
-        labels += [Line2D([], [], color=colour(0, e), label=encoder_title(e), **_mark(0)) for e in encoders]
+        labels += [Line2D([], [], color=colour("", e), label=encoder_title(e), **_mark(0)) for e in encoders]
     line: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": "--"}
     labels.append(Line2D([], [], label="target = source", **line))  # beside the line it would cover points
     columns = 4 if max(len(str(label.get_label())) for label in labels) < 16 else 2
     with canvas(path, COLUMN_INCHES, 2.9 + 0.14 * -(-len(labels) // columns)) as figure:
         axes = figure.subplots()
         axes.axline((0, 0), slope=1, zorder=0, **line)
-        for i, rows in enumerate(series.values()):
+        for i, (name, rows) in enumerate(series.items()):
             for encoder, x, y in rows:
-                marker = MARKERS[i % len(MARKERS)]
-                axes.scatter(x, y, s=14, marker=marker, color=colour(i, encoder), alpha=0.8, linewidths=0)
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="source-validation F1", ylabel="target Macro-F1")
+                look: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "color": colour(name, encoder)}
+                axes.scatter(x, y, s=14, alpha=0.8, linewidths=0, clip_on=False, **look)
+        score_axis(axes)
+        score_axis(axes, upright=True)
+        axes.set(aspect="equal", xlabel="source-validation F1", ylabel="target Macro-F1")
         figure.legend(handles=labels, loc="outside lower center", ncols=columns, handletextpad=0.4, columnspacing=1)
     return Picture(path, f"Source-validation against target Macro-F1, {place[0]}, {place[1]}; one point per run.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.store.files import atomic, write_text_atomic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16  # one and two columns of an IEEE page
@@ -18,7 +19,8 @@ FORMATS = ("pdf", "svg", "png")
 # Okabe and Ito: told apart with every kind of colour vision. Grey stands in for their yellow, which is lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 LIGHT = COLOURS[4:6] + COLOURS[7:]  # those on which black can be read and white cannot
-STAGE_COLOURS = ("#999999", "#56B4E9", "#0072B2", "#009E73")  # their shades differ in print without colour, too
+# One colour per stage, in every figure; their shades differ in print without colour, too.
+SINGLE_COLOUR, DIRECT_COLOUR, CALIBRATED_COLOUR, SAFE_COLOUR = "#999999", "#56B4E9", "#0072B2", "#009E73"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#999999"
 _LOOK: dict[Any, Any] = {
@@ -68,6 +70,41 @@ def canvas(path: str | Path, width_inches: float, height_inches: float, formulas
                 figure.savefig(temporary, format=kind, dpi=200, metadata=_UNDATED.get(kind))
         except ValueError as error:
             raise DataError(f"{path}: the picture cannot be written ({error}).") from error
+
+
+def stage_colour(name: str) -> str:
+    """The colour of a stage by what tables call it: Single, what decides directly, after U-CAPC, under the guard.
+
+    >>> stage_colour("PISA-CAPC") == stage_colour("SigMix + U-CAPC") == stage_colour("U-CAPC")
+    True
+    """
+    if name.endswith(("(safe)", "safe")):
+        return SAFE_COLOUR
+    if "CAPC" in name or "calibrated" in name:
+        return CALIBRATED_COLOUR
+    return SINGLE_COLOUR if name == "Single" else DIRECT_COLOUR
+
+
+def score_axis(axes: Axes, upright: bool = False) -> None:
+    """Scores end at one. upright: whether they are read upwards."""
+    axis, limit = (axes.yaxis, axes.set_ylim) if upright else (axes.xaxis, axes.set_xlim)
+    limit(0, 1)
+    axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+
+
+def score_marks(
+    axes: Axes, scores: Iterable[float], places: Iterable[float], spreads: Iterable[float], **look: Any
+) -> None:
+    """Markers from left to right with their spread; the marker of a perfect score is whole."""
+    x, y = list(scores), list(places)
+    axes.errorbar(x, y, xerr=list(spreads), fmt="none", ecolor=look["color"], elinewidth=0.7)
+    axes.scatter(x, y, s=12, linewidths=0, clip_on=False, zorder=3, **look)
+
+
+def mark_chance(axes: Axes, chance: float, upright: bool = False) -> None:
+    """A labelled line at the score of a guess."""
+    line = axes.axhline if upright else axes.axvline
+    line(chance, color="black", linewidth=0.7, linestyle=":", zorder=0, label=f"chance ({chance:.2g})")
 
 
 def check_picture(path: Path) -> str:

@@ -145,7 +145,8 @@ def _find_cfo(
         raise DataError(f"{where}: several arrays could be the CFO: {several}. Name one with --cfo-key.")
     if not fitting and called:
         raise DataError(
-            f"{where}: the CFO {_shapes({called[0]: arrays[called[0]]})} does not fit the frames; {expected}."
+            f"{where}: the CFO {_shapes({called[0]: arrays[called[0]]})} does not fit the frames; {expected}. Name "
+            "another array with --cfo-key, or take this one out of the file."
         )
     return fitting[0] if fitting else None
 

@@ -59,7 +59,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     frames: dict[tuple[str, str, str], list[_Frame]] = defaultdict(list)
     antennas: dict[tuple[str, str, str], int] = {}
     rates: set[tuple[float, float]] = set()
-    assumed: set[str] = set()
+    unsaid: set[str] = set()
     for path, by_path in found.items():
         with reading(path, EXPECTED):
             recording = _open(path, options)
@@ -69,13 +69,9 @@ def plan(source: Path, options: ImportOptions) -> Plan:
                 options = replace(options, geometry=about.geometry)
             said = {"environment": about.environment, "capture": about.capture}
             for i, note in enumerate(annotations_of(recording)):
-                names = _names(note, by_path, said, options, path)
-                assumed |= {kind for kind, name in names.items() if name is None}
-                key = (
-                    names["environment"] or NAMES["environment"],
-                    str(names["device"]),
-                    names["capture"] or NAMES["capture"],
-                )
+                names = _names(note, by_path, said)
+                unsaid |= {kind for kind, name in names.items() if name is None}
+                key = _key(names, options, path)
                 frames[key].append(_frame(path, recording, note, i, options))
                 antennas[key] = about.antennas
     if not frames:
@@ -83,6 +79,8 @@ def plan(source: Path, options: ImportOptions) -> Plan:
             f"{source}: no annotations; expected one per frame, with its device in signal:emitter. `pisa detect` finds "
             "the frames of a raw recording."
         )
+    check_unnamed(options, names.keys() - unsaid, f"{source.name}")
+    assumed = unsaid - options.given().keys()
     if assumed and len(found) > 1:
         raise DataError(_question(source, len(found), sorted(assumed)))
     if len(rates) > 1:
@@ -126,21 +124,25 @@ def _open(path: Path, options: ImportOptions) -> FileRecording:
     return open_sigmf(path, None, rate, carrier, check=True)
 
 
-def _names(
-    note: Metadata, by_path: Mapping[str, str], said: Mapping[str, str | None], options: ImportOptions, path: Path
-) -> dict[str, str | None]:
-    """Environment, device and capture of a frame by its path, its annotation, its recording, or as told; else None."""
-    device = by_path.get("device") or device_of(note) or options.device
-    if device is None:
+def _names(note: Metadata, by_path: Mapping[str, str], said: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Environment, device and capture of a frame by its path, its annotation or its recording, else None."""
+    found: dict[str, str | None] = {"device": by_path.get("device") or device_of(note)}
+    for kind in ("environment", "capture"):
+        name = by_path.get(kind) or note.get(f"pisa:{kind}") or said[kind]
+        found[kind] = None if name is None else str(name)
+    return found
+
+
+def _key(names: Mapping[str, str | None], options: ImportOptions, path: Path) -> tuple[str, str, str]:
+    """Environment, device and capture of a frame, where nothing says them as told or assumed."""
+    named = options.names() | {kind: name for kind, name in names.items() if name}
+    if not named["device"]:
         raise DataError(
             f"{path}: an annotation names no device; expected signal:emitter with label or seid. Give {{device}} in "
             f"--pattern, or --device, {UNLABELLED} where nobody knows it."
         )
-    found: dict[str, str | None] = {"device": device.replace(":", "-")}  # addresses, as `pisa detect` names them
-    for kind in ("environment", "capture"):
-        name = by_path.get(kind) or note.get(f"pisa:{kind}") or said[kind] or getattr(options, kind)
-        found[kind] = None if name is None else str(name)
-    return found
+    device = named["device"].replace(":", "-")  # addresses, as `pisa detect` names them
+    return named["environment"], device, named["capture"]
 
 
 def _question(source: Path, recordings: int, unknown: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which method to try first on given frames: the one that led where it was measured (docs/results.md)."""
+"""Which method to try first on given frames: the one that led where it was measured (docs/results/tables.md)."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def validate(metadata: Metadata, where: str) -> None:
             warnings.simplefilter("ignore")  # undeclared extensions of others are not ours to report
             sigmf.validate.validate(metadata)
     except ValidationError as error:
-        place = "/".join(map(str, error.absolute_path)) or "its top"
-        raise DataError(f"{where}: not valid SigMF ({place}: {error.message[:200]}). Expected {EXPECTED}.") from error
+        wrong = ": ".join(filter(None, ["/".join(map(str, error.absolute_path)), error.message[:200]]))
+        raise DataError(f"{where}: not valid SigMF ({wrong}). Expected {EXPECTED}.") from error
 
 
 def data_beside(meta: Path, info: Metadata) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -21,9 +22,12 @@ h2 { margin-top: 3rem; border-bottom: 2px solid #ddd; }
 .wide { overflow-x: auto; }
 details td, .words td, .words th { text-align: left; } details td table { margin: 0 0 .5rem; }
 summary { font-weight: 600; cursor: pointer; }
-figure { margin: 2rem 0; } figcaption { font-size: .9rem; color: #444; } img { max-width: 100%; }
-figure img { min-width: 50%; }
+.found { font-size: 1.2rem; }
+figure { margin: 1rem 0 2rem; } figcaption { font-size: .9rem; color: #444; } figure img { width: 100%; }
+figure.narrow { display: inline-block; width: 48.5%; vertical-align: top; margin-right: 1.4%; }
+@media (max-width: 50rem) { figure.narrow { width: 100%; } }
 """
+NARROW_POINTS = 5 * 72
 TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
@@ -46,6 +50,10 @@ class Page:
     def text(self, paragraph: str) -> None:
         self.parts.append(f"<p>{escape(paragraph)}</p>")
 
+    def found(self, sentence: str) -> None:
+        """What was found, before all else."""
+        self.parts.append(f'<p class="found">{escape(sentence)}</p>')
+
     def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> None:
         """words: cells hold sentences, not numbers."""
         head = "".join(f"<th>{escape(h)}</th>" for h in headings)
@@ -57,12 +65,13 @@ class Page:
         self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{_nested(values)}</details>')
 
     def picture(self, caption: str, path: Path) -> None:
-        """The picture in `path`, as part of the page."""
+        """The picture in `path`, as part of the page: over its width, or half of it where it is of one column."""
         if path.suffix not in TYPES:
             raise DataError(f"{path}: a report shows {', '.join(TYPES)} pictures, not {path.suffix or 'this'}.")
         data = base64.b64encode(path.read_bytes()).decode()
         image = f'<img alt="{escape(caption)}" src="data:{TYPES[path.suffix]};base64,{data}">'
-        self.parts.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
+        narrow = ' class="narrow"' * _is_narrow(path)
+        self.parts.append(f"<figure{narrow}>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
     def html(self) -> str:
         title = escape(self.title)
@@ -72,6 +81,13 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         write_text_atomic(Path(path), self.html())
+
+
+def _is_narrow(path: Path) -> bool:
+    """Whether a drawing is meant for one column of two."""
+    head = path.read_text(encoding="utf-8")[:2000] if path.suffix == ".svg" else ""
+    width = re.search(r'<svg[^>]*? width="([\d.]+)pt"', head)
+    return width is not None and float(width[1]) < NARROW_POINTS
 
 
 def _body(rows: Sequence[Sequence[str]]) -> str:

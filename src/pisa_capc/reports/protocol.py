@@ -11,7 +11,7 @@ from typing import Any
 
 from pisa_capc.benchmark.protocols import Protocol
 from pisa_capc.benchmark.render import cell_text
-from pisa_capc.benchmark.results import Results
+from pisa_capc.benchmark.results import Results, mean
 from pisa_capc.benchmark.tables import FULL, make_tables, stage_name
 from pisa_capc.calibration.guard import LEVELS
 from pisa_capc.encoders import encoder_title
@@ -25,6 +25,8 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
     """A page about a protocol, from its records alone."""
     records = [record for runs in results.runs.values() for record in runs.values()]
     page = Page(f"{protocol.title} ({protocol.name})")
+    for place in results.places():
+        page.found(_finding(results, place))
     page.text(f"{len(records)} recorded runs. {len(results.others)} records of other settings or code are left out.")
     if remark := results.remark():
         page.text(remark)
@@ -61,6 +63,22 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
         for found in _distinct([{**asdict(conditions), **record.machine} for record in own]):
             page.values(f"Machine of runs on {own[0].dataset}", {k: v for k, v in found.items() if k != "dataset"})
     return page
+
+
+def _finding(results: Results, place: tuple[str, str]) -> str:
+    """The best row at a dataset and direction, and what it has without its calibration."""
+    scores = {
+        (key, stage): found.mean
+        for key in results.runs
+        if key[:2] == place
+        for stage in results.stages(key)
+        if "@" not in stage and (found := mean(results.f1(key, stage)))
+    }
+    key, stage = best = max(scores, key=scores.__getitem__)
+    name = f"{stage_name(key.method, stage, key.variant)} with {encoder_title(key.encoder)}"
+    before = f", {scores[key, DIRECT]:.3f} without calibration" if stage != DIRECT and (key, DIRECT) in scores else ""
+    guess = f"; chance is {chance:.3f}" if (chance := results.chance(place)) else ""
+    return f"{', '.join(place)}: the best mean Macro-F1 is {scores[best]:.3f}, of {name}{before}{guess}."
 
 
 def _guard_tables(page: Page, results: Results) -> None:

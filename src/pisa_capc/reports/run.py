@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from pisa_capc.calibration import Calibration
 from pisa_capc.calibration.guard import LEVELS
-from pisa_capc.chance import AFTER_TRAINING, at_chance
+from pisa_capc.chance import AFTER_TRAINING, against_chance, at_chance
 from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
@@ -19,6 +20,7 @@ from pisa_capc.protocol import PAPER, SAFE
 from pisa_capc.provenance import machine
 from pisa_capc.reports.page import Page
 from pisa_capc.reports.scores import score_tables
+from pisa_capc.scores import Scores, pool
 from pisa_capc.store.dataset import Dataset
 
 
@@ -33,6 +35,8 @@ def report_of_runs(
     about = main.trained.about
     target = ", ".join(np.unique(main.outputs.environment).tolist())
     page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
+    by_encoder = stages(subjects)
+    page.found(_finding(by_encoder, target))
     page.text(
         f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
         "Stages with CAPC in their name are calibrated without labels, capture by capture; the others decide directly."
@@ -40,7 +44,7 @@ def report_of_runs(
     if note:
         page.text(note)
     page.section("Scores")
-    for encoder, found in stages(subjects).items():
+    for encoder, found in by_encoder.items():
         score_tables(page, encoder, found)
     _training_table(page, subjects)
     page.section("Calibration")
@@ -61,6 +65,21 @@ def report_of_runs(
     page.values("The dataset", {"fingerprint": about["dataset"], **Dataset.read(dataset).provenance})
     page.values("Where this report was made", machine())
     return page
+
+
+def _finding(by_encoder: Mapping[str, Mapping[str, Sequence[Scores]]], target: str) -> str:
+    """The best stage of all, beside the others of its encoder and a guess."""
+    scored = {
+        encoder: {name: fmean(run.macro_f1 for run in runs) for name, runs in found.items()}
+        for encoder, found in by_encoder.items()
+    }
+    encoder = max(scored, key=lambda name: max(scored[name].values()))
+    (best, f1), *others = sorted(scored[encoder].items(), key=lambda pair: -pair[1])
+    runs = by_encoder[encoder][best]
+    devices = len(runs[0].per_device)
+    verb = "tells" if against_chance(pool(runs).confusion).is_told else "does not tell"
+    beside = ", ".join(f"{name} {value:.3f}" for name, value in [*others, ("chance", 1 / devices)])
+    return f"In {target}, {best} with {encoder} {verb} the {devices} devices apart: Macro-F1 {f1:.3f} ({beside})."
 
 
 def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
