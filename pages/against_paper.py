@@ -22,7 +22,8 @@ from pisa_capc.protocol import DIRECT, PAPER
 
 NOTHING = "–"
 CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018
-SCENES = {"wifi-sim": "wifi-own-place", "lora-sim": "lora-own-place", "wifi-place": "wifi", "lora-place": "lora"}  # by dataset
+# By dataset: what it was simulated from.
+SCENES = {"wifi-sim": "wifi-own-place", "lora-sim": "lora-own-place", "wifi-place": "wifi", "lora-place": "lora"}
 LIMIT = "Limit: what a receiver has that knows each device's hardware and estimates the channel, `pisa limit`"
 _PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
 LIMITS = """## What cannot be compared
