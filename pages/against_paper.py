@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import read
+
 from pages.sides import Ours, Published, Row, published, reference
 from pages.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
@@ -20,6 +22,9 @@ from pisa_capc.protocol import DIRECT, PAPER
 
 NOTHING = "–"
 CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018
+# By dataset: what it was simulated from.
+SCENES = {"wifi-sim": "wifi-own-place", "lora-sim": "lora-own-place", "wifi-place": "wifi", "lora-place": "lora"}
+LIMIT = "Limit: what a receiver has that knows each device's hardware and estimates the channel, `pisa limit`"
 _PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
 LIMITS = """## What cannot be compared
 
@@ -81,6 +86,9 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
     own = [row for row in paper.numbers if row.direction == direction]
     rows = sorted({*ours.rows(direction), *own}, key=_order(protocol))
     lines = _matrix(protocol, ours, paper, rows) if is_comparison(protocol) else _lines(protocol, ours, paper, rows)
+    limit = read(f"studies/limit-{SCENES[dataset]}.json") if dataset in SCENES and direction.endswith("→ E1") else None
+    if limit is not None:
+        lines.append(dict.fromkeys(lines[0], NOTHING) | _limited(limit))
     headings = [heading for heading in lines[0] if any(line[heading] != NOTHING for line in lines)]
     cells = [[line[heading] for heading in headings] for line in lines]
     words = "\n".join(f"- {sentence}" for sentence in sentences(protocol, ours, paper, rows))
@@ -88,6 +96,8 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
         "whose intervals `pisa bench tables` has" if is_comparison(protocol) else "with its 95 % confidence interval"
     )
     about = f"Change: {_meaning(protocol)}. Ours is of paired runs, {interval}; the paper's is of its printed means."
+    if limit is not None:
+        about += f"\n{LIMIT} ({limit['frames']} frames of each recording)."
     planned = sum(run.direction == direction for run in plan(protocol))
     recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
     if recorded < planned:
@@ -100,6 +110,12 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
         else ""
     )
     return f"### {dataset}, {direction}\n\n{shown}{markdown_table(headings, cells)}\n\n{about}\n\n{words}\n"
+
+
+def _limited(limit: dict[str, Any]) -> dict[str, str]:
+    """The line of the informed receiver; tables of all stages and of direct inference name the score differently."""
+    f1, auroc = (f"{limit[name]:.4f}" for name in ("macro_f1", "macro_auroc"))
+    return {"": "Limit", "F1": f1, "direct F1": f1, "AUROC": auroc}
 
 
 def _lines(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[dict[str, str]]:

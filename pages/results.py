@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import rechecks, shared_channel, speeds, study
+from pages import rechecks, room, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -114,6 +114,7 @@ def pictures(folder: Path) -> None:
         results = load_results(protocol, RECORDS / name)
         three_stage_bars(protocol, results, results.places()[0], folder / f"{name}-stages.png")
     shared_channel.pictures(folder)
+    room.pictures(folder)
     protocol = read_protocol("external-baselines")
     results = load_results(protocol, RECORDS / protocol.name)
     for place in results.places():
@@ -133,6 +134,7 @@ def pages() -> dict[str, list[str]]:
             rechecks.precision(),
         ],
         "place": ["# Where devices share a channel\n", shared_channel.section()],
+        "room": ["# What the room gives away\n", room.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section()],
         "speed": [
             "# Speed\n",
@@ -154,6 +156,7 @@ CONTENTS = f"""# Results
 | [What was found](findings.md) | the results in words, and what of the paper cannot be compared |
 | [The paper's tables, and ours](tables.md) | every table of the paper beside our runs, what agrees and what does not |
 | [Where devices share a channel](place.md) | the same where the room no longer names the device, beside the limit |
+| [What the room gives away](room.md) | when source validation lies, and when structure anchoring pays |
 | [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
 | [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
 | [Erratum](erratum.md) | what earlier versions of these pages had wrong |

@@ -284,7 +284,7 @@ def dataset(options: argparse.Namespace, work: Path) -> Path:
 
 def draw(path: Path, found: dict[str, Any]) -> None:
     """Macro-F1 in the target against frames to enrol from: of the enrolled, and of the others on their own frames."""
-    with canvas(path, COLUMN_INCHES, 2.4) as figure:
+    with canvas(path, COLUMN_INCHES, 2.6) as figure:
         axes = figure.subplots()
         own = found["rows"][CHOSEN]
         lines = (("new", "enrolled", found["anew"]["new"]), ("kept", "the others", found["before"]))
@@ -297,7 +297,7 @@ def draw(path: Path, found: dict[str, Any]) -> None:
         axes.minorticks_off()
         axes.set_xlabel("frames that a device is enrolled from, in one place")
         axes.set_ylabel("Macro-F1 in another place")
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=2)
 
 
 def show(title: str, found: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Where there is no GPU, Triton's interpreter runs the kernels; it must be asked for before Triton is imported."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from pisa_capc import plugins, registry
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+# A job in a shell's background ignores SIGINT, and so would every command that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

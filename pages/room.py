@@ -1,0 +1,169 @@
+"""The page on what the room gives away: five ways to place the devices, from the records of `make study-placement`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.report import RECORDS, read
+from studies.placement import PROTOCOL, WAVEFORMS, WAYS
+
+from pages.against_paper import markdown_table as table
+from pisa_capc.benchmark.protocols import read_protocol
+from pisa_capc.benchmark.results import Key, Results, load_results, mean
+from pisa_capc.benchmark.tables import FULL
+from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
+from pisa_capc.methods import method_title
+from pisa_capc.protocol import DIRECT, PAPER
+
+TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}
+SAID = {
+    "device": "of each device",
+    "place-device-phases": "of the place, phases of the device",
+    "place-device-phases-moving": "of the place, phases of the device, every scattered ray moves",
+    "place": "of the place, phases too",
+    "place-moving": "of the place, phases too, every scattered ray moves",
+}
+CHECKED = (  # ways of the study of `pisa check`
+    "own place",
+    "rays of the place, phases of the device, still",
+    "rays of the place, phases of the device, moving (the scene)",
+)
+
+
+class Room:
+    """Scores by way and method: source validation, E1 directly and after U-CAPC; None where nothing is recorded."""
+
+    def __init__(self) -> None:
+        self.protocol = read_protocol(str(PROTOCOL))
+        self.results: Results = load_results(self.protocol, RECORDS / self.protocol.name)
+        self.methods = [row.method for row in self.protocol.methods]
+
+    def key(self, waveform: str, way: str, method: str) -> Key:
+        [direction] = self.protocol.directions
+        return Key(f"{waveform}-{way}", direction.name, method, FULL, self.protocol.encoders[0])
+
+    def validation(self, waveform: str, way: str, method: str) -> float | None:
+        own = mean(self.results.source_f1(self.key(waveform, way, method)))
+        return own and own.mean
+
+    def target(self, waveform: str, way: str, method: str, stage: str = DIRECT) -> float | None:
+        own = mean(self.results.f1(self.key(waveform, way, method), stage))
+        return own and own.mean
+
+    def missing(self) -> int:
+        planned = len(WAVEFORMS) * len(WAYS) * len(self.methods)
+        return planned - len(self.results.runs)
+
+
+def section() -> str:
+    room = Room()
+    device, phases, moving, place = (_pair(room, way) for way in tuple(WAYS)[:4])
+    rows = {row["way"]: row["preamble"] for row in read("studies/check.json")["rows"] if row["waveform"] == "wifi"}
+    own, still, later = (rows[way]["later"] for way in CHECKED)
+    following = rows[CHECKED[-1]]["next"]
+    keeps = {method: _range(room, "wifi", method) for method in ("equalised", "pisa-equalised")}
+    lora = {method: _range(room, "lora", method) for method in ("single", "aligned")}
+    before, after = (_number(room.target("wifi", "place-device-phases", "pisa", stage)) for stage in (DIRECT, PAPER))
+    missing = f"Not run yet: {room.missing()} of the tables' cells.\n" if room.missing() else ""
+    return f"""A network that is trained on frames of ten devices learns whatever tells them apart. If every device
+stands at a spot of its own, the channel does, and it does so in validation frames too: they are other frames of the
+same recordings. So **the score on the source says how well the room is known, until the room is the same for all.** One
+protocol on the same hardware, five ways to place it; Transformer, three runs of each:
+
+{_table(room, "wifi")}
+
+{_table(room, "lora")}
+
+Each cell: Macro-F1 on held-out frames of the source → in E1, where nothing was trained. Rays are whose the row says;
+the first row is the scene `*-own-place`. Where not every scattered ray moves, a tenth of the scattered power does.
+
+![Macro-F1 on the source and in a new place, by whose the channel is](../placement.png)
+
+## When source validation lies
+
+On Wi-Fi Single falls from {device["single"]} where each device has a channel of its own, from
+{phases["single"]} where only the phases are its own, from {moving["single"]} where these
+fade. The source's score *falls* as the new place's rises: it was the room that was known. PISA's follows: from
+{device["pisa"]}, then {phases["pisa"]}, then {moving["pisa"]}. Phases alone are enough
+to lie: a device that is put down by hand and stays there has them to itself, for as long as nothing moves.
+
+Whether a set of recordings is of this kind can be seen before training: `pisa check` names devices by their channel
+estimates alone, at the other end of a recording. On Wi-Fi that finds {own["accuracy"]:.2f} of the devices where they
+have channels of their own, {still["accuracy"]:.2f} where the phases are theirs, and {later["accuracy"]:.2f} in the
+scene `wifi`; chance is {later["chance"]:.2f}. One thing remains there: *one frame later* the channel still names
+{following["accuracy"]:.2f} of them, so validation on frames held out at random stays optimistic
+([what it looks at](../check.md)).
+
+## When structure anchoring pays
+
+On Wi-Fi PISA gains {device["gain"]} over Single in the new place where the channel is the device's,
+{phases["gain"]} where the phases are, {moving["gain"]} where these fade and {place["gain"]} where they are the place's.
+It is made to rely on what the array has in common; it cannot ignore a channel that stands still. U-CAPC adds most in
+between, where the phases
+are the device's ({before} to {after}).
+
+**A known preamble settles more than the architecture does.** Single behind an equaliser keeps
+{keeps["equalised"]} on Wi-Fi whatever the way, PISA behind it {keeps["pisa-equalised"]}. On LoRa, where the channel is
+flat, the phase alone has to go: aligned to its preamble Single has {lora["aligned"]}, as it comes {lora["single"]}
+([why](place.md#why-networks-miss-what-is-there-on-lora)).
+
+What follows for recordings of one's own: let all devices send from the same spots, or let them move; judge models only
+where they were not trained; take the channel off where the preamble is known.
+
+{missing}Command: `make study-placement ARGS="--device cuda --workers 2"`; records: `results/records/placement`.
+The scenes `wifi` and `lora` were changed knowing [an earlier probe](place.md#the-channel-of-the-place) of these ways.
+"""
+
+
+def _pair(room: Room, way: str) -> dict[str, str]:
+    """Of Wi-Fi, in words: Single and PISA on their source and in E1, and what PISA gains there."""
+    met = {method: room.target("wifi", way, method) for method in ("single", "pisa")}
+    words = {m: f"{_number(room.validation('wifi', way, m))} to {_number(value)}" for m, value in met.items()}
+    known = met["single"] is not None and met["pisa"] is not None
+    return words | {"gain": _number(met["pisa"] - met["single"] if known else None)}  # type: ignore[operator]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _range(room: Room, waveform: str, method: str) -> str:
+    scores = [score for way in WAYS if (score := room.target(waveform, way, method)) is not None]
+    return f"{min(scores):.3f} to {max(scores):.3f}"
+
+
+def _table(room: Room, waveform: str) -> str:
+    def cell(way: str, method: str) -> str:
+        return f"{_number(room.validation(waveform, way, method))} → {_number(room.target(waveform, way, method))}"
+
+    rows = [[SAID[way], *(cell(way, method).replace("– → –", "–") for method in room.methods)] for way in WAYS]
+    return table([f"{TITLES[waveform]}, rays", *map(method_title, room.methods)], rows)
+
+
+def pictures(folder: Path) -> None:
+    """For every way and method a line from source validation (hollow) to E1 (full)."""
+    room = Room()
+    with canvas(folder / "placement.png", PAGE_INCHES, 5.0) as figure:
+        panels = figure.subplots(1, len(WAVEFORMS), sharey=True)
+        step = len(room.methods) + 1.5
+        for axes, waveform in zip(panels, WAVEFORMS, strict=True):
+            for i, way in enumerate(WAYS):
+                for j, (method, colour) in enumerate(zip(room.methods, COLOURS, strict=False)):
+                    seen, met = room.validation(waveform, way, method), room.target(waveform, way, method)
+                    if seen is None or met is None:
+                        continue
+                    y = i * step + j
+                    axes.plot([seen, met], [y, y], color=colour, linewidth=1.4)
+                    axes.plot(seen, y, "o", color=colour, markerfacecolor="white", markersize=4, clip_on=False)
+                    label = method_title(method) if (waveform, i) == (WAVEFORMS[0], 0) else None
+                    axes.plot(met, y, "o", color=colour, markersize=4, clip_on=False, label=label)
+            axes.axvline(0.1, color="black", linewidth=0.7, linestyle=":", zorder=0)
+            axes.set(
+                xlim=(0, 1), title=TITLES[waveform], xlabel="Macro-F1: ○ held-out frames of the source, ● new place"
+            )
+        middle = (len(room.methods) - 1) / 2
+        words = [SAID[way].replace(", ", ",\n") for way in WAYS]
+        panels[0].set_yticks([i * step + middle for i in range(len(WAYS))], words)
+        panels[0].set_ylim(len(WAYS) * step - 1, -1.5)
+        panels[0].text(0.11, -1.1, "chance", fontsize=6)
+        figure.legend(loc="outside lower center", ncols=len(room.methods))

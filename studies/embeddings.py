@@ -1,0 +1,108 @@
+"""Embeddings of trained models, so that calibrations and scores of strangers can be compared without training again.
+
+    python -m studies.embeddings --waveform wifi --encoder cnn --source E2,E3 --device cuda --out work/embeddings
+    python -m studies.embeddings --waveform lora --devices 40 --enrolled 20 --scale 0.5 --device cuda
+
+Of a simulated set the first devices are enrolled, and a model of each seed is trained on them in the source. One file
+for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or not, with
+their labels, and what the model says of its source. In the source only validation frames of those enrolled are there.
+A file that is there is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from pisa_capc import Frames, load, simulate
+from pisa_capc.cli.output import listed_numbers
+from pisa_capc.inference import TrainedModel, embed_many
+from pisa_capc.inference.statistics import PREFIX
+from pisa_capc.progress import console
+from pisa_capc.protocol import split
+from pisa_capc.rehearsal.leave_one_out import evenly
+from pisa_capc.store.files import atomic, write_text_atomic
+from pisa_capc.training import Run, fit
+from pisa_capc.training.bank import union
+
+
+def dataset(options: argparse.Namespace) -> Path:
+    """The simulated set, made first where it is not there."""
+    folder = options.data / f"{options.waveform}-{options.devices}-{options.scale:g}"
+    scene = folder.parent / f"{folder.name}.yaml"
+    scene.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomic(scene, yaml.safe_dump({"devices": options.devices, "absent": []}))
+    simulate(options.waveform, folder, seed=2026, scale=options.scale, scene=scene)
+    return folder
+
+
+def seen(frames: Frames, run: Run, source: tuple[str, ...], most: int) -> Frames:
+    """The frames that the model was not trained on, thinned out."""
+    home = np.isin([frames.environments[i] for i in frames.environment], source)
+    new = frames.select(~home | (frames.device >= len(run.split.train.devices)))
+    parts = [part.select(evenly(part, most)) for part in (new, run.split.validation)]
+    return union([parts[0], frames.select(np.isin(frames.rows, parts[1].rows))])
+
+
+def write(path: Path, model: TrainedModel, frames: Frames, z: np.ndarray) -> None:
+    """z (N, D) in half precision: logits follow from it and the classifier."""
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            z=z.astype(np.float16),
+            device=frames.device.astype(np.int16),
+            environment=frames.environment.astype(np.int16),
+            capture=frames.capture.astype(np.int16),
+            frame=frames.frame.astype(np.int32),
+            environments=np.array(frames.environments),
+            validation_f1=model.about["metrics"]["validation_f1"],
+            **{PREFIX + name: value for name, value in model.statistics.known().items()},  # type: ignore[arg-type]
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waveform", choices=("wifi", "lora"), default="wifi")
+    parser.add_argument("--encoder", default="cnn,mscnn,resnet,tcn,cvcnn,cldnn,transformer", help="one or several")
+    parser.add_argument("--method", default="pisa")
+    parser.add_argument("--source", action="append", help="environments, as E2,E3; may come again")
+    parser.add_argument("--devices", type=int, default=10, help="of the set (10)")
+    parser.add_argument("--enrolled", type=int, help="that are trained on, the first of them (all)")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the frames of each capture (1.0)")
+    parser.add_argument("--frames", type=int, default=128, help="kept of a device, capture and environment (128)")
+    parser.add_argument("--seeds", default="2026,2027,2028")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--data", type=Path, default=Path("work/embeddings-data"))
+    parser.add_argument("--out", type=Path, default=Path("work/embeddings"))
+    options = parser.parse_args()
+    frames = load(dataset(options))
+    options.out.mkdir(parents=True, exist_ok=True)
+    enrolled = options.enrolled or options.devices
+    seeds = listed_numbers("--seeds", options.seeds)
+    for encoder in options.encoder.split(","):
+        for source in [tuple(given.split(",")) for given in options.source or ["E2,E3"]]:
+            name = f"{options.waveform}-{options.devices}-{enrolled}-{options.method}-{encoder}-{'+'.join(source)}"
+            paths = [options.out / f"{name}-{seed}.npz" for seed in seeds]
+            if all(path.is_file() for path in paths):
+                continue
+            known = replace(frames.select(frames.device < enrolled), devices=frames.devices[:enrolled])
+            target = next(e for e in frames.environments if e not in source)
+            runs = [Run(split(known, source, target, seeds[0]), seed) for seed in seeds]
+            models = fit(
+                runs, method=options.method, encoder=encoder, epochs=options.epochs, device=options.device, show=False
+            )
+            kept = seen(frames, runs[0], source, options.frames)
+            for path, model, own in zip(
+                paths, models, embed_many(models, kept.unlabelled(), options.device), strict=True
+            ):
+                write(path, model, kept, own.embedding)
+            console.print(name, [round(m.about["metrics"]["validation_f1"], 3) for m in models], soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The words of the page on what the room gives away hold by its records."""
+
+from __future__ import annotations
+
+import pytest
+from pages.room import Room
+from studies.placement import WAYS
+
+from pisa_capc.protocol import PAPER
+
+
+@pytest.fixture(scope="module")
+def room() -> Room:
+    return Room()
+
+
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+STILL = ("device", "place-device-phases", "place-device-phases-moving")
+
+
+@pytest.mark.parametrize("method", ["single", "pisa"])
+def test_the_score_of_the_source_falls_as_that_of_the_new_place_rises(room: Room, method: str) -> None:
+    source = [known(room.validation("wifi", way, method)) for way in STILL]
+    target = [known(room.target("wifi", way, method)) for way in STILL]
+    assert source == sorted(source, reverse=True)
+    assert target == sorted(target)
+
+
+def test_calibration_adds_most_where_the_phases_are_the_devices(room: Room) -> None:
+    added = {
+        way: known(room.target("wifi", way, "pisa", PAPER)) - known(room.target("wifi", way, "pisa"))
+        for way in tuple(WAYS)[:4]
+    }
+    assert max(added, key=added.__getitem__) == "place-device-phases"
+
+
+def test_an_equaliser_on_wifi_and_alignment_on_lora_do_not_mind_whose_the_channel_is(room: Room) -> None:
+    for waveform, method in (("wifi", "equalised"), ("wifi", "pisa-equalised"), ("lora", "aligned")):
+        scores = [score for way in WAYS if (score := room.target(waveform, way, method)) is not None]
+        assert len(scores) >= 3
+        assert max(scores) - min(scores) < 0.05
+        assert min(scores) > known(room.target(waveform, "place-device-phases", "single"))
