@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,21 +121,21 @@ COMMANDS = {
 }
 
 
-def kill_commands(
-    kills: int, seed: int, commands: Iterable[str] = tuple(COMMANDS), done: Callable[[], None] = lambda: None
-) -> list[Kill]:
-    """As many kills, one command after the other in turn; their moments are evenly spread, random, and at new files."""
+def shares(kills: int, commands: Iterable[str] = tuple(COMMANDS)) -> dict[str, int]:
+    """The kills that each command gets, one after the other in turn."""
     names = list(commands)
-    found: list[Kill] = []
-    for i, name in enumerate(names):
-        share = len(range(i, kills, len(names)))
-        if share:
-            found += _kill_one(name, share, np.random.default_rng([seed, i]), done)
-    return found
+    return {name: share for i, name in enumerate(names) if (share := len(range(i, kills, len(names))))}
 
 
-def _kill_one(name: str, kills: int, rng: np.random.Generator, done: Callable[[], None]) -> list[Kill]:
-    command, found = COMMANDS[name], []
+def kill(
+    name: str, kills: int, seed: int, until: float = math.inf, done: Callable[[], None] = lambda: None
+) -> list[Kill]:
+    """Kill a command as many times, or until time is over; their moments are evenly spread, random, and at new files.
+
+    until: on the clock of time.monotonic.
+    """
+    command, found = COMMANDS[name], list[Kill]()
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         command.make(folder / "inputs")
@@ -147,20 +149,11 @@ def _kill_one(name: str, kills: int, rng: np.random.Generator, done: Callable[[]
         took_s = time.perf_counter() - started
         expected = content(out)
         for i in range(kills):
+            if time.monotonic() >= until:
+                break
             shutil.rmtree(out, ignore_errors=True)
             process = _start(arguments, folder)
-            began = time.perf_counter()
-            if i % 3 == 2:
-                files = int(rng.integers(1, max(2, len(expected))))
-                moment = f"file {files}"
-                _wait_for_file(process, out, files)
-            else:
-                share = float(rng.random()) if i % 3 else (i // 3 + 0.5) / (-(-kills // 3))
-                # Before anything is written there is nothing to lose: most kills come after that.
-                at_s = 0.9 * first_file_s + share * (took_s - 0.9 * first_file_s)
-                moment = f"{at_s:.2f} s"
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, began + at_s - time.perf_counter()))
+            moment = _wait_for_moment(process, out, i, kills, rng, (first_file_s, took_s, len(expected)))
             finished = process.poll() is not None
             process.kill()
             process.wait()
@@ -172,6 +165,28 @@ def _kill_one(name: str, kills: int, rng: np.random.Generator, done: Callable[[]
             found.append(Kill(name, moment, finished, differs, left_over, orphans, error))
             done()
     return found
+
+
+def _wait_for_moment(
+    process: subprocess.Popen[bytes],
+    out: Path,
+    i: int,
+    kills: int,
+    rng: np.random.Generator,
+    usual: tuple[float, float, int],
+) -> str:
+    """Wait for the moment of the i-th kill; which one that was. usual: s to the first file and to the end, files."""
+    began, (first_file_s, took_s, most) = time.perf_counter(), usual
+    if i % 3 == 2:
+        files = int(rng.integers(1, max(2, most)))
+        _wait_for_file(process, out, files)
+        return f"file {files}"
+    share = float(rng.random()) if i % 3 else (i // 3 + 0.5) / (-(-kills // 3))
+    # Before anything is written there is nothing to lose: most kills come after that.
+    at_s = 0.9 * first_file_s + share * (took_s - 0.9 * first_file_s)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(max(0.0, began + at_s - time.perf_counter()))
+    return f"{at_s:.2f} s"
 
 
 def _start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
