@@ -85,11 +85,11 @@ def summary(outcome: Outcome, kills: list[Kill]) -> dict[str, Any]:
     """Counts by reader and by command, their sums, and every fault."""
     commands: dict[str, Counter[str]] = {}
     faults = list(outcome.faults)
-    for kill in kills:
-        counts = commands.setdefault(kill.command, Counter())
-        counts.update(["kills", *kill.faults, *["at its end already"] * kill.finished])
-        if kill.faults:
-            faults.append({**vars(kill), "class": ", ".join(kill.faults)})
+    for one in kills:
+        counts = commands.setdefault(one.command, Counter())
+        counts.update(["kills", *one.faults, *["at its end already"] * one.finished])
+        if one.faults:
+            faults.append({**vars(one), "class": ", ".join(one.faults)})
     return {
         "readers": {name: {c: counts[c] for c in CLASSES} for name, counts in outcome.counts.items()},
         "total": {c: outcome.total(c) for c in CLASSES},

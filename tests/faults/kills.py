@@ -43,7 +43,7 @@ class Kill:
 
     command: str
     moment: str
-    finished: bool  # before it could be killed
+    finished: bool  # all its files were there before it was killed
     differs: tuple[str, ...]  # files that are not those of an undisturbed run, or not there
     left_over: tuple[str, ...]
     orphans: int
@@ -89,6 +89,30 @@ def _scores(folder: Path) -> None:
     np.savez(folder / "scores.npz", embedding=heard.embedding, logits=heard.logits, capture=heard.capture)
 
 
+def _model(folder: Path) -> None:
+    """A model of three devices, and frames of a fourth."""
+    from pisa_capc.training import fit
+    from tests.problems import runs, small_frames, write_small
+
+    folder.mkdir()
+    [model] = fit(runs(small_frames(frames=20)), encoder="cnn", epochs=1, batch=16, device="cpu", show=False)
+    model.save(folder / "run")
+    write_small(folder / "set", environments=("E2",), devices=1)
+
+
+def _recording(folder: Path) -> None:
+    from tests.detect.senders import conversation
+    from tests.recordings.tools import encoded
+
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"roof{i}.cs16").write_bytes(encoded(conversation(), "cs16"))
+
+
+def _export(inputs: Path, out: Path) -> list[str]:
+    return ["export", "hdf5", f"{inputs / 'set'}", "--antenna", "0", "--out", f"{out}"]
+
+
 def _simulate(inputs: Path, out: Path) -> list[str]:
     return ["simulate", "wifi", "--out", f"{out}", "--scale", "0.002", "--samples", "320", "--workers", "2"]
 
@@ -112,10 +136,23 @@ def _bench(inputs: Path, out: Path) -> list[str]:
     return ["bench", "run", f"{inputs / 'quick.yaml'}", *places, *sizes]
 
 
+def _enrol(inputs: Path, out: Path) -> list[str]:
+    named = ["--label", "new", "--anyway", "--device", "cpu", "--out", f"{out}"]
+    return ["enrol", f"{inputs / 'run'}", f"{inputs / 'set'}", *named]
+
+
+def _detect(inputs: Path, out: Path) -> list[str]:
+    plain = ["--sample-rate", "20e6", "--carrier", "5.2e9", "--antennas", "2", "--samples", "320"]
+    return ["detect", *(f"{inputs}/roof{i}.cs16" for i in range(6)), *plain, "--out", f"{out}"]
+
+
 COMMANDS = {
     "simulate": Command(_nothing, _simulate),
     "import": Command(_recordings, _import),
+    "export": Command(_recordings, _export),
+    "detect": Command(_recording, _detect),
     "calibrate fit": Command(_scores, _fit),
+    "enrol": Command(_model, _enrol),
     "train": Command(_small_set, _train),
     "bench run": Command(_protocol, _bench),
 }
@@ -143,7 +180,7 @@ def kill(
         arguments = command.arguments(folder / "inputs", out)
         started = time.perf_counter()
         undisturbed = _start(arguments, folder)
-        first_file_s = _wait_for_file(undisturbed, out, 1) - started
+        first_file_s = _wait_for_file(undisturbed, folder, 1) - started
         if error := _end(undisturbed, folder):
             raise RuntimeError(f"{name}: {error}")
         took_s = time.perf_counter() - started
@@ -153,15 +190,16 @@ def kill(
                 break
             shutil.rmtree(out, ignore_errors=True)
             process = _start(arguments, folder)
-            moment = _wait_for_moment(process, out, i, kills, rng, (first_file_s, took_s, len(expected)))
-            finished = process.poll() is not None
+            moment = _wait_for_moment(process, folder, i, kills, rng, (first_file_s, took_s, len(expected)))
             process.kill()
             process.wait()
             orphans = _orphans(process.pid)
-            error = _end(_start(arguments, folder), folder)
+            finished = content(out) == expected
+            error = "" if finished else _end(_start(arguments, folder), folder)
             after = content(out)
             differs = tuple(key for key, value in expected.items() if after.get(key) != value)
-            left_over = tuple(sorted(set(after) - set(expected)))
+            beside = {path.name for path in folder.iterdir()} - {"inputs", "out", "errors"}
+            left_over = tuple(sorted({*after, *beside} - set(expected)))
             found.append(Kill(name, moment, finished, differs, left_over, orphans, error))
             done()
     return found
@@ -169,7 +207,7 @@ def kill(
 
 def _wait_for_moment(
     process: subprocess.Popen[bytes],
-    out: Path,
+    folder: Path,
     i: int,
     kills: int,
     rng: np.random.Generator,
@@ -179,7 +217,7 @@ def _wait_for_moment(
     began, (first_file_s, took_s, most) = time.perf_counter(), usual
     if i % 3 == 2:
         files = int(rng.integers(1, max(2, most)))
-        _wait_for_file(process, out, files)
+        _wait_for_file(process, folder, files)
         return f"file {files}"
     share = float(rng.random()) if i % 3 else (i // 3 + 0.5) / (-(-kills // 3))
     # Before anything is written there is nothing to lose: most kills come after that.
@@ -213,11 +251,17 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> str:
     return "" if code == 0 else f"exit code {code}: {(folder / 'errors').read_text(errors='replace')[-500:]}"
 
 
-def _wait_for_file(process: subprocess.Popen[bytes], out: Path, count: int) -> float:
-    """Until that many files are in the folder, temporary ones among them, or the command has ended; when that was."""
-    while process.poll() is None and sum(len(files) for _, _, files in os.walk(out)) < count:
+def _wait_for_file(process: subprocess.Popen[bytes], folder: Path, count: int) -> float:
+    """Until it has written that many files, temporary ones among them, or has ended; when that was."""
+    while process.poll() is None and _written(folder) < count:
         time.sleep(0.001)
     return time.perf_counter()
+
+
+def _written(folder: Path) -> int:
+    """Files of a command: those in all folders but that of its inputs."""
+    own = [path for path in folder.iterdir() if path.is_dir() and path.name != "inputs"]
+    return sum(len(files) for path in own for _, _, files in os.walk(path))
 
 
 def _orphans(session: int) -> int:

@@ -318,12 +318,13 @@ def _listener(folder: Path) -> None:
 
 
 def _page(folder: Path) -> None:
+    from pisa_capc.listen import Alarm
     from pisa_capc.serve.keepsakes import Keepsakes, save
-    from tests.serve.fake import an_alarm
 
     kept = Keepsakes(seen={1})
     kept.name("device", "D1", "camera")
-    save(folder, kept.to_json([an_alarm(1), an_alarm(2)]))
+    at = "2026-01-01T00:00:00.000Z"
+    save(folder, kept.to_json([Alarm(n, 1.0, at, "changed", None, "D1", "is strange", (1, 2), None) for n in (1, 2)]))
 
 
 def _grown(folder: Path) -> None:

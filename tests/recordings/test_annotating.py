@@ -11,7 +11,6 @@ import pytest
 from pisa_capc.errors import DataError
 from pisa_capc.recordings import Annotation, open_recording
 from pisa_capc.recordings.annotating import write_annotations
-
 from tests.recordings.tools import collection, encoded, noise, write_sigmf
 
 sigmf = pytest.importorskip("sigmf")
