@@ -18,6 +18,7 @@ from tests.faults.readers import READERS, ROOT
 
 RECORD, PAGE = ROOT / "results" / "studies" / "faults.json", ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- the record -->", "<!-- end of the record -->"
+NOTHING: dict[str, Any] = {"runs": [], "readers": {}, "commands": {}, "skipped": {}, "faults": []}
 KILL_COLUMNS = ("kills", "at its end already", "difference", "litter", "orphan", "error")
 
 
@@ -35,32 +36,37 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help=f"into {RECORD.name} and {PAGE.name}, as what was measured"
     )
+    parser.add_argument(
+        "--add", action="store_true", help="the same, to what is there: only readers and commands that are not"
+    )
     given = parser.parse_args()
+    before = json.loads(RECORD.read_text(encoding="utf-8")) if given.add else NOTHING
     started = time.monotonic()
-    outcome, kills, skipped = tried(given, started + given.seconds)
-    found = {**summary(outcome, kills), "skipped": skipped}
-    print(tables(found))
-    for fault in found["faults"]:
-        print(json.dumps(fault))
-    command = f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}"
-    record = {
-        "command": command,
+    outcome, kills, skipped = tried(given, before, started + given.seconds)
+    run = {
+        "command": f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}",
         "limit_s": given.limit,
         "seconds": round(time.monotonic() - started),
-        "machine": machine(),
-        **found,
+        "machine": {key: value for key, value in machine().items() if key != "gpu"},
     }
-    if given.write:
+    record = joined(before, {"runs": [run], **summary(outcome, kills), "skipped": skipped})
+    print(tables(record))
+    for fault in record["faults"]:
+        print(json.dumps(fault))
+    if given.write or given.add:
         RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         PAGE.write_text(with_record(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
     print(json.dumps(record))
-    return 1 if found["faults"] else 0
+    return 1 if record["faults"] else 0
 
 
-def tried(given: argparse.Namespace, until: float) -> tuple[Outcome, list[Kill], dict[str, str]]:
-    """Everything that was asked for: what came of the damaged files, the kills, and readers that are not here."""
-    readers, commands = given.reader or tuple(READERS), given.command or tuple(COMMANDS)
-    few = given.workers // 4
+def tried(
+    given: argparse.Namespace, before: dict[str, Any], until: float
+) -> tuple[Outcome, list[Kill], dict[str, str]]:
+    """What was asked for and not done before: what came of the damaged files, the kills, and what is not here."""
+    readers = given.reader or [name for name in READERS if name not in before["readers"]]
+    commands = given.command or [name for name in COMMANDS if name not in before["commands"]]
+    few = max(given.workers // 4, min(1, given.workers - 1))
     with (
         Fuzz(given.cases, given.seed, given.limit, readers, given.first, until, _Dots(100)) as fuzz,
         ThreadPoolExecutor(given.workers) as pool,  # each waits for processes of its own
@@ -92,9 +98,22 @@ def summary(outcome: Outcome, kills: list[Kill]) -> dict[str, Any]:
             faults.append({**vars(one), "class": ", ".join(one.faults)})
     return {
         "readers": {name: {c: counts[c] for c in CLASSES} for name, counts in outcome.counts.items()},
-        "total": {c: outcome.total(c) for c in CLASSES},
         "commands": {name: {c: counts[c] for c in KILL_COLUMNS} for name, counts in commands.items()},
         "faults": faults,
+    }
+
+
+def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """A record with what another run found, in the order of the readers and commands."""
+    readers, commands = {**before["readers"], **now["readers"]}, {**before["commands"], **now["commands"]}
+    skipped = {**before["skipped"], **now["skipped"]}
+    return {
+        "runs": [*before["runs"], *now["runs"]],
+        "readers": {name: readers[name] for name in READERS if name in readers},
+        "total": {c: sum(counts[c] for counts in readers.values()) for c in CLASSES},
+        "commands": {name: commands[name] for name in COMMANDS if name in commands},
+        "skipped": {name: package for name, package in skipped.items() if name not in readers},
+        "faults": [*before["faults"], *now["faults"]],
     }
 
 
@@ -112,8 +131,10 @@ def with_record(page: str, record: dict[str, Any]) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     kills = sum(counts["kills"] for counts in record["commands"].values())
-    said = f"`{record['command']}`: {sum(record['total'].values()):,} damaged files, {kills} kills, "
-    said += f"{len(record['faults'])} of them with a fault.\n"
+    said = f"{sum(record['total'].values()):,} damaged inputs, {kills} kills, {len(record['faults'])} faults.\n\n"
+    for run in record["runs"]:
+        made_with = ", ".join(f"{name} {run['machine'][name]}" for name in ("python", "torch", "numpy"))
+        said += f"- `{run['command']}`, {run['seconds']:,} s, {made_with}\n"
     if packages := sorted(set(record["skipped"].values())):
         said += f"\nNot tried there, for want of {', '.join(packages)}: {', '.join(record['skipped'])}.\n"
     return f"{before}{BEGIN}\n{said}\n{tables(record)}{END}{after}"

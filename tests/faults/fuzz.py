@@ -44,9 +44,6 @@ class Outcome:
         if found in FAULTS:
             self.faults.append({"reader": reader, "case": case, "damage": way, "class": found, "what": more})
 
-    def total(self, found: str) -> int:
-        return sum(counts[found] for counts in self.counts.values())
-
     def in_order(self) -> Outcome:
         """The same, in the order of the readers, whoever came first."""
         at = {name: i for i, name in enumerate(READERS)}
@@ -108,7 +105,8 @@ class Fuzz:
         try:
             while (cases := self._next()) is not None:
                 process = process or _Process(self._place.name, self.seed, self.limit_s)
-                if (ended_at := process.read(cases, self)) is not None:
+                ended_at = process.read(cases, self)
+                if ended_at is not None:
                     process.end()
                     process = None
                     self._todo.appendleft((cases[0], ended_at + 1, cases[2]))
@@ -153,15 +151,13 @@ class _Process:
     def read(self, cases: Cases, fuzz: Fuzz) -> int | None:
         """Have these read; the number of the case that the process did not survive, None where it did."""
         self._tell(cases)
-        name, _, last = cases
+        name, first, last = cases
         case: int | None = None  # that is being read
         while not (case is None and fuzz.over):
             line = self._line(PATIENCE_S if case is None else 2 * self._limit_s + 5)
-            if line is None and case is not None:
-                fuzz.add(name, case, "", *self._why())
-                return case
             if line is None:
-                raise RuntimeError(f"{name}: the process that reads has ended:\n{self._errors.read_text()[-2000:]}")
+                fuzz.add(name, first if case is None else case, "", *self._why())
+                return last if case is None else case  # without the good file there is no case to read
             number, *found = json.loads(line)
             case = None if found else number
             if found:
@@ -190,7 +186,7 @@ class _Process:
 
     def _why(self) -> tuple[str, str]:
         try:
-            return "traceback", f"the process ended with {self._child.wait(1)}"
+            return "traceback", f"the process ended with {self._child.wait(1)}: {self._errors.read_text()[-500:]}"
         except subprocess.TimeoutExpired:
             return "hang", "deaf to signals"
 
