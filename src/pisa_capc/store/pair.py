@@ -60,7 +60,7 @@ def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[
 
 def _description(path: Path, name: str, schema: int, made_by: str) -> dict[str, Any]:
     try:
-        about = unsealed(read_json(path))
+        about = unsealed(read_json(path), path)
         if about["schema"] != schema:
             raise ModelError(
                 f"{path}: written with schema {about['schema']}; this version reads {schema}. "
