@@ -43,8 +43,9 @@ def main() -> int:
     before = json.loads(RECORD.read_text(encoding="utf-8")) if given.add else NOTHING
     started = time.monotonic()
     outcome, kills, skipped = tried(given, before, started + given.seconds)
+    limit = "" if math.isinf(given.seconds) else f" --seconds {given.seconds:g}"
     run = {
-        "command": f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}",
+        "command": f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}{limit}",
         "limit_s": given.limit,
         "seconds": round(time.monotonic() - started),
         "machine": {key: value for key, value in machine().items() if key != "gpu"},
