@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.faults.fuzz import CLASSES, Outcome, fuzz
-from tests.faults.kills import COMMANDS, Kill, kill_commands
+from pisa_capc.provenance import machine
+from tests.faults.fuzz import CLASSES, Fuzz, Outcome
+from tests.faults.kills import COMMANDS, Kill, kill, shares
 from tests.faults.readers import READERS, ROOT
 
 RECORD, PAGE = ROOT / "results" / "studies" / "faults.json", ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- the record -->", "<!-- end of the record -->"
+NOTHING: dict[str, Any] = {"runs": [], "readers": {}, "commands": {}, "skipped": {}, "faults": []}
 KILL_COLUMNS = ("kills", "at its end already", "difference", "litter", "orphan", "error")
 
 
@@ -24,6 +27,8 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=100, help="damaged files for each reader")
     parser.add_argument("--kills", type=int, default=20, help="kills, shared by the commands")
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--workers", type=int, default=2, help="processes at a time; what is damaged is the same")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing after these, and count what is")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds that reading a damaged file may take")
     parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may come again")
     parser.add_argument("--command", action="append", choices=list(COMMANDS), help="only this one; may come again")
@@ -31,40 +36,85 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help=f"into {RECORD.name} and {PAGE.name}, as what was measured"
     )
+    parser.add_argument(
+        "--add", action="store_true", help="the same, to what is there: only readers and commands that are not"
+    )
     given = parser.parse_args()
-    started = time.perf_counter()
-    with ThreadPoolExecutor(2) as both:  # each waits for processes of its own
-        readers, commands = given.reader or tuple(READERS), given.command or tuple(COMMANDS)
-        fuzzed = both.submit(fuzz, given.cases, given.seed, given.limit, readers, given.first, _dot)
-        killed = both.submit(kill_commands, given.kills, given.seed, commands, _dot)
-    print("", file=sys.stderr)
-    found = summary(fuzzed.result(), killed.result())
-    print(tables(found))
-    for fault in found["faults"]:
+    before = json.loads(RECORD.read_text(encoding="utf-8")) if given.add else NOTHING
+    started = time.monotonic()
+    outcome, kills, skipped = tried(given, before, started + given.seconds)
+    limit = "" if math.isinf(given.seconds) else f" --seconds {given.seconds:g}"
+    run = {
+        "command": f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}{limit}",
+        "limit_s": given.limit,
+        "seconds": round(time.monotonic() - started),
+        "machine": {key: value for key, value in machine().items() if key != "gpu"},
+    }
+    record = joined(before, {"runs": [run], **summary(outcome, kills), "skipped": skipped})
+    print(tables(record))
+    for fault in record["faults"]:
         print(json.dumps(fault))
-    command = f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}"
-    record = {"command": command, "limit_s": given.limit, "seconds": round(time.perf_counter() - started), **found}
-    if given.write:
+    if given.write or given.add:
         RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         PAGE.write_text(with_record(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
     print(json.dumps(record))
-    return 1 if found["faults"] else 0
+    return 1 if record["faults"] else 0
+
+
+def tried(
+    given: argparse.Namespace, before: dict[str, Any], until: float
+) -> tuple[Outcome, list[Kill], dict[str, str]]:
+    """What was asked for and not done before: what came of the damaged files, the kills, and what is not here."""
+    readers = given.reader or [name for name in READERS if name not in before["readers"]]
+    commands = given.command or [name for name in COMMANDS if name not in before["commands"]]
+    few = max(given.workers // 4, min(1, given.workers - 1))
+    with (
+        Fuzz(given.cases, given.seed, given.limit, readers, given.first, until, _Dots(100)) as fuzz,
+        ThreadPoolExecutor(given.workers) as pool,  # each waits for processes of its own
+    ):
+        for name, package in fuzz.skipped.items():
+            print(f"skipped: {name} (there is no {package} here)", file=sys.stderr)
+        # Kills take long and come first, beside a few that read; the other readers follow them.
+        reading = [pool.submit(fuzz.work) for _ in range(few)]
+        killing = [
+            pool.submit(kill, name, share, given.seed, until, _Dots(1))
+            for name, share in shares(given.kills, commands).items()
+        ]
+        reading += [pool.submit(fuzz.work) for _ in range(given.workers - few)]
+        for each in reading:
+            each.result()
+        kills = [one for each in killing for one in each.result()]
+    print("", file=sys.stderr)
+    return fuzz.outcome, kills, fuzz.skipped
 
 
 def summary(outcome: Outcome, kills: list[Kill]) -> dict[str, Any]:
     """Counts by reader and by command, their sums, and every fault."""
     commands: dict[str, Counter[str]] = {}
     faults = list(outcome.faults)
-    for kill in kills:
-        counts = commands.setdefault(kill.command, Counter())
-        counts.update(["kills", *kill.faults, *["at its end already"] * kill.finished])
-        if kill.faults:
-            faults.append({**vars(kill), "class": ", ".join(kill.faults)})
+    for one in kills:
+        counts = commands.setdefault(one.command, Counter())
+        counts.update(["kills", *one.faults, *["at its end already"] * one.finished])
+        if one.faults:
+            faults.append({**vars(one), "class": ", ".join(one.faults)})
     return {
         "readers": {name: {c: counts[c] for c in CLASSES} for name, counts in outcome.counts.items()},
-        "total": {c: outcome.total(c) for c in CLASSES},
         "commands": {name: {c: counts[c] for c in KILL_COLUMNS} for name, counts in commands.items()},
         "faults": faults,
+    }
+
+
+def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """A record with what another run found, in the order of the readers and commands."""
+    readers, commands = {**before["readers"], **now["readers"]}, {**before["commands"], **now["commands"]}
+    skipped = {**before["skipped"], **now["skipped"]}
+    return {
+        "runs": [*before["runs"], *now["runs"]],
+        "readers": {name: readers[name] for name in READERS if name in readers},
+        "total": {c: sum(counts[c] for counts in readers.values()) for c in CLASSES},
+        "commands": {name: commands[name] for name in COMMANDS if name in commands},
+        "skipped": {name: package for name, package in skipped.items() if name not in readers},
+        "faults": [*before["faults"], *now["faults"]],
     }
 
 
@@ -82,8 +132,12 @@ def with_record(page: str, record: dict[str, Any]) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     kills = sum(counts["kills"] for counts in record["commands"].values())
-    said = f"`{record['command']}`: {sum(record['total'].values()):,} damaged files, {kills} kills, "
-    said += f"{len(record['faults'])} of them with a fault.\n"
+    said = f"{sum(record['total'].values()):,} damaged inputs, {kills} kills, {len(record['faults'])} faults.\n\n"
+    for run in record["runs"]:
+        made_with = ", ".join(f"{name} {run['machine'][name]}" for name in ("python", "torch", "numpy"))
+        said += f"- `{run['command']}`, {run['seconds']:,} s, {made_with}\n"
+    if packages := sorted(set(record["skipped"].values())):
+        said += f"\nNot tried there, for want of {', '.join(packages)}: {', '.join(record['skipped'])}.\n"
     return f"{before}{BEGIN}\n{said}\n{tables(record)}{END}{after}"
 
 
@@ -93,8 +147,16 @@ def _table(what: str, columns: tuple[str, ...], rows: list[tuple[str, dict[str, 
     return "\n".join(lines) + "\n"
 
 
-def _dot() -> None:
-    print(".", end="", file=sys.stderr, flush=True)
+class _Dots:
+    """A dot for every so many."""
+
+    def __init__(self, every: int) -> None:
+        self._every, self._done = every, 0
+
+    def __call__(self) -> None:
+        self._done += 1
+        if self._done % self._every == 0:
+            print(".", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

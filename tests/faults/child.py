@@ -1,7 +1,7 @@
 """The process in which damaged files are read; the one that started it survives what happens here.
 
-In: a JSON line with the folder, the seed, the seconds a case may take, and the cases [reader, first, last]. Out: a JSON
-line per case before it is read and one after it.
+In: a JSON line with the folder of good files, a folder of its own, the seed and the seconds a case may take; then lines
+with cases, [reader, first, last]. Out: a JSON line per case before it is read and one after it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 import traceback
 import warnings
 import zlib
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.faults.damage import damaged
-from tests.faults.readers import READERS, Reader, damaged_file, make_originals, mark
+from tests.faults.readers import READERS, Reader, damaged_file, mark
 
 MEMORY = 12 << 30  # bytes of addresses; libraries take some without using them
 
@@ -56,31 +56,33 @@ def classify(reader: Reader, folder: Path, good: str, limit_s: float) -> tuple[s
 
 
 def main() -> None:
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
-    folder, limit_s = Path(order["folder"]), order["limit_s"]
+    order = json.loads(sys.stdin.readline())
+    originals, work, limit_s = Path(order["originals"]), Path(order["folder"]) / "work", order["limit_s"]
+    said, sys.stdout = sys.stdout, sys.stderr  # what readers print is not an answer
     warnings.simplefilter("ignore")
     from pisa_capc.formats import look
 
     look.LIMIT_S = limit_s / 2  # it ends by itself what does not end
-    if not (folder / "whole").exists():
-        make_originals(folder / "originals")
-        (folder / "whole").touch()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, _too_long)
-    for name, first, last in order["cases"]:
+
+    @cache
+    def good(name: str) -> str:
+        return mark(READERS[name].read(work))
+
+    for line in sys.stdin:
+        name, first, last = json.loads(line)
         reader = READERS[name]
-        original = folder / "originals" / reader.folder
-        good = mark(reader.read(original))
-        shutil.rmtree(folder / "work", ignore_errors=True)
-        work = Path(shutil.copytree(original, folder / "work"))
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(originals / reader.folder, work)
         path = damaged_file(reader, work)
-        content = path.read_bytes()
+        content, expected = path.read_bytes(), good(name)
         for case in range(first, last):
             rng = np.random.default_rng([order["seed"], zlib.crc32(name.encode()), case])
             way, harmed = damaged(content, reader.kind, rng)
             path.write_bytes(harmed)
-            print(json.dumps([name, case]), flush=True)
-            print(json.dumps([name, case, way, *classify(reader, work, good, limit_s)]), flush=True)
+            print(json.dumps([case]), file=said, flush=True)
+            print(json.dumps([case, way, *classify(reader, work, expected, limit_s)]), file=said, flush=True)
             path.write_bytes(content)
 
 

@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ def _odd(rng: Rng) -> Any:
         "x" * 10_000,
         "\x1b[2J",
         "../../x",
+        "\ud800",
     ]
     odd += [True, [], {}, [[]], {"": {}}, [0] * 1000, deep]
     return odd[int(rng.integers(len(odd)))]
@@ -183,14 +185,14 @@ def _zip(content: bytes, rng: Rng) -> bytes:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
     name = list(members)[int(rng.integers(len(members)))]
     way, out = int(rng.integers(6)), io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED if way == 1 else zipfile.ZIP_STORED) as archive:
+    if way == 1:
+        return _bomb(content, name)
+    with zipfile.ZipFile(out, "w") as archive:
         for other, value in members.items():
             if other != name:
                 archive.writestr(other, value)
         if way == 0:
             archive.writestr(name, members[name].replace(b"'shape': (", b"'shape': (99999999999,", 1))
-        elif way == 1:
-            archive.writestr(name, members[name] + bytes(300 << 20))
         elif way == 2:
             file = io.BytesIO()
             np.save(file, np.array([{}, None], dtype=object), allow_pickle=True)
@@ -205,6 +207,17 @@ def _zip(content: bytes, rng: Rng) -> bytes:
     return out.getvalue()
 
 
+@cache  # it takes longer to make than everything else
+def _bomb(content: bytes, name: str) -> bytes:
+    """The archive with a member that unpacks to much."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            value = old.read(info)
+            new.writestr(info.filename, value + bytes(300 << 20) if info.filename == name else value, compresslevel=1)
+    return out.getvalue()
+
+
 def _safetensors(content: bytes, rng: Rng) -> bytes:
     """A header that says something else about the same bytes, or about more than there are."""
     size = struct.unpack("<Q", content[:8])[0]
@@ -216,9 +229,50 @@ def _safetensors(content: bytes, rng: Rng) -> bytes:
 
 def _mat5(content: bytes, rng: Rng) -> bytes:
     """A compressed element: one that unpacks to much, or to nonsense."""
-    inner = bytes(300 << 20) if rng.random() < 0.2 else struct.pack("<II", 14, 2**31 - 8) + rng.bytes(200)
-    packed = zlib.compress(inner)
+    packed = _zeros() if rng.random() < 0.2 else zlib.compress(struct.pack("<II", 14, 2**31 - 8) + rng.bytes(200))
     return content[:128] + struct.pack("<II", 15, len(packed)) + packed
+
+
+@cache
+def _zeros() -> bytes:
+    return zlib.compress(bytes(300 << 20), 1)
+
+
+def _tags(content: bytes, rng: Rng) -> bytes:
+    """The header of a message whose tags are huge, deep, or of kinds that nobody knows."""
+    vector, pair, uniform = (
+        b"\x08" + struct.pack(">I", 2**32 - 1),
+        b"\x07",
+        b"\x0a\x00" + struct.pack(">IB", 2**32 - 1, 255),
+    )
+    tags = [vector * 40, pair * 300, uniform, b"\x02\xff\xff", b"\x0c\x00\x00\x00\x00" * 9, b"\xee", b""]
+    number = (0, 1, 3, 4096, 4097, 2**63)[int(rng.integers(6))]
+    offset = (0, 1, 46, 2**31, 2**53, 2**63, 2**64 - 1)[int(rng.integers(7))]
+    head = struct.pack("<HBQQ", 0x5FF0, 1, offset, number) + bytes(8) + tags[int(rng.integers(len(tags)))]
+    start = int(rng.integers(6)) * (len(content) // 6)
+    return content[:start] + head + content[start + len(head) :]
+
+
+def _request(content: bytes, rng: Rng) -> bytes:
+    """A request whose body is other JSON, or whose target or a header is odd."""
+    head, _, body = content.partition(b"\r\n\r\n")
+    first, *headers = head.split(b"\r\n")
+    if body and rng.random() < 0.7:
+        body = _json(body, rng)[:4096]
+        headers = [h for h in headers if not h.lower().startswith(b"content-length")]
+        return b"\r\n".join([first, *headers, b"Content-Length: %d" % len(body), b"", b""]) + body
+    method, target, version = first.split(b" ")
+    odd = [b"1e9", b"-1", b"9" * 400, b"%00", b"%ff%fe", b"../../etc/passwd", b"%2e%2e/", b"[]", b"nan", b"%E2%80%AE"]
+    some = odd[int(rng.integers(len(odd)))]
+    if rng.random() < 0.6:
+        cuts = [i for i in range(len(target)) if target[i : i + 1] in b"/=?&"]
+        at = cuts[int(rng.integers(len(cuts)))] + 1
+        target = target[:at] + some + (target[at:] if rng.random() < 0.5 else b"")
+    else:
+        i = int(rng.integers(len(headers)))
+        name, _, value = headers[i].partition(b": ")
+        headers[i] = name + b": " + (some if rng.random() < 0.5 else value + some)
+    return b"\r\n".join([method + b" " + target + b" " + version, *headers, b"", b""]) + body
 
 
 def _noise(content: bytes, rng: Rng) -> bytes:
@@ -233,6 +287,8 @@ NONSENSE: dict[str, Callable[[bytes, Rng], bytes]] = {
     "npz": _zip,
     "safetensors": _safetensors,
     "mat5": _mat5,
+    "tags": _tags,
+    "request": _request,
     "bytes": _noise,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ class Kill:
 
     command: str
     moment: str
-    finished: bool  # before it could be killed
+    finished: bool  # all its files were there before it was killed
     differs: tuple[str, ...]  # files that are not those of an undisturbed run, or not there
     left_over: tuple[str, ...]
     orphans: int
@@ -87,6 +89,30 @@ def _scores(folder: Path) -> None:
     np.savez(folder / "scores.npz", embedding=heard.embedding, logits=heard.logits, capture=heard.capture)
 
 
+def _model(folder: Path) -> None:
+    """A model of three devices, and frames of a fourth."""
+    from pisa_capc.training import fit
+    from tests.problems import runs, small_frames, write_small
+
+    folder.mkdir()
+    [model] = fit(runs(small_frames(frames=20)), encoder="cnn", epochs=1, batch=16, device="cpu", show=False)
+    model.save(folder / "run")
+    write_small(folder / "set", environments=("E2",), devices=1)
+
+
+def _recording(folder: Path) -> None:
+    from tests.detect.senders import conversation
+    from tests.recordings.tools import encoded
+
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"roof{i}.cs16").write_bytes(encoded(conversation(), "cs16"))
+
+
+def _export(inputs: Path, out: Path) -> list[str]:
+    return ["export", "hdf5", f"{inputs / 'set'}", "--antenna", "0", "--out", f"{out}"]
+
+
 def _simulate(inputs: Path, out: Path) -> list[str]:
     return ["simulate", "wifi", "--out", f"{out}", "--scale", "0.002", "--samples", "320", "--workers", "2"]
 
@@ -110,30 +136,43 @@ def _bench(inputs: Path, out: Path) -> list[str]:
     return ["bench", "run", f"{inputs / 'quick.yaml'}", *places, *sizes]
 
 
-COMMANDS = {
-    "simulate": Command(_nothing, _simulate),
-    "import": Command(_recordings, _import),
-    "calibrate fit": Command(_scores, _fit),
-    "train": Command(_small_set, _train),
+def _enrol(inputs: Path, out: Path) -> list[str]:
+    named = ["--label", "new", "--anyway", "--device", "cpu", "--out", f"{out}"]
+    return ["enrol", f"{inputs / 'run'}", f"{inputs / 'set'}", *named]
+
+
+def _detect(inputs: Path, out: Path) -> list[str]:
+    plain = ["--sample-rate", "20e6", "--carrier", "5.2e9", "--antennas", "2", "--samples", "320"]
+    return ["detect", *(f"{inputs}/roof{i}.cs16" for i in range(6)), *plain, "--out", f"{out}"]
+
+
+COMMANDS = {  # those that take longest come first
     "bench run": Command(_protocol, _bench),
+    "train": Command(_small_set, _train),
+    "simulate": Command(_nothing, _simulate),
+    "detect": Command(_recording, _detect),
+    "import": Command(_recordings, _import),
+    "export": Command(_recordings, _export),
+    "enrol": Command(_model, _enrol),
+    "calibrate fit": Command(_scores, _fit),
 }
 
 
-def kill_commands(
-    kills: int, seed: int, commands: Iterable[str] = tuple(COMMANDS), done: Callable[[], None] = lambda: None
-) -> list[Kill]:
-    """As many kills, one command after the other in turn; their moments are evenly spread, random, and at new files."""
+def shares(kills: int, commands: Iterable[str] = tuple(COMMANDS)) -> dict[str, int]:
+    """The kills that each command gets, one after the other in turn."""
     names = list(commands)
-    found: list[Kill] = []
-    for i, name in enumerate(names):
-        share = len(range(i, kills, len(names)))
-        if share:
-            found += _kill_one(name, share, np.random.default_rng([seed, i]), done)
-    return found
+    return {name: share for i, name in enumerate(names) if (share := len(range(i, kills, len(names))))}
 
 
-def _kill_one(name: str, kills: int, rng: np.random.Generator, done: Callable[[], None]) -> list[Kill]:
-    command, found = COMMANDS[name], []
+def kill(
+    name: str, kills: int, seed: int, until: float = math.inf, done: Callable[[], None] = lambda: None
+) -> list[Kill]:
+    """Kill a command as many times, or until time is over; their moments are evenly spread, random, and at new files.
+
+    until: on the clock of time.monotonic.
+    """
+    command, found = COMMANDS[name], list[Kill]()
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         command.make(folder / "inputs")
@@ -141,37 +180,51 @@ def _kill_one(name: str, kills: int, rng: np.random.Generator, done: Callable[[]
         arguments = command.arguments(folder / "inputs", out)
         started = time.perf_counter()
         undisturbed = _start(arguments, folder)
-        first_file_s = _wait_for_file(undisturbed, out, 1) - started
+        first_file_s = _wait_for_file(undisturbed, folder, 1) - started
         if error := _end(undisturbed, folder):
-            raise RuntimeError(f"{name}: {error}")
+            return [Kill(name, "none", False, (), (), 0, error)]
         took_s = time.perf_counter() - started
         expected = content(out)
         for i in range(kills):
+            if time.monotonic() >= until:
+                break
             shutil.rmtree(out, ignore_errors=True)
             process = _start(arguments, folder)
-            began = time.perf_counter()
-            if i % 3 == 2:
-                files = int(rng.integers(1, max(2, len(expected))))
-                moment = f"file {files}"
-                _wait_for_file(process, out, files)
-            else:
-                share = float(rng.random()) if i % 3 else (i // 3 + 0.5) / (-(-kills // 3))
-                # Before anything is written there is nothing to lose: most kills come after that.
-                at_s = 0.9 * first_file_s + share * (took_s - 0.9 * first_file_s)
-                moment = f"{at_s:.2f} s"
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, began + at_s - time.perf_counter()))
-            finished = process.poll() is not None
+            moment = _wait_for_moment(process, folder, i, kills, rng, (first_file_s, took_s, len(expected)))
             process.kill()
             process.wait()
             orphans = _orphans(process.pid)
-            error = _end(_start(arguments, folder), folder)
+            finished = content(out) == expected
+            error = "" if finished else _end(_start(arguments, folder), folder)
             after = content(out)
             differs = tuple(key for key, value in expected.items() if after.get(key) != value)
-            left_over = tuple(sorted(set(after) - set(expected)))
+            beside = {path.name for path in folder.iterdir()} - {"inputs", "out", "errors"}
+            left_over = tuple(sorted({*after, *beside} - set(expected)))
             found.append(Kill(name, moment, finished, differs, left_over, orphans, error))
             done()
     return found
+
+
+def _wait_for_moment(
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    i: int,
+    kills: int,
+    rng: np.random.Generator,
+    usual: tuple[float, float, int],
+) -> str:
+    """Wait for the moment of the i-th kill; which one that was. usual: s to the first file and to the end, files."""
+    began, (first_file_s, took_s, most) = time.perf_counter(), usual
+    if i % 3 == 2:
+        files = int(rng.integers(1, max(2, most)))
+        _wait_for_file(process, folder, files)
+        return f"file {files}"
+    share = float(rng.random()) if i % 3 else (i // 3 + 0.5) / (-(-kills // 3))
+    # Before anything is written there is nothing to lose: most kills come after that.
+    at_s = 0.9 * first_file_s + share * (took_s - 0.9 * first_file_s)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(max(0.0, began + at_s - time.perf_counter()))
+    return f"{at_s:.2f} s"
 
 
 def _start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -198,11 +251,17 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> str:
     return "" if code == 0 else f"exit code {code}: {(folder / 'errors').read_text(errors='replace')[-500:]}"
 
 
-def _wait_for_file(process: subprocess.Popen[bytes], out: Path, count: int) -> float:
-    """Until that many files are in the folder, temporary ones among them, or the command has ended; when that was."""
-    while process.poll() is None and sum(len(files) for _, _, files in os.walk(out)) < count:
+def _wait_for_file(process: subprocess.Popen[bytes], folder: Path, count: int) -> float:
+    """Until it has written that many files, temporary ones among them, or has ended; when that was."""
+    while process.poll() is None and _written(folder) < count:
         time.sleep(0.001)
     return time.perf_counter()
+
+
+def _written(folder: Path) -> int:
+    """Files of a command: those in all folders but that of its inputs."""
+    own = [path for path in folder.iterdir() if path.is_dir() and path.name != "inputs"]
+    return sum(len(files) for path in own for _, _, files in os.walk(path))
 
 
 def _orphans(session: int) -> int:

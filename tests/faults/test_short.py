@@ -6,24 +6,25 @@ import json
 
 from tests.faults.__main__ import PAGE, RECORD, with_record
 from tests.faults.fuzz import CLASSES, fuzz
-from tests.faults.kills import COMMANDS, kill_commands
-from tests.faults.readers import READERS
+from tests.faults.kills import COMMANDS, kill
+from tests.faults.readers import READERS, missing_extras
 
 
 def test_damaged_files_are_refused_or_have_no_effect() -> None:
-    outcome = fuzz(cases=15, seed=1)
+    outcome = fuzz(cases=6, seed=1)
     assert outcome.faults == []
-    assert {name: sum(counts.values()) for name, counts in outcome.counts.items()} == dict.fromkeys(READERS, 15)
+    there = [name for name in READERS if name not in missing_extras(READERS)]
+    assert {name: sum(counts.values()) for name, counts in outcome.counts.items()} == dict.fromkeys(there, 6)
 
 
 def test_a_killed_command_run_again_ends_with_the_same_bytes() -> None:
-    kills = kill_commands(2, seed=1, commands=["import", "simulate"])
-    assert [(kill.command, kill.faults) for kill in kills] == [("import", []), ("simulate", [])], kills
+    kills = [*kill("import", 1, seed=1), *kill("simulate", 1, seed=1)]
+    assert [(one.command, one.faults) for one in kills] == [("import", []), ("simulate", [])], kills
 
 
 def test_the_page_has_the_record() -> None:
     page, record = PAGE.read_text(encoding="utf-8"), json.loads(RECORD.read_text(encoding="utf-8"))
     assert with_record(page, record) == page
-    assert set(record["readers"]) == set(READERS)
+    assert {*record["readers"], *record["skipped"]} == set(READERS)
     assert set(record["commands"]) == set(COMMANDS)
     assert record["total"] == {c: sum(counts[c] for counts in record["readers"].values()) for c in CLASSES}

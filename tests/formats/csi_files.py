@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 Integers = NDArray[np.complexfloating[Any, Any]]  # complex with whole parts
 
 
+def whole(shape: tuple[int, ...], most: int, seed: int = 0) -> NDArray[np.complex128]:
+    """Complex numbers whose parts are whole, from −most − 1 to most."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(-most - 1, most + 1, shape) + 1j * rng.integers(-most - 1, most + 1, shape)
+
+
 def packed(fields: Iterable[tuple[int, int]]) -> bytes:
     """(value, bits) one after the other, lowest bits first; negative values as two's complement."""
     total = length = 0

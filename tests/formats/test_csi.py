@@ -30,16 +30,11 @@ from tests.formats.csi_files import (
     nexmon_packet,
     packed,
     pcap,
+    whole,
 )
 
 RAW = CsiOptions(phases="raw")
 FRAMES = 6
-
-
-def whole(shape: tuple[int, ...], most: int, seed: int = 0) -> NDArray[np.complex128]:
-    """Complex numbers whose parts are whole, from −most − 1 to most."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(-most - 1, most + 1, shape) + 1j * rng.integers(-most - 1, most + 1, shape)
 
 
 def imported(content: bytes, folder: Path, how: CsiOptions = RAW, **options: Any) -> tuple[Dataset, NDArray[Any]]:

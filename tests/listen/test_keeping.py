@@ -29,7 +29,7 @@ def test_the_ledger_gives_back_the_newest_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("byte", range(0, 72, 5))
-def test_a_torn_line_leaves_the_one_before(tmp_path: Path, byte: int) -> None:
+def test_after_a_torn_line_no_number_is_given_twice(tmp_path: Path, byte: int) -> None:
     path = tmp_path / "ledger"
     ledger = Ledger(path)
     for i in range(4):
@@ -38,7 +38,17 @@ def test_a_torn_line_leaves_the_one_before(tmp_path: Path, byte: int) -> None:
     content = bytearray(path.read_bytes())
     content[byte % len(content)] ^= 0xFF
     path.write_bytes(content)
-    assert Ledger(path).mark in (Mark(3, 0, 3), Mark(2, 0, 2))
+    ledger = Ledger(path)
+    assert ledger.mark in (Mark(4, 1, 3), Mark(3, 1, 2))
+    ledger.write(Mark(5, 1, 9))
+    ledger.close()
+    assert Ledger(path).mark == Mark(5, 1, 9)
+
+
+def test_the_first_mark_is_read_back(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.write(Mark(1, 0, 7))
+    assert Ledger(tmp_path / "ledger").mark == Mark(1, 0, 7)
 
 
 def test_a_ledger_that_says_nothing_is_refused(tmp_path: Path) -> None:

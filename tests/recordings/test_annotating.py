@@ -11,8 +11,7 @@ import pytest
 from pisa_capc.errors import DataError
 from pisa_capc.recordings import Annotation, open_recording
 from pisa_capc.recordings.annotating import write_annotations
-from tests.recordings.test_sigmf import collection
-from tests.recordings.tools import encoded, noise, write_sigmf
+from tests.recordings.tools import collection, encoded, noise, write_sigmf
 
 sigmf = pytest.importorskip("sigmf")
 

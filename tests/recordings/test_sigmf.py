@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,9 @@ import pytest
 from pisa_capc.errors import DataError
 from pisa_capc.geometry import square
 from pisa_capc.recordings import Annotation, open_recording
-from tests.recordings.tools import noise, write_sigmf
+from tests.recordings.tools import collection, noise, write_sigmf
 
 pytest.importorskip("sigmf")
-
-
-def collection(folder: Path, names: list[str], **more: Any) -> Path:
-    streams = [
-        {"name": name, "hash": hashlib.sha512((folder / f"{name}.sigmf-meta").read_bytes()).hexdigest()}
-        for name in names
-    ]
-    path = folder / "array.sigmf-collection"
-    path.write_text(json.dumps({"collection": {"core:version": "1.2.0", "core:streams": streams, **more}}))
-    return path
 
 
 @pytest.mark.parametrize("datatype", ["ci8", "cu8", "ci16_le", "ci16_be", "cf32_le", "cf32_be"])

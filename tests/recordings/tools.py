@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ def noise(antennas: int = 2, samples: int = 5000, scale: float = 0.05, seed: int
 def encoded(x: NDArray[np.complex64], format: str) -> bytes:
     """Interleaved channels, as a receiver would write them."""
     parts = np.ascontiguousarray(x.T).view(np.float32)
-    if format == "cu8":
-        return bytes(np.clip(np.round(parts * 127.5 + 127.5), 0, 255).astype(np.uint8).tobytes())
-    if format.startswith("cf32"):
-        return bytes(parts.astype(">f4" if format.endswith("be") else "<f4").tobytes())
+    if format in ("cu8", "cu16"):
+        most = 2.0 ** int(format[2:]) - 1
+        return bytes(np.clip(np.round((parts + 1) * most / 2), 0, most).astype(f"<u{int(format[2:]) // 8}").tobytes())
+    if format.startswith("cf"):
+        return bytes(parts.astype(f"{'>' if format.endswith('be') else '<'}f{int(format[2:4]) // 8}").tobytes())
     dtype, steps = STEPS[format]
     return bytes(np.clip(np.round(parts * steps), -steps, steps - 1).astype(dtype).tobytes())
 
@@ -51,6 +53,17 @@ def write_sigmf(
     meta = stem.with_name(stem.name + ".sigmf-meta")
     meta.write_text(json.dumps(metadata))
     return meta
+
+
+def collection(folder: Path, names: list[str], **more: Any) -> Path:
+    """A collection of these recordings of the folder."""
+    streams = [
+        {"name": name, "hash": hashlib.sha512((folder / f"{name}.sigmf-meta").read_bytes()).hexdigest()}
+        for name in names
+    ]
+    path = folder / "array.sigmf-collection"
+    path.write_text(json.dumps({"collection": {"core:version": "1.2.0", "core:streams": streams, **more}}))
+    return path
 
 
 class InMemory:

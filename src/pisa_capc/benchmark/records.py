@@ -16,6 +16,7 @@ from pisa_capc.config import differences
 from pisa_capc.errors import DataError, PisaError
 from pisa_capc.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.store.outside import files_under
+from pisa_capc.store.seal import KEY, warn_unsealed
 
 SCHEMA = 1
 RESULTS = Path("results/records")  # where records are unless told; each protocol has a folder of its own in it
@@ -62,7 +63,7 @@ class Record:
         values = {"schema": SCHEMA, **asdict(self)}
         if not self.strangers:
             del values["strangers"]
-        text = json.dumps({**values, "digest": digest(values)}, sort_keys=True)
+        text = json.dumps({**values, KEY: digest(values)}, sort_keys=True)
         write_text_atomic(self.path(folder), text + "\n")
 
 
@@ -72,10 +73,12 @@ def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
 
 def read_records(folder: Path) -> list[Record]:
     """Every record in the folder; files that are not whole records are one error that names them all."""
-    records, broken = [], []
+    records, broken, unsealed = [], [], 0
     for path in files_under(folder, ".json", deep=False):
         try:
-            records.append(_read(path))
+            record, sealed = _read(path)
+            records.append(record)
+            unsealed += not sealed
         except OSError as error:
             raise cannot_be_read(path, error) from error
         except DataError as error:
@@ -88,13 +91,16 @@ def read_records(folder: Path) -> list[Record]:
             f"{folder}: {len(broken)} of {len(broken) + len(records)} records cannot be used. Remove these files; "
             f"`pisa bench run` makes the records again.\n{found}"
         )
+    if unsealed:
+        warn_unsealed(f"{folder}: {unsealed} of {len(records)} records")
     return records
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> tuple[Record, bool]:
+    """A record, and whether it has a digest, which it then fits."""
     try:
         values = read_json(path)
-        mark = values.pop("digest", None)  # records of earlier versions have none
+        mark = values.pop(KEY, None)  # records of earlier versions have none
         content = digest(values)
         schema = values.pop("schema")
         if schema != SCHEMA:
@@ -109,7 +115,7 @@ def _read(path: Path) -> Record:
         raise DataError(f"{path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: not a whole record ({type(error).__name__}: {error}).") from error
-    return record
+    return record, mark is not None
 
 
 def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[list[Record], list[tuple[Record, str]]]:

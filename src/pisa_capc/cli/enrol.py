@@ -77,7 +77,7 @@ def enrol_(
     from pisa_capc.enrolment import remove as removed
     from pisa_capc.inference import load_model
     from pisa_capc.inference.devices import choose_device
-    from pisa_capc.store.files import new_folder
+    from pisa_capc.store.files import new_folder, whole
 
     new_folder(out)
     if (label is None) == (remove is None) or bool(frames) != (label is not None):
@@ -85,7 +85,8 @@ def enrol_(
     before = load_model(run)
     if label is None:
         after = removed(before, str(remove))
-        after.save(out)
+        with whole(out) as folder:
+            after.save(folder)
         _show(before, after, str(remove), out, as_json)
         return
     folders = [name for name in frames if Path(name).is_dir()]
@@ -100,7 +101,8 @@ def enrol_(
     with progress("embed", len(own), not as_json) as bar:
         place = choose_device(device)
         after = enrol(before, label, own, origin=origin, anyway=anyway, device=place, after_batch=bar.advance)
-    after.save(out)
+    with whole(out) as folder:
+        after.save(folder)
     _show(before, after, label, out, as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,6 +23,7 @@ from pisa_capc.frames import Frames, groups_of
 from pisa_capc.progress import console, progress
 from pisa_capc.samples import check_samples
 from pisa_capc.store.dataset import CaptureSpec, Dataset
+from pisa_capc.store.files import whole
 from pisa_capc.store.native import write_capture
 
 
@@ -126,22 +126,12 @@ def export_dataset(
 ) -> None:
     """Write frames in a foreign format; `out` must not exist or be an empty folder.
 
-    Half an export is of no use, and would be in the way of the next: what was written before an error is removed.
+    Half an export is of no use, and would be in the way of the next: it is there when it is whole.
     """
     if frames.domain not in FORMATS[name].domains:
         raise ConfigError(
             f"{name} cannot say that these are frames of {frames.domain}, which would be taken for samples in time. "
             "Use npz."
         )
-    out = Path(out)
-    made, began = not out.exists(), not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    try:
-        with progress(f"export {name}", total=len(groups_of(frames)), show=show) as bar:
-            FORMATS[name].export(frames, out, options or ExportOptions(), bar.advance)
-    except BaseException:
-        if began and out.is_dir():
-            for inside in out.iterdir():
-                shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
-            if made:
-                out.rmdir()
-        raise
+    with whole(Path(out)) as place, progress(f"export {name}", total=len(groups_of(frames)), show=show) as bar:
+        FORMATS[name].export(frames, place, options or ExportOptions(), bar.advance)

@@ -201,7 +201,7 @@ def load_model(folder: str | Path) -> TrainedModel:
             f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
         )
     try:
-        about = unsealed(read_json(path))
+        about = unsealed(read_json(path), path)
         if about["schema"] != SCHEMA:
             raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
         for key in REQUIRED:

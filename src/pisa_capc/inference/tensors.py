@@ -1,6 +1,6 @@
 """Tensors in one file that is replaced whole and holds the digest of all of them, so damage is recognised.
 
-Files without a digest are those of earlier versions, and are read as they are.
+Files without a digest are those of earlier versions: they are read, and it is said that nothing vouches for them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pisa_capc.errors import ModelError
 from pisa_capc.store.files import atomic, cannot_be_read
+from pisa_capc.store.seal import warn_unsealed
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
@@ -41,7 +42,10 @@ def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, 
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path}: damaged ({error}). {advice}") from error
-    if metadata.pop("sha256", None) not in (None, digest(tensors, metadata)):
+    written = metadata.pop("sha256", None)
+    if written is None:
+        warn_unsealed(str(path))
+    elif written != digest(tensors, metadata):
         raise ModelError(f"{path}: damaged (it does not have the SHA-256 that it was written with). {advice}")
     return tensors, metadata
 

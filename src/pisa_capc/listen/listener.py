@@ -386,10 +386,11 @@ class Listener:
         return utc(time.time() - (time.monotonic() - self._ring.arrival(sample)))
 
     def _resume(self) -> None:
-        found = self._keeper.resume()
-        if found is None:
-            return
-        arrays, about = found
+        with self._keeper.resuming() as found:
+            if found is not None:
+                self._go_on(*found)
+
+    def _go_on(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
         self._limits.last.update((str(cause), float(when)) for cause, when in about.get("alarmed", []))
         self._ring = self._new_ring(self._first_sample(about))
@@ -414,6 +415,7 @@ class Listener:
     def _keep(self) -> None:
         arrays, tests = self._mind.tests.state()
         about = {
+            "given": [self._keeper.mark.decisions, self._keeper.mark.alarms],
             "samples": self._ring.received,
             "missed": self._missed_before + self._ring.missed,
             "breaks": self._breaks_before + self._ring.breaks,

@@ -13,7 +13,8 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,11 @@ class Mark(NamedTuple):
 
 
 class Ledger:
-    """The newest mark, in two places that are written in turn: a torn one leaves the other."""
+    """The newest mark, in two places that are written in turn: a torn one leaves the other.
+
+    Each write gives one number more, or two. Where one of the places is damaged it may have held the newer mark, so the
+    numbers after the other are passed over.
+    """
 
     _record = struct.Struct("<QQQqI")  # which, decisions, alarms, sample, CRC-32 of these
 
@@ -49,16 +54,20 @@ class Ledger:
 
     def _newest(self) -> tuple[int, Mark]:
         size = self._record.size
-        found = []
         content = os.pread(self._file, 2 * size, 0)
-        for at in (0, size):
-            if len(content) >= at + size:
-                turn, *mark, crc = self._record.unpack_from(content, at)
-                if crc == zlib.crc32(content[at : at + size - 4]):
-                    found.append((turn, Mark(*mark)))
+        places = content[:size], content[size:]
+        found = [self._record.unpack(place)[:-1] for place in places if self._is_whole(place)]
         if content and not found:
             raise DataError(f"{self._path}: damaged: it does not say which numbers were given. Begin another --state.")
-        return max(found, default=(0, Mark()))
+        turn, *mark = max(found, default=(0, *Mark()))
+        newest = Mark(*mark)
+        # The first mark of all is written to the second place; the first is empty until the next.
+        if len(found) == 2 or not content or (turn == 1 and not any(places[0])):
+            return turn, newest
+        return turn, newest._replace(decisions=newest.decisions + 1, alarms=newest.alarms + 1)
+
+    def _is_whole(self, record: bytes) -> bool:
+        return len(record) == self._record.size and zlib.crc32(record[:-4]).to_bytes(4, "little") == record[-4:]
 
     def write(self, mark: Mark) -> None:
         self._turn += 1
@@ -82,19 +91,24 @@ class Keeper:
         self._saved_at = time.monotonic()
         self._saving: threading.Thread | None = None
 
-    def resume(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-        """What was kept, None where there is nothing yet."""
+    @contextmanager
+    def resuming(self) -> Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]] | None]:
+        """What was kept, for the block that goes on from it; None where there is nothing yet."""
         if self.folder is None:
-            return None
+            yield None
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         self._ledger = Ledger(self.folder / "ledger")
         self.mark = self._ledger.mark
         if not (self.folder / f"{NAME}.json").is_file():
-            return None
+            yield None
+            return
         with described(self.folder, NAME, SCHEMA, "a listener's state", MADE_BY) as (arrays, about):
-            for name in ("samples", "missed", "breaks", "model", "source", "origin", "tests"):
-                about[name]
-        return arrays, about
+            decisions, alarms = (int(number) for number in about.get("given", (0, 0)))  # a ledger may have been lost
+            self.mark = self.mark._replace(
+                decisions=max(self.mark.decisions, decisions), alarms=max(self.mark.alarms, alarms)
+            )
+            yield arrays, about
 
     def advance(self, **changes: int) -> None:
         """Give numbers: what is written is never given again."""

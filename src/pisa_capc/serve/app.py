@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from pisa_capc.revisions import PACKAGE
@@ -32,6 +36,7 @@ def create_app(desk: Desk, rules: Rules) -> Gate:
         openapi_url="/api/openapi.json",
         docs_url=None,  # these load scripts from elsewhere
         redoc_url=None,
+        exception_handlers={RequestValidationError: _misasked},
     )
     app.state.desk, app.state.rules = desk, rules
     app.include_router(api)
@@ -46,3 +51,10 @@ async def _at_work(app: FastAPI) -> AsyncIterator[None]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def _misasked(request: Request, error: Exception) -> Response:
+    """What is wrong with a question; not the question, in which may be what no JSON can say, as NaN."""
+    assert isinstance(error, RequestValidationError)
+    wrong = [{key: one[key] for key in ("type", "loc", "msg")} for one in error.errors()]
+    return Response(json.dumps({"detail": wrong}), 422, media_type="application/json")

@@ -8,6 +8,7 @@ from pathlib import Path
 from pisa_capc.errors import DataError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.store.files import read_json, reading, write_text_atomic
+from pisa_capc.store.seal import sealed, unsealed
 
 FOLDER, CURRENT = "models", "current.json"
 MOST = 100
@@ -21,7 +22,7 @@ def keep(state: Path, run: Path, model: TrainedModel) -> Path:
         raise DataError(f"{folder}: has {MOST} models already. Begin with one of them as --run and another --state.")
     out = folder / f"{number:04d}"
     model.save(out)
-    write_text_atomic(folder / CURRENT, json.dumps({"run": _weights(run), "model": out.name}))
+    write_text_atomic(folder / CURRENT, json.dumps(sealed({"run": _weights(run), "model": out.name})))
     return out
 
 
@@ -29,8 +30,9 @@ def newest(state: Path | None, run: Path) -> Path:
     """The folder of the model to begin with: the newest that grew from that of `run`, or `run` itself."""
     if state is None or not (state / FOLDER / CURRENT).is_file():
         return run
-    with reading(state / FOLDER / CURRENT, "what `pisa serve --state` wrote"):
-        found = read_json(state / FOLDER / CURRENT)
+    current = state / FOLDER / CURRENT
+    with reading(current, "what `pisa serve --state` wrote"):
+        found = unsealed(read_json(current), current)
         name, grown = str(found["model"]), found["run"] == _weights(run)
         if not name.isdecimal():
             raise ValueError(f"a model called {name!r}")

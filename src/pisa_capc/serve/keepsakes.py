@@ -12,6 +12,7 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.listen import Alarm
 from pisa_capc.listen.events import ALARMS
 from pisa_capc.store.files import read_json, reading, write_text_atomic
+from pisa_capc.store.seal import sealed, unsealed
 
 FILE, SCHEMA = "page.json", 1
 MOST_NAMES, LONGEST_NAME = 1000, 64
@@ -45,7 +46,7 @@ class Keepsakes:
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
-    write_text_atomic(folder / FILE, json.dumps(content, ensure_ascii=False))
+    write_text_atomic(folder / FILE, json.dumps(sealed(content), ensure_ascii=False))
 
 
 def load(folder: Path) -> tuple[Keepsakes, list[Alarm]]:
@@ -54,7 +55,7 @@ def load(folder: Path) -> tuple[Keepsakes, list[Alarm]]:
     if not path.is_file():
         return Keepsakes(), []
     with reading(path, "what `pisa serve --state` wrote"):
-        found = read_json(path)
+        found = unsealed(read_json(path), path)
         if found["schema"] != SCHEMA:
             raise DataError(f"{path}: schema {found['schema']!r}; expected {SCHEMA}. Move it away to begin anew.")
         keepsakes = Keepsakes(seen={int(number) for number in found["seen"]})

@@ -131,7 +131,7 @@ class Dataset:
                 f"{folder}: holds no dataset.json. Expected a dataset made by `pisa simulate` or `pisa import`."
             )
         try:
-            value = unsealed(read_json(path))
+            value = unsealed(read_json(path), path)
         except OSError as error:
             raise cannot_be_read(path, error) from error
         except ValueError as error:

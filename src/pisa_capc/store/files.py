@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import string
 import time
@@ -44,6 +46,42 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a folder, or a file, that is to be at `path`: all of it is there in the end, or nothing.
+
+    path: new, or an empty folder. What a killed writer had begun beside it is removed. A folder that is there may be a
+    mount, whose place nothing can take: it is written into, and emptied where that fails.
+    """
+    new_folder(path)
+    path = path.absolute()
+    place = path if path.exists() else path.with_name(f".{path.name[:40]}.{writer_mark()}.tmp")
+    try:
+        for left in path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp") if place != path else ():
+            if _is_stale(left):
+                _remove(left)
+        yield place
+        if place != path:
+            os.replace(place, path)
+    except BaseException as error:
+        for left in list(path.iterdir()) if place == path else [place]:
+            _remove(left)
+        if isinstance(error, OSError):
+            raise DataError(
+                f"{path}: cannot be written ({error.strerror}). Choose another place to write to."
+            ) from error
+        if isinstance(error, DataError):  # it names a place that is gone now
+            raise DataError(str(error).replace(str(place), str(path))) from error
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def bytes_text(size: float) -> str:
@@ -106,12 +144,17 @@ def remove_stale(folder: Path) -> None:
     Who lives on another machine cannot be known, so what was begun there is removed when it is a week old.
     """
     for path in folder.rglob(".*.tmp"):
-        *place, process = path.name.split(".")[-2].rsplit("-", 1)[0].split("-")  # files of earlier versions: a number
-        if not process.isdecimal():
-            continue
         with suppress(OSError):
-            if not _alive(int(process)) if place in ([], [_here()]) else path.stat().st_mtime < time.time() - STALE_S:
+            if _is_stale(path):
                 path.unlink()
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether nobody is at work any more on what has this temporary name."""
+    *place, process = path.name.split(".")[-2].rsplit("-", 1)[0].split("-")  # files of earlier versions: a number
+    if not process.isdecimal():
+        return False
+    return not _alive(int(process)) if place in ([], [_here()]) else path.stat().st_mtime < time.time() - STALE_S
 
 
 def _alive(process: int) -> bool:
@@ -155,7 +198,9 @@ def cannot_be_read(path: Path | str, error: BaseException, kind: type[PisaError]
 
 
 def new_folder(path: Path) -> None:
-    """Refuse an output folder that already holds something."""
+    """Refuse an output folder that already holds something, but for what a killed writer had begun there."""
+    if path.is_dir() and all(inside.name.endswith(".tmp") for inside in path.iterdir()):
+        remove_stale(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DataError(f"{path}: exists and is not an empty folder. Choose another --out, or remove it.")
 

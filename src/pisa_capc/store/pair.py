@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from pisa_capc import revisions
-from pisa_capc.errors import ConfigError, DataError, ModelError
+from pisa_capc.errors import ModelError
 from pisa_capc.store.files import atomic, cannot_be_read, read_json, remove_stale, write_text_atomic
 from pisa_capc.store.seal import sealed, unsealed
 
@@ -60,7 +60,7 @@ def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[
 
 def _description(path: Path, name: str, schema: int, made_by: str) -> dict[str, Any]:
     try:
-        about = unsealed(read_json(path))
+        about = unsealed(read_json(path), path)
         if about["schema"] != schema:
             raise ModelError(
                 f"{path}: written with schema {about['schema']}; this version reads {schema}. "
@@ -107,12 +107,19 @@ def _digest(content: bytes) -> str:
 def described(
     folder: Path, name: str, schema: int, what: str, made_by: str
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
-    """`read_pair` around what makes use of it: a description that cannot be `what` is refused in one sentence."""
+    """`read_pair` around what makes use of it: a description that cannot be `what` is refused in one sentence.
+
+    Numbers that nobody meant raise anything from KeyError to ZeroDivisionError, so nothing is let by.
+    """
     arrays, about = read_pair(folder, name, schema, made_by)
     try:
         yield arrays, about
-    except (KeyError, TypeError, ValueError, ConfigError, DataError) as error:
-        raise ModelError(f"{folder / name}.json: not {what} ({error}). Use {made_by} again.") from error
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{folder / name}.json: not {what} ({type(error).__name__}: {error}). Use {made_by} again."
+        ) from error
 
 
 def check_shapes(folder: Path, found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -1,14 +1,16 @@
 """Descriptions in JSON that say whether they are as they were written.
 
 Damage and edits are recognised by a digest over everything else in the description. Descriptions of earlier versions
-have none, and are read as they are.
+have none: they are read, and it is said that nothing vouches for them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 KEY = "digest"
@@ -20,15 +22,25 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, KEY: _digest(plain)}
 
 
-def unsealed(values: Any) -> Any:
-    """The description without its digest; ValueError where that is not its own."""
+def unsealed(values: Any, where: Path) -> Any:
+    """The description without its digest; ValueError where that is not its own. where: the file, for a warning."""
     if not isinstance(values, dict):
         return values  # no description at all, as who reads it will see
     plain = {key: value for key, value in values.items() if key != KEY}
-    found = _digest(plain)
-    if values.get(KEY, found) != found:
+    if KEY not in values:
+        warn_unsealed(str(where))
+    elif values[KEY] != (found := _digest(plain)):
         raise ValueError(f"its content has the digest {found} and says {values[KEY]}: it was changed")
     return plain
+
+
+def warn_unsealed(what: str) -> None:
+    """Say that nobody can tell whether something is as it was written."""
+    warnings.warn(
+        f"{what}: without a digest, as earlier versions wrote it: a change in it would not be noticed. It has one when "
+        "it is made again.",
+        stacklevel=3,
+    )
 
 
 def _digest(values: Mapping[str, Any]) -> str:
