@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.phy import Header
+from pisa_capc.phy.wifi import Front
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Detection:
     start: its first preamble sample, counted from the stream's beginning. iq: (A, T) samples from there on, as
     received.
     cfo_hz, snr_db: (A,) of each antenna. quality: 0 … 1, how much of the preamble's energy the known preamble explains.
-    samples: of the whole frame, where its header says it.
+    samples: of the whole frame, where its header says it. front: what was read of a Wi-Fi frame to know that.
     """
 
     start: int
@@ -28,6 +29,7 @@ class Detection:
     quality: float
     samples: int | None = None
     header: Header = field(default_factory=Header)
+    front: Front | None = None
 
 
 class Detector(Protocol):

@@ -15,7 +15,7 @@ from pisa_capc.detect.wifi.background import without_background
 from pisa_capc.detect.wifi.preamble import fit
 from pisa_capc.detect.wifi.screen import BLOCK, candidates
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.phy.wifi import signals
+from pisa_capc.phy.wifi import Front, fronts
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
 CHUNK = 131072  # samples examined at a time, 6.6 ms: what background is, is decided for each
@@ -27,13 +27,18 @@ HEAD = PREAMBLE_SAMPLES + SYMBOL_SAMPLES  # a frame's preamble and L-SIG
 
 @dataclass(frozen=True)
 class Found:
-    """A preamble in the stream: its first sample, what was measured of it, and how long its L-SIG says the frame is."""
+    """A preamble in the stream: its first sample, what was measured of it, and what its L-SIG says."""
 
     start: int
     cfo_hz: NDArray[np.float64]
     snr_db: NDArray[np.float64]
     quality: float
-    samples: int | None = None
+    front: Front | None = None
+
+    @property
+    def samples(self) -> int | None:
+        """Of the whole frame."""
+        return None if self.front is None or self.front.signal is None else self.front.signal.samples
 
 
 def examine(iq: NDArray[np.complex64], sample_rate_hz: float) -> list[Found]:
@@ -137,17 +142,14 @@ class WifiDetector:
             if max(self._last + PREAMBLE_SAMPLES, 0) <= start <= self._received - PREAMBLE_SAMPLES:
                 found.append(replace(one, start=start))
                 self._last = start
-        self._coming += self._with_lengths(found)
+        self._coming += self._with_fronts(found)
         self._next += CHUNK * len(chunks)
 
-    def _with_lengths(self, found: list[Found]) -> list[Found]:
+    def _with_fronts(self, found: list[Found]) -> list[Found]:
         """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
         heads = [self._room.span(one.start, min(one.start + HEAD, self._received)) for one in found]
-        said = signals(heads, [one.cfo_hz for one in found])
-        return [
-            replace(one, samples=None if signal is None else signal.samples)
-            for one, signal in zip(found, said, strict=True)
-        ]
+        read = fronts(heads, [one.cfo_hz for one in found])
+        return [replace(one, front=front) for one, front in zip(found, read, strict=True)]
 
     def _complete(self, end: int | None) -> list[Detection]:
         """The frames that are whole, in order; all of them where the stream has ended."""
@@ -158,6 +160,7 @@ class WifiDetector:
             if end is not None and last > end:
                 break
             iq = self._room.span(found.start, min(last, self._received)).copy()
-            done.append(Detection(found.start, iq, found.cfo_hz, found.snr_db, found.quality, found.samples))
+            measured = found.cfo_hz, found.snr_db, found.quality
+            done.append(Detection(found.start, iq, *measured, found.samples, front=found.front))
             self._coming.popleft()
         return done
