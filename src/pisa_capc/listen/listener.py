@@ -42,7 +42,7 @@ from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.recognise import Choices, Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.senders import Sender, Senders
+from pisa_capc.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.listen.sources import FileSource, Source
 from pisa_capc.listen.state import Keeper
 from pisa_capc.listen.watch import Trouble, Watch
@@ -275,8 +275,8 @@ class Listener:
         """Decide frames, say it, and see whether there is an alarm in it."""
         addresses = [_claimed(one) for one in heard]
         senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
-        descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
-        got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
+        traces = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
         first = self._keeper.mark.decisions
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
             self._keeper.advance(decisions=first + i + 1, sample=one.start)
