@@ -35,6 +35,11 @@ class Detection:
 class Detector(Protocol):
     """Finds frames in a stream of samples, whatever the blocks it comes in."""
 
+    @property
+    def wanted(self) -> int:
+        """Further samples that it would best be given at once."""
+        ...
+
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples."""
         ...

@@ -110,6 +110,11 @@ class WifiDetector:
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
 
+    @property
+    def wanted(self) -> int:
+        """Until two chunks are whole, which are looked at side by side; their frames are read together."""
+        return self._next + 2 * CHUNK + BEHIND - self._received
+
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples, as far as chunks are."""
         if block.ndim != 2 or len(block) != self.antennas or block.dtype != np.complex64:

@@ -184,9 +184,7 @@ def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool
     return headers
 
 
-def _data_fields(
-    fronts: Fronts, signals: Sequence[Signal | None], header_only: bool
-) -> dict[int, _Data | Header]:
+def _data_fields(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool) -> dict[int, _Data | Header]:
     """How each frame with a valid L-SIG was sent; a header where its DATA field cannot be demodulated."""
     read = {i: signal for i, signal in enumerate(signals) if signal is not None}
     samples = [frame.shape[1] for frame in fronts.frames]

@@ -22,7 +22,7 @@ _METRICS = 1 << 16  # that do, too: those of several steps, where windows are fe
 
 
 def _emitted() -> NDArray[np.int64]:
-    """(128,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one; then states 32 … 63.
+    """(128,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one; then 32 … 63.
 
     Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left. Both have the
     oldest bit, so states that differ in it alone emit opposite pairs.
