@@ -70,7 +70,7 @@ def address(device: int) -> str:
 def flawed(device: int, iq: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """What a device makes of a waveform: an image and a leaking carrier of its own."""
     rng = generator(SEED, "bench-listen", "device", str(device))
-    image, leak = 0.15 * (rng.normal(size=(2, 2)) @ [1, 1j])
+    image, leak = 0.04 * (rng.normal(size=(2, 2)) @ [1, 1j])
     return iq + image * iq.conj() + leak
 
 

@@ -89,10 +89,11 @@ class StreamingDescriptors:
 
 
 def newest_descriptor(cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(4,) descriptor of the last frame of a window, whose CFO is (n, A) in Hz."""
-    across = cfo_hz.std(axis=1)
-    steps = np.diff(cfo_hz, axis=0).std(axis=0).mean() if len(cfo_hz) > 1 else 0.0
-    return _compress(np.array([across[-1], across.mean(), cfo_hz.std(axis=0).mean(), steps]))
+    """(…, 4) descriptor of the last frame of windows, whose CFO is (…, n, A) in Hz."""
+    across = cfo_hz.std(axis=-1)
+    over_time = cfo_hz.std(axis=-2).mean(axis=-1)
+    steps = np.diff(cfo_hz, axis=-2).std(axis=-2).mean(axis=-1) if cfo_hz.shape[-2] > 1 else np.zeros_like(over_time)
+    return _compress(np.stack([across[..., -1], across.mean(axis=-1), over_time, steps], axis=-1))
 
 
 def _spreads(cfo_hz: NDArray[np.float64], window: int) -> NDArray[np.float64]:

@@ -259,7 +259,7 @@ def test_a_model_is_exchanged_while_listening(trained: TrainedModel, other: Trai
 
 
 def test_recent_frames_can_be_had_by_number(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pisa_capc.listen.listener.KEPT_BYTES", 10 * ANTENNAS * SAMPLES * 8)
+    monkeypatch.setattr("pisa_capc.listen.alarms.RECENT_BYTES", 10 * ANTENNAS * SAMPLES * 8)
     iq = played(in_turn(30))
     listener = Listener(trained, script(iq), AIR)
     heard(listener)

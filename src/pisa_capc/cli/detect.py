@@ -11,19 +11,14 @@ import numpy as np
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import (
     NONE_FOUND,
-    Antennas,
-    Carrier,
-    Check,
-    Format,
-    PerAntenna,
     PseudonymKey,
+    Reading,
     Recordings,
-    SampleRate,
     find_frames,
-    open_recordings,
     renaming,
 )
 from pisa_capc.errors import ConfigError
@@ -40,19 +35,15 @@ ENDING = "detected"  # NAME.detected.sigmf-meta
 
 
 @app.command("detect")
+@options_of(Reading)
 def detect_(
+    reading: Reading,
     recordings: list[str] = Recordings,
     waveform: str = typer.Option("wifi", help="What to look for: wifi or lora."),
     out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
     annotate: bool = typer.Option(
         False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."
     ),
-    format: str | None = Format,
-    sample_rate: float | None = SampleRate,
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    per_antenna: bool = PerAntenna,
-    check: bool = Check,
     decode: bool = typer.Option(True, help="Read headers: rate, length, kind, addresses, checksum."),
     label: str = typer.Option(
         "address",
@@ -80,7 +71,7 @@ def detect_(
 
     choices = Choices(label, environment, capture, samples, keep_cfo)
     _check(choices, pattern, decode, out)
-    opened = open_recordings(recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    opened = reading.open(recordings)
     _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
     rename = renaming(pseudonyms)

@@ -15,16 +15,11 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.identify import AsJson, EqualiseAntennas, KeepCfo, RunFolder, WaveformName
 from pisa_capc.cli.model import Device
+from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import listed, print_table
 from pisa_capc.cli.recordings import (
-    Antennas,
-    Carrier,
-    Check,
-    Format,
-    PerAntenna,
-    SampleRate,
+    Reading,
     find_frames,
-    open_recordings,
 )
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
@@ -40,7 +35,9 @@ if TYPE_CHECKING:
 
 
 @app.command("enrol")
+@options_of(Reading)
 def enrol_(
+    reading: Reading,
     run: Path = RunFolder,
     frames: list[str] = typer.Argument(
         None,
@@ -59,12 +56,6 @@ def enrol_(
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
-    format: str | None = Format,
-    sample_rate: float | None = SampleRate,
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    per_antenna: bool = PerAntenna,
-    check: bool = Check,
     device: str = Device,
     as_json: bool = AsJson,
 ) -> None:
@@ -95,7 +86,7 @@ def enrol_(
     if folders:
         own, origin = _of_datasets(frames, label, environment)
     else:
-        opened = open_recordings(frames, format, sample_rate, carrier, antennas, per_antenna, check)
+        opened = reading.open(frames)
         seen = _heard(before, opened, waveform, keep_cfo, equalise_antennas, not as_json)
         own, origin = _of_recordings(seen, opened, address)
     with progress("embed", len(own), not as_json) as bar:

@@ -14,19 +14,14 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator, plain_decision
 from pisa_capc.cli.model import Device
+from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import (
     NONE_FOUND,
-    Antennas,
-    Carrier,
-    Check,
-    Format,
-    PerAntenna,
     PseudonymKey,
+    Reading,
     Recordings,
-    SampleRate,
     find_frames,
-    open_recordings,
     renaming,
 )
 from pisa_capc.errors import DataError
@@ -63,7 +58,9 @@ AsJson = typer.Option(False, "--json", help="Print JSON instead of tables.")
 
 
 @app.command("identify")
+@options_of(Reading)
 def identify_(
+    reading: Reading,
     run: Path = RunFolder,
     recordings: list[str] = Recordings,
     out: Path | None = typer.Option(
@@ -77,12 +74,6 @@ def identify_(
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
-    format: str | None = Format,
-    sample_rate: float | None = SampleRate,
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    per_antenna: bool = PerAntenna,
-    check: bool = Check,
     pseudonyms: Path | None = PseudonymKey,
     figures: Path | None = Figures,
     device: str = Device,
@@ -102,7 +93,7 @@ def identify_(
     from pisa_capc.inference.devices import choose_device
 
     if out is not None:
-        check_format(out, 1 if per_antenna else len(recordings))
+        check_format(out, 1 if reading.per_antenna else len(recordings))
         refuse_existing(out, force)
     choices = Choices(
         chosen_calibrator(calibration, "paper", {}, []),
@@ -113,7 +104,7 @@ def identify_(
         equalise_antennas,
     )
     place = choose_device(device)
-    trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    trained, opened = _opened(run, recordings, reading)
     found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
     who = _identified(trained, found, choices, place, not as_json)
     if out is not None:
@@ -129,7 +120,9 @@ def identify_(
 
 
 @app.command("verify")
+@options_of(Reading)
 def verify_(
+    reading: Reading,
     run: Path = RunFolder,
     recordings: list[str] = Recordings,
     addresses: Path | None = typer.Option(
@@ -145,12 +138,6 @@ def verify_(
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
-    format: str | None = Format,
-    sample_rate: float | None = SampleRate,
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    per_antenna: bool = PerAntenna,
-    check: bool = Check,
     pseudonyms: Path | None = PseudonymKey,
     figures: Path | None = Figures,
     device: str = Device,
@@ -177,7 +164,7 @@ def verify_(
         equalise_antennas=equalise_antennas,
     )
     place = choose_device(device)
-    trained, opened = _opened(run, recordings, format, sample_rate, carrier, antennas, per_antenna, check)
+    trained, opened = _opened(run, recordings, reading)
     rename = renaming(pseudonyms)
     whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
@@ -196,22 +183,13 @@ def verify_(
         raise typer.Exit(REFUTED)
 
 
-def _opened(
-    run: Path,
-    paths: Sequence[str],
-    format: str | None,
-    sample_rate_hz: float | None,
-    carrier_hz: float | None,
-    antennas: int | None,
-    per_antenna: bool,
-    check: bool,
-) -> tuple[TrainedModel, list[FileRecording]]:
+def _opened(run: Path, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
     """The model and the recordings; what does not fit is said before anything is read."""
     from pisa_capc.identify import check_recording
     from pisa_capc.inference import load_model
 
     trained = load_model(run)
-    opened = open_recordings(paths, format, sample_rate_hz, carrier_hz, antennas, per_antenna, check)
+    opened = reading.open(paths)
     for recording in opened:
         check_recording(trained, recording.about)
     return trained, opened

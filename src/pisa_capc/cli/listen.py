@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled
 from pisa_capc.cli.model import Device
+from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming
 from pisa_capc.errors import PisaError
 from pisa_capc.progress import console as notes
@@ -54,35 +56,74 @@ AlarmsMb = typer.Option(256, min=1, help="Megabytes of --alarms; the oldest snip
 AlarmEvery = typer.Option(3600.0, min=0.0, help="Seconds between two alarms of one cause.")
 
 
+@dataclass(frozen=True)
+class Listening:
+    """What is listened to, and how: the options that `pisa listen` and `pisa serve` have in common."""
+
+    source: str = SourceName
+    run: Path = RunOption
+    sample_rate: float = SampleRate
+    carrier: float | None = Carrier
+    antennas: int | None = Antennas
+    format: str | None = Format
+    follow: bool = Follow
+    wait: bool = Wait
+    buffer: float = Buffer
+    waveform: str | None = WaveformName
+    reject: str = Reject
+    alpha: float = Alpha
+    addresses: Path | None = Addresses
+    alarm_alpha: float = AlarmAlpha
+    spacing: float = Spacing
+    keep_cfo: bool = KeepCfo
+    equalise_antennas: bool = EqualiseAntennas
+    pseudonyms: Path | None = PseudonymKey
+    state: Path | None = State
+    save_every: float = SaveEvery
+    alarms: Path | None = Alarms
+    alarms_mb: int = AlarmsMb
+    alarm_every: float = AlarmEvery
+    device: str = Device
+
+    def listener(self) -> Listener:
+        """A listener as they describe it."""
+        import torch
+
+        from pisa_capc.inference import load_model
+        from pisa_capc.inference.devices import choose_device
+        from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
+
+        trained = load_model(self.run)
+        torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
+        rename = renaming(self.pseudonyms)
+        encoding = encoding_of(self.source, self.format)
+        antennas = self.antennas or trained.geometry.antennas
+        reject = None if self.reject == "none" else self.reject
+        plan = Plan(
+            choices=Choices(reject, self.alpha, self.keep_cfo, self.equalise_antennas),
+            addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
+            rename=rename,
+            alpha=self.alarm_alpha,
+            spacing_s=self.spacing,
+            state=self.state,
+            alarms=self.alarms,
+            alarms_bytes=self.alarms_mb << 20,
+            alarm_every_s=self.alarm_every,
+            save_every_s=self.save_every,
+            buffer_s=self.buffer,
+        )
+        air = Air(self.sample_rate, antennas, encoding, self.carrier, self.waveform)
+        source = open_source(self.source, antennas=antennas, encoding=encoding, follow=self.follow, wait=self.wait)
+        return Listener(trained, source, air, plan, choose_device(self.device), say)
+
+
 @app.command("listen")
+@options_of(Listening)
 def listen_(
-    source: str = SourceName,
-    run: Path = RunOption,
-    sample_rate: float = SampleRate,
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    format: str | None = Format,
-    follow: bool = Follow,
-    wait: bool = Wait,
-    buffer: float = Buffer,
-    waveform: str | None = WaveformName,
-    reject: str = Reject,
-    alpha: float = Alpha,
-    addresses: Path | None = Addresses,
-    alarm_alpha: float = AlarmAlpha,
-    spacing: float = Spacing,
-    keep_cfo: bool = KeepCfo,
-    equalise_antennas: bool = EqualiseAntennas,
-    pseudonyms: Path | None = PseudonymKey,
+    options: Listening,
     out: Path | None = typer.Option(
         None, help="Write the lines here; at 100 MB the file is exchanged, five are kept.", show_default=False
     ),
-    state: Path | None = State,
-    save_every: float = SaveEvery,
-    alarms: Path | None = Alarms,
-    alarms_mb: int = AlarmsMb,
-    alarm_every: float = AlarmEvery,
-    device: str = Device,
 ) -> None:
     """Say who is on the air: a JSON line for every frame as it is received, and for every alarm.
 
@@ -92,93 +133,13 @@ def listen_(
     """
     from pisa_capc.listen.output import Lines
 
-    listener = make_listener(
-        source,
-        run,
-        sample_rate,
-        carrier,
-        antennas,
-        format,
-        follow,
-        wait,
-        buffer,
-        waveform,
-        reject,
-        alpha,
-        addresses,
-        alarm_alpha,
-        spacing,
-        keep_cfo,
-        equalise_antennas,
-        pseudonyms,
-        state,
-        save_every,
-        alarms,
-        alarms_mb,
-        alarm_every,
-        device,
-    )
-    lines = Lines(out)
+    listener, lines = options.listener(), Lines(out)
     try:
-        with signals(listener, run):
+        with signals(listener, options.run):
             listener.run(lines.write)
     finally:
         lines.close()
         summarise(listener)
-
-
-def make_listener(
-    source: str,
-    run: Path,
-    sample_rate: float,
-    carrier: float | None = None,
-    antennas: int | None = None,
-    format: str | None = None,
-    follow: bool = False,
-    wait: bool = False,
-    buffer: float = 0.5,
-    waveform: str | None = None,
-    reject: str = "knn",
-    alpha: float = 0.05,
-    addresses: Path | None = None,
-    alarm_alpha: float = 0.01,
-    spacing: float = 0.0,
-    keep_cfo: bool = False,
-    equalise_antennas: bool = False,
-    pseudonyms: Path | None = None,
-    state: Path | None = None,
-    save_every: float = 10.0,
-    alarms: Path | None = None,
-    alarms_mb: int = 256,
-    alarm_every: float = 3600.0,
-    device: str = "auto",
-) -> Listener:
-    """A listener as the options of `pisa listen` describe it."""
-    import torch
-
-    from pisa_capc.inference import load_model
-    from pisa_capc.inference.devices import choose_device
-    from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
-
-    trained = load_model(run)
-    torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
-    rename = renaming(pseudonyms)
-    air = Air(sample_rate, antennas or trained.geometry.antennas, encoding_of(source, format), carrier, waveform)
-    plan = Plan(
-        choices=Choices(None if reject == "none" else reject, alpha, keep_cfo, equalise_antennas),
-        addresses=None if addresses is None else enrolled(addresses, trained.devices, rename),
-        rename=rename,
-        alpha=alarm_alpha,
-        spacing_s=spacing,
-        state=state,
-        alarms=alarms,
-        alarms_bytes=alarms_mb << 20,
-        alarm_every_s=alarm_every,
-        save_every_s=save_every,
-        buffer_s=buffer,
-    )
-    opened = open_source(source, antennas=air.antennas, encoding=air.encoding, follow=follow, wait=wait)
-    return Listener(trained, opened, air, plan, choose_device(device), say)
 
 
 def say(text: str) -> None:

@@ -19,16 +19,18 @@ T = TypeVar("T")
 
 
 def options_of(
-    function: Callable[..., T], arguments: Mapping[str, str], without: tuple[str, ...] = ()
+    function: Callable[..., T], arguments: Mapping[str, str] | None = None, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that calls `function` with what is given on the line, and then the decorated with its result.
 
     Every parameter of `function` that is annotated `Annotated[type, "help"]` becomes an option, or an argument where
-    `arguments` gives it a metavar. The decorated takes the result first, and options of its own.
+    `arguments` gives it a metavar; one whose default is an option of typer stays that. The decorated takes the result
+    first, and options of its own.
     """
     hints = typing.get_type_hints(function, include_extras=True)
+    named = arguments or {}
     theirs = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_typer(hints[name], arguments.get(name)))
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_typer(hints[name], named.get(name)))
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in without
     ]
@@ -84,6 +86,8 @@ def either(usual: Callable[..., T], other: Callable[..., S], when: str) -> Calla
 
 def _typer(hint: Any, metavar: str | None) -> Any:
     """The annotation that typer understands; a path may be text in Python, on the command line it is a path."""
+    if typing.get_origin(hint) is not Annotated:
+        return hint
     kind, help = typing.get_args(hint)
     if Path in typing.get_args(kind):
         kind = Path | None if types.NoneType in typing.get_args(kind) else Path

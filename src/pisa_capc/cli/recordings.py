@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,52 +22,49 @@ Recordings = typer.Argument(
     "pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
     show_default=False,
 )
-Format = typer.Option(
-    None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
-)
-SampleRate = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False)
-Carrier = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False)
-Antennas = typer.Option(None, min=1, help="Antennas of plain samples, interleaved.", show_default=False)
-PerAntenna = typer.Option(
-    False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
-)
-Check = typer.Option(True, help="Compare data with its SHA-512, where metadata has one.")
 PseudonymKey = typer.Option(
     None, metavar="KEYFILE", help="Put keyed hashes in the place of addresses; made if absent.", show_default=False
 )
 
 
-def open_recordings(
-    paths: Sequence[str],
-    format: str | None,
-    sample_rate_hz: float | None,
-    carrier_hz: float | None,
-    antennas: int | None,
-    per_antenna: bool,
-    check: bool,
-) -> list[FileRecording]:
-    """The recordings that paths name; several of one name go by their paths."""
-    from pisa_capc.recordings import open_recording
+@dataclass(frozen=True)
+class Reading:
+    """How recordings are read: the options that all commands on them have in common."""
 
-    groups = [list(paths)] if per_antenna else [[path] for path in paths]
-    opened = [
-        open_recording(
-            group,
-            format=format,
-            sample_rate_hz=sample_rate_hz,
-            carrier_hz=carrier_hz,
-            antennas=antennas,
-            check=check,
-        )
-        for group in groups
-    ]
-    names = [recording.about.name for recording in opened]
-    return [
-        recording
-        if names.count(recording.about.name) == 1
-        else replace(recording, about=replace(recording.about, name=str(recording.files[0].path)))
-        for recording in opened
-    ]
+    format: str | None = typer.Option(
+        None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
+    )
+    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False)
+    carrier: float | None = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False)
+    antennas: int | None = typer.Option(None, min=1, help="Antennas of plain samples, interleaved.", show_default=False)
+    per_antenna: bool = typer.Option(
+        False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
+    )
+    check: bool = typer.Option(True, help="Compare data with its SHA-512, where metadata has one.")
+
+    def open(self, paths: Sequence[str]) -> list[FileRecording]:
+        """The recordings that paths name; several of one name go by their paths."""
+        from pisa_capc.recordings import open_recording
+
+        groups = [list(paths)] if self.per_antenna else [[path] for path in paths]
+        opened = [
+            open_recording(
+                group,
+                format=self.format,
+                sample_rate_hz=self.sample_rate,
+                carrier_hz=self.carrier,
+                antennas=self.antennas,
+                check=self.check,
+            )
+            for group in groups
+        ]
+        names = [recording.about.name for recording in opened]
+        return [
+            recording
+            if names.count(recording.about.name) == 1
+            else replace(recording, about=replace(recording.about, name=str(recording.files[0].path)))
+            for recording in opened
+        ]
 
 
 def find_frames(recording: FileRecording, waveform: str, decode: bool, rename: Rename | None, show: bool) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,33 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName
-from pisa_capc.cli.listen import (
-    Addresses,
-    AlarmAlpha,
-    AlarmEvery,
-    Alarms,
-    AlarmsMb,
-    Alpha,
-    Antennas,
-    Buffer,
-    Carrier,
-    Follow,
-    Format,
-    RunOption,
-    SampleRate,
-    SaveEvery,
-    SourceName,
-    Spacing,
-    State,
-    Wait,
-    make_listener,
-    say,
-    signals,
-    summarise,
-)
-from pisa_capc.cli.model import Device
-from pisa_capc.cli.recordings import PseudonymKey
+from pisa_capc.cli.listen import Listening, say, signals, summarise
+from pisa_capc.cli.options import options_of
 from pisa_capc.errors import MissingExtraError
 from pisa_capc.progress import console as notes
 
@@ -48,10 +24,9 @@ PACKAGES = ("fastapi", "uvicorn", "websockets")
 
 
 @app.command("serve")
+@options_of(Listening)
 def serve_(
-    source: str = SourceName,
-    run: Path = RunOption,
-    sample_rate: float = SampleRate,
+    options: Listening,
     host: str = typer.Option("127.0.0.1", help="Address to listen at; any but this machine's own needs a token."),
     port: int = typer.Option(8642, min=0, max=65535, help="Port to listen at; 0: any that is free."),
     token_file: Path | None = typer.Option(
@@ -64,27 +39,6 @@ def serve_(
     ),
     https: bool = typer.Option(False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone."),
     out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
-    carrier: float | None = Carrier,
-    antennas: int | None = Antennas,
-    format: str | None = Format,
-    follow: bool = Follow,
-    wait: bool = Wait,
-    buffer: float = Buffer,
-    waveform: str | None = WaveformName,
-    reject: str = Reject,
-    alpha: float = Alpha,
-    addresses: Path | None = Addresses,
-    alarm_alpha: float = AlarmAlpha,
-    spacing: float = Spacing,
-    keep_cfo: bool = KeepCfo,
-    equalise_antennas: bool = EqualiseAntennas,
-    pseudonyms: Path | None = PseudonymKey,
-    state: Path | None = State,
-    save_every: float = SaveEvery,
-    alarms: Path | None = Alarms,
-    alarms_mb: int = AlarmsMb,
-    alarm_every: float = AlarmEvery,
-    device: str = Device,
 ) -> None:
     """Say who is on the air, on a page: as `pisa listen`, with a browser.
 
@@ -107,36 +61,11 @@ def serve_(
     at = bound(host, port)
     url = url_of(at)
     rules = Rules(frozenset(one.lower() for one in name), keys(host, name, token_file, at.getsockname()[1], https))
-    begun = newest(state, run)
-    if begun != run:
+    begun = newest(options.state, options.run)
+    if begun != options.run:
         say(f"going on with the devices that were enrolled: {begun}")
-    listener = make_listener(
-        source,
-        begun,
-        sample_rate,
-        carrier,
-        antennas,
-        format,
-        follow,
-        wait,
-        buffer,
-        waveform,
-        reject,
-        alpha,
-        addresses,
-        alarm_alpha,
-        spacing,
-        keep_cfo,
-        equalise_antennas,
-        pseudonyms,
-        state,
-        save_every,
-        alarms,
-        alarms_mb,
-        alarm_every,
-        device,
-    )
-    desk = Desk(listener, Memory(), listener.source.name, alarms, state, run, say)
+    listener = replace(options, run=begun).listener()
+    desk = Desk(listener, Memory(), listener.source.name, options.alarms, options.state, options.run, say)
     lines = None if out is None else Lines(out)
     stopped = threading.Event()
 

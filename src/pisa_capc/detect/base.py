@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.phy import Header
+from pisa_capc.phy.wifi import Front
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Detection:
     start: its first preamble sample, counted from the stream's beginning. iq: (A, T) samples from there on, as
     received.
     cfo_hz, snr_db: (A,) of each antenna. quality: 0 … 1, how much of the preamble's energy the known preamble explains.
-    samples: of the whole frame, where its header says it.
+    samples: of the whole frame, where its header says it. front: what was read of a Wi-Fi frame to know that.
     """
 
     start: int
@@ -28,10 +29,16 @@ class Detection:
     quality: float
     samples: int | None = None
     header: Header = field(default_factory=Header)
+    front: Front | None = None
 
 
 class Detector(Protocol):
     """Finds frames in a stream of samples, whatever the blocks it comes in."""
+
+    @property
+    def wanted(self) -> int:
+        """Further samples that it would best be given at once."""
+        ...
 
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples."""

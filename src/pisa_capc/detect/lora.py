@@ -61,6 +61,11 @@ class LoraDetector:
         ]
         self._ready: list[Detection] = []
 
+    @property
+    def wanted(self) -> int:
+        """Any number will do."""
+        return 1
+
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples."""
         self._history.append(block)

@@ -42,7 +42,7 @@ class Ranks:
     def push(self, score: float) -> float:
         """p of the next frame, which joins the reference."""
         insort(self.seen, score)
-        above = len(self._known) - int(np.searchsorted(self._known, score, side="left"))
+        above = len(self._known) - int(self._known.searchsorted(score))
         above += len(self.seen) - bisect_left(self.seen, score)
         return above / (len(self._known) + len(self.seen))
 

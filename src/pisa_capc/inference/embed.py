@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
@@ -109,7 +110,7 @@ def embed_many(
     device = choose_device(device) if isinstance(device, str) else device
     if device.type == "cpu":
         keep_freed_memory()
-    networks = [trained.model.to(device).eval() for trained in models]
+    networks = [_ready(trained.model, device) for trained in models]
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
@@ -151,3 +152,10 @@ def embed_many(
         )
         for i, trained in enumerate(models)
     ]
+
+
+def _ready(network: nn.Module, device: torch.device) -> nn.Module:
+    """The network on the device, for inference; looking is quicker than moving what is there."""
+    if network.training or next(network.parameters()).device != device:
+        network.to(device).eval()
+    return network

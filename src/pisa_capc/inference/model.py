@@ -9,6 +9,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class TrainedModel:
     def devices(self) -> tuple[str, ...]:
         return tuple(self.about["devices"])
 
-    @property
+    @cached_property
     def geometry(self) -> ArrayGeometry:
         return ArrayGeometry.from_json(self.about["geometry"])
 

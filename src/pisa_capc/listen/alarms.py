@@ -20,7 +20,7 @@ from pisa_capc.store.files import atomic, write_text_atomic
 
 CAUSES = 1024  # that are remembered
 MINUTE_S, A_MINUTE = 60.0, 20  # alarms of all causes
-SAMPLES = 8192  # of a frame in a snippet
+SAMPLES, RECENT_BYTES = 8192, 64 << 20  # of a frame that is kept for a while, and of all of them
 PATTERN = "alarm-*"
 GENERATOR = "pisa listen"
 ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")  # of a decision
@@ -39,6 +39,23 @@ class Kept:
     start: int
     at: str
     embedding: NDArray[np.float32] | None = None
+
+
+class Recent:
+    """The newest frames by the numbers of their decisions, as many as fit in `RECENT_BYTES`."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
+
+    def add(self, number: int, frame: Kept) -> None:
+        self._kept[number] = frame
+        self._bytes += frame.iq.nbytes
+        while self._bytes > RECENT_BYTES:
+            self._bytes -= self._kept.popitem(last=False)[1].iq.nbytes
+
+    def get(self, number: int) -> Kept | None:
+        return self._kept.get(number)
 
 
 @dataclass

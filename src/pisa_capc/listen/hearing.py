@@ -18,6 +18,7 @@ from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.resample import Resampled
 
 ENDLESS = 1 << 62
+LEAST_S = 0.003  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
@@ -53,6 +54,12 @@ class Hearing:
         stream = resampled(self._window, self.waveform.sample_rate_hz, self.waveform.occupied)
         self._resampled = stream if isinstance(stream, Resampled) else None
         self._detector = DETECTORS[self._name](self._about)
+
+    @property
+    def wanted(self) -> int:
+        """Further samples that are worth waiting for: until there are, nothing more can be found in them."""
+        waited_for = self._detector.wanted if self._resampled is None else 0
+        return max(waited_for, 1024, int(LEAST_S * self._about.sample_rate_hz))
 
     def decode(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:
         """(A, n) samples, those that are no numbers as zero."""

@@ -4,93 +4,42 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from pisa_capc.calibration import OnlineCalibrator
-from pisa_capc.detect.finding import Rename
 from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
-from pisa_capc.inference.tensors import digest
-from pisa_capc.listen.alarms import Folder, Kept, Limits
+from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
 from pisa_capc.listen.claims import Tests
-from pisa_capc.listen.events import (
-    CHANGED,
-    CONNECTED,
-    ENDED,
-    NOT_ITS_ADDRESS,
-    RECEIVER,
-    UNKNOWN_DEVICE,
-    WAITING,
-    Alarm,
-    Decision,
-    OnEvent,
-    Status,
-)
+from pisa_capc.listen.ears import Ears, Part
+from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
 from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
-from pisa_capc.listen.recognise import Choices, Recognised, Recogniser
+from pisa_capc.listen.mind import Mind
+from pisa_capc.listen.plan import Air, Plan
+from pisa_capc.listen.recognise import Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.senders import Sender, Senders
+from pisa_capc.listen.senders import Senders, newest_descriptors
 from pisa_capc.listen.sources import FileSource, Source
 from pisa_capc.listen.state import Keeper
 from pisa_capc.listen.watch import Trouble, Watch
 from pisa_capc.recordings import About
-from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.store.lock import only_runner
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
-LEAST_S, MOST = 0.003, 8 * GRID  # seconds of samples that are waited for, and samples that are looked at together
+MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
-KEPT_SAMPLES, KEPT_BYTES = 8192, 64 << 20  # of a frame, and of all that are kept for a while
 SNIPPET = 65536  # samples with an alarm about the receiver
-
-
-@dataclass(frozen=True)
-class Air:
-    """What is listened to."""
-
-    sample_rate_hz: float
-    antennas: int
-    encoding: Encoding
-    carrier_hz: float | None = None
-    waveform: str | None = None  # of the model unless told
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How it is listened to.
-
-    addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
-    alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
-    tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of
-    snippets, of at most alarms_bytes; alarm_every_s: between alarms of one cause. save_every_s: between states.
-    buffer_s: of samples that may wait.
-    """
-
-    choices: Choices = field(default_factory=Choices)
-    addresses: Mapping[str, str] | None = None
-    rename: Rename | None = None
-    alpha: float = 0.01
-    spacing_s: float = 0.0
-    change_spacing_s: float = 1.0
-    state: Path | None = None
-    alarms: Path | None = None
-    alarms_bytes: int = 256 << 20
-    alarm_every_s: float = 3600.0
-    save_every_s: float = 10.0
-    buffer_s: float = 0.5
 
 
 class Listener:
@@ -116,13 +65,12 @@ class Listener:
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
         self._mind = self._prepared(model)
         self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), self.plan.rename)
-        self._next_mind: _Mind | None = None
+        self._next_mind: Mind | None = None
         self._ring = self._new_ring(0)
         self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ)
         self._limits, self._meter = Limits(self.plan.alarm_every_s), Meter()
         self._folder = self._alarm_folder()
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
-        self._kept_bytes = 0
+        self._recent = Recent()
         self._keeper = Keeper(self.plan.state, self.plan.save_every_s, note)
         self._stop, self._failed = threading.Event(), list[BaseException]()
         self._since = utc(time.time())
@@ -131,12 +79,12 @@ class Listener:
         self._on_event: OnEvent = lambda event: None
         self._ended = False
 
-    def _prepared(self, model: TrainedModel) -> _Mind:
+    def _prepared(self, model: TrainedModel) -> Mind:
         check_recording(model, self._about)
         plan = self.plan
         recogniser = Recogniser(model, plan.choices, self._device)
         spacing = plan.spacing_s, plan.change_spacing_s
-        return _Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
+        return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
@@ -174,12 +122,12 @@ class Listener:
 
         By the number of its decision; None where it is no longer kept.
         """
-        kept = self._kept.get(number)
+        kept = self._recent.get(number)
         return None if kept is None else (kept.iq, kept.cfo_hz)
 
     def embedding(self, number: int) -> NDArray[np.float32] | None:
         """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
-        kept = self._kept.get(number)
+        kept = self._recent.get(number)
         return None if kept is None else kept.embedding
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel:
@@ -188,7 +136,7 @@ class Listener:
         anyway: also where they sound like a device that is there, as of `enrol`.
         """
         recogniser = self._mind.recogniser
-        kept = [one for n in numbers if (one := self._kept.get(n)) is not None and recogniser.usable(one)]
+        kept = [one for n in numbers if (one := self._recent.get(n)) is not None and recogniser.usable(one)]
         if not kept:
             raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
         origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].at, "last": kept[-1].at}
@@ -220,15 +168,18 @@ class Listener:
     def run(self, on_event: OnEvent) -> None:
         """Listen until the source ends or `stop` is called; events are handed over at once, in the order of time."""
         self._on_event = on_event
-        with nullcontext() if self.plan.state is None else only_runner(self.plan.state):
+        # Products here are small, and BLAS's own threads would only spin.
+        with nullcontext() if self.plan.state is None else only_runner(self.plan.state), threadpool_limits(1):
             self._resume()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
             reader.start()
+            ears = Ears(self._ring, self._hearing, MOST)
             try:
-                self._listen()
+                self._listen(ears)
             finally:
                 self._stop.set()
                 self._ring.end()
+                ears.close()
                 reader.join()
                 self._keep()
                 self._keeper.close()
@@ -244,25 +195,15 @@ class Listener:
         finally:
             self._ring.end()
 
-    def _listen(self) -> None:
-        least = max(1024, int(LEAST_S * self.air.sample_rate_hz))
-        while True:
+    def _listen(self, ears: Ears) -> None:
+        while (parts := ears.parts()) is not None:
             if self._next_mind is not None:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
-            piece = self._ring.take(least, MOST, 0.1)
-            if piece is not None:
-                block = self._hearing.decode(piece.data)
-                self._ring.free(piece)
-                self._hear(self._hearing.push(block, piece.first, piece.fresh))
-                self._look(block, piece.first)
-            elif self._ring.ended:
-                break
-            else:
-                self._look(None, self._ring.received)
+            self._hear([one for part in parts for one in part.heard])
+            self._look(next((part for part in reversed(parts) if part.block.size), None))
             if self._keeper.due:
                 self._keep()
-        self._hear(self._hearing.finish())
 
     def _hear(self, heard: Sequence[Heard]) -> None:
         usable = [
@@ -275,15 +216,17 @@ class Listener:
         """Decide frames, say it, and see whether there is an alarm in it."""
         addresses = [_claimed(one) for one in heard]
         senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
-        descriptor = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
-        got = self._mind.recogniser.recognise([one.found for one in heard], np.array(descriptor, dtype=np.float32))
+        traces = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
         first = self._keeper.mark.decisions
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
             self._keeper.advance(decisions=first + i + 1, sample=one.start)
             sender.numbers.append(first + i)
-            verdict, causes = self._tested(one, sender, got, i)
+            verdict, causes = self._mind.tested(sender, one.start / self.air.sample_rate_hz, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
-            self._remember(one, decision, got.embedding[i])
+            iq = one.found.iq[:, :SAMPLES].copy()
+            kept = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i])
+            self._recent.add(decision.number, kept)
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)
             for kind, device, text in causes:
@@ -292,7 +235,7 @@ class Listener:
     def _decision(
         self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
     ) -> Decision:
-        found, devices, like = one.found, self.model.devices, int(got.probability[i].argmax())
+        found, devices, like = one.found, self._mind.devices, int(got.probability[i].argmax())
         return Decision(
             number=number,
             time_s=one.start / self.air.sample_rate_hz,
@@ -311,36 +254,6 @@ class Listener:
             verdict=verdict,
         )
 
-    def _tested(
-        self, one: Heard, sender: Sender, got: Recognised, i: int
-    ) -> tuple[str | None, list[tuple[str, str | None, str]]]:
-        """The verdict on a frame's address, and alarms: kind, device, words."""
-        tests, devices, address = self._mind.tests, self.model.devices, sender.address
-        time_s, causes = one.start / self.air.sample_rate_hz, list[tuple[str, str | None, str]]()
-        like = int(got.probability[i].argmax())
-        claimed, verdict = tests.device_of(address), None
-        if claimed is not None and address is not None:
-            verdict, refuted = tests.claimed(address, time_s, got.logits[i])
-            if refuted:
-                sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
-                text = f"{address} is the address of {devices[claimed]}, and does not sound like it (now: {sounds})."
-                causes.append((NOT_ITS_ADDRESS, devices[claimed], text))
-        elif got.unknown is not None and tests.stranger(sender.number, float(got.unknown[i])):
-            who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
-            text = f"{who} sounds like no device that is known; most like {devices[like]}."
-            causes.append((UNKNOWN_DEVICE, None, text))
-        if got.known[i] and claimed in (None, like) and tests.changed(like, time_s, got.logits[i]):
-            text = f"{devices[like]} does not sound as it did: its frames have become stranger than its earlier ones."
-            causes.append((CHANGED, devices[like], text))
-        return verdict, causes
-
-    def _remember(self, one: Heard, decision: Decision, embedding: NDArray[np.float32]) -> None:
-        iq = one.found.iq[:, :KEPT_SAMPLES].copy()
-        self._kept[decision.number] = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, embedding)
-        self._kept_bytes += iq.nbytes
-        while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].iq.nbytes
-
     def _alarm(
         self,
         kind: str,
@@ -357,7 +270,7 @@ class Listener:
             return
         number = self._keeper.mark.alarms
         self._keeper.advance(alarms=number + 1)
-        kept = snippet or [self._kept[n] for n in frames if n in self._kept]
+        kept = snippet or [one for n in frames if (one := self._recent.get(n)) is not None]
         name = None
         if self._folder is not None and kept:
             try:
@@ -369,16 +282,17 @@ class Listener:
 
     # The receiver, and what outlives the listener.
 
-    def _look(self, block: NDArray[np.complex64] | None, first: int) -> None:
+    def _look(self, newest: Part | None) -> None:
         self._meter.mark(self._ring.received, self._keeper.mark.decisions)
         for trouble in self._watch.look(self._ring):
-            self._trouble(trouble, block, first)
+            self._trouble(trouble, newest)
 
-    def _trouble(self, trouble: Trouble, block: NDArray[np.complex64] | None, sample: int) -> None:
+    def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
-        snippet: list[Kept] = []
-        if trouble.shown and block is not None and self.sample_rate_hz == self.air.sample_rate_hz:
-            snippet = [Kept(block[:, :SNIPPET], np.full(self.air.antennas, np.nan), None, sample, self._when(sample))]
+        snippet, sample = list[Kept](), self._ring.received if newest is None else newest.first
+        if trouble.shown and newest is not None and self.sample_rate_hz == self.air.sample_rate_hz:
+            nowhere = np.full(self.air.antennas, np.nan)
+            snippet = [Kept(newest.block[:, :SNIPPET], nowhere, None, sample, self._when(sample))]
         self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)
 
     def _when(self, sample: int) -> str:
@@ -426,18 +340,6 @@ class Listener:
             "tests": tests,
         }
         self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
-
-
-@dataclass(eq=False)
-class _Mind:
-    """A model at work, and the tests that rest on it."""
-
-    recogniser: Recogniser
-    tests: Tests
-
-    def __post_init__(self) -> None:
-        model = self.recogniser.trained
-        self.fingerprint = " ".join([digest(model.model.state_dict()), *model.devices])
 
 
 def _claimed(one: Heard) -> str | None:

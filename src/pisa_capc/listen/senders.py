@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,11 +28,26 @@ class Sender:
     numbers: deque[int] = field(default_factory=lambda: deque(maxlen=FRAMES))
 
     def push(self, cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The descriptor (4,) of the next frame, from the antennas that it has; cfo_hz: (A,), NaN of a dead antenna."""
+        """Its trace up to the next frame, of the antennas that this one has; cfo_hz: (A,), NaN of a dead antenna."""
         there = np.isfinite(cfo_hz)
-        self.last_hz = float(np.median(cfo_hz[there]))
+        self.last_hz = middle(cfo_hz)
         self.trace = np.concatenate([self.trace, np.where(there, cfo_hz, self.last_hz)[None]])[-WINDOW:]
-        return newest_descriptor(self.trace if there.all() else self.trace[:, there])
+        return self.trace if there.all() else self.trace[:, there]
+
+
+def middle(cfo_hz: NDArray[np.float64]) -> float:
+    """The median of the antennas that are there; four numbers are sorted sooner than NumPy is called."""
+    there = sorted(filter(math.isfinite, cfo_hz.tolist()))
+    return (there[(len(there) - 1) // 2] + there[len(there) // 2]) / 2
+
+
+def newest_descriptors(traces: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
+    """(N, 4) descriptors of the last frame of each trace (n, A), those of one shape at once."""
+    out = np.empty((len(traces), 4), dtype=np.float32)
+    for shape in {trace.shape for trace in traces}:
+        alike = [i for i, trace in enumerate(traces) if trace.shape == shape]
+        out[alike] = newest_descriptor(np.stack([traces[i] for i in alike]))
+    return out
 
 
 class Senders:
@@ -43,12 +60,12 @@ class Senders:
 
     def of(self, address: str | None, cfo_hz: NDArray[np.float64]) -> Sender:
         """The sender of a frame whose carrier offset is (A,), NaN for a dead antenna."""
-        middle = float(np.nanmedian(cfo_hz))
+        offset_hz = middle(cfo_hz)
         own = self._by_address.setdefault(address, [])
         self._by_address.move_to_end(address)
-        near = min(own, key=lambda sender: abs(sender.last_hz - middle), default=None)
-        if near is None or abs(near.last_hz - middle) > self._tolerance_hz:
-            near = Sender(self._met, address, np.empty((0, self._antennas)), middle)
+        near = min(own, key=lambda sender: abs(sender.last_hz - offset_hz), default=None)
+        if near is None or abs(near.last_hz - offset_hz) > self._tolerance_hz:
+            near = Sender(self._met, address, np.empty((0, self._antennas)), offset_hz)
             self._count, self._met = self._count + 1, self._met + 1
         else:
             own.remove(near)

@@ -20,7 +20,7 @@ KINDS = {"ci": "i", "cs": "i", "sc": "i", "cu": "u", "uc": "u", "cf": "f", "fc":
 NAME = re.compile(rf"({'|'.join(KINDS)})(8|16|32|64)(_le|_be)?")
 ALIASES = {"cfile": "cf32"}  # GNU Radio's file sink
 ENDINGS = ("cs8", "cu8", "cs16", "cf32", "ci8", "ci16", "sc8", "sc16", "cu16", "fc32", "cf64", "cfile")
-_TILE = 32768  # instants that are taken apart at a time: what fits in a processor's cache
+_TILE = 8192  # instants that are taken apart at a time: what fits in a processor's cache
 _PAIRS = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # to move I and Q of a sample together
 
 
@@ -83,16 +83,19 @@ class Encoding:
         """(channels, n) samples of interleaved channels; integers at a full scale of one."""
         samples: NDArray[Any] = data.view(_PAIRS[self.sample_bytes]).reshape(-1, channels)
         out = np.empty((channels, len(samples)), dtype=np.complex64)
+        apart = np.empty((channels, min(_TILE, len(samples))), dtype=samples.dtype)
         for first in range(0, len(samples), _TILE):
-            part = np.ascontiguousarray(samples[first : first + _TILE].T).view(self._number)
-            self._scale(part, out[:, first : first + _TILE].view(np.float32))
+            tile = samples[first : first + _TILE]
+            own = apart[:, : len(tile)]
+            own[...] = tile.T
+            self._scale(own.view(self._number), out[:, first : first + _TILE].view(np.float32))
         return out
 
     def _scale(self, numbers: NDArray[Any], out: NDArray[np.float32]) -> None:
+        out[...] = numbers
         if self.kind == "f":
-            out[...] = numbers
             return
         steps = 2.0**self.bits - 1 if self.kind == "u" else 2.0**self.bits
-        np.multiply(numbers, np.float32(2 / steps), out=out, casting="same_kind")
+        out *= np.float32(2 / steps)
         if self.kind == "u":
             out -= 1  # (x − 127.5) / 127.5

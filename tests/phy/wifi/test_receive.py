@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
 from pisa_capc.phy import Header
-from pisa_capc.phy.wifi import mac, receive, signals, transmit, transmit_ht
+from pisa_capc.phy.wifi import fronts, mac, receive, transmit, transmit_ht
 from pisa_capc.phy.wifi.coding import HT, RATE_BITS
 from pisa_capc.waveforms import wifi
 
@@ -62,7 +62,7 @@ def test_all_rates_come_through(rate: float) -> None:
     heard = [_through_air(transmit(frame, rate, 1 + seed), seed) for seed in range(4)]
     for header in receive(heard, [CFO_HZ] * 4):
         assert header == Header("qos-data", rate, len(frame), FROM, TO, True)
-    assert [s and s.samples for s in signals(heard, [CFO_HZ] * 4)] == [heard[0].shape[1]] * 4
+    assert [f and f.signal and f.signal.samples for f in fronts(heard, [CFO_HZ] * 4)] == [heard[0].shape[1]] * 4
 
 
 @pytest.mark.parametrize("short_guard", [False, True])
@@ -74,9 +74,9 @@ def test_all_single_stream_ht_rates_come_through(mcs: int, short_guard: bool) ->
     heard = [_through_air(sent, seed, snr_db=35, echoes=4) for seed in range(3)]
     for header in receive(heard, [CFO_HZ] * 3):
         assert header == Header("qos-data", rate, len(frame), FROM, TO, True)
-    for signal in signals(heard, [CFO_HZ] * 3):
-        assert signal is not None
-        assert 0 <= signal.samples - len(sent) < wifi.SYMBOL_SAMPLES
+    for front in fronts(heard, [CFO_HZ] * 3):
+        assert front is not None and front.signal is not None
+        assert 0 <= front.signal.samples - len(sent) < wifi.SYMBOL_SAMPLES
 
 
 def test_the_symbol_of_another_program_has_a_right_checksum() -> None:
@@ -207,7 +207,7 @@ def test_frames_of_any_antennas_and_lengths_may_come_together() -> None:
     assert [header.kind for header in headers] == ["ack", None, "qos-data", None, "qos-data", "qos-data"]
     assert headers == [receive([frame], [CFO_HZ])[0] for frame in heard]
     assert receive([], []) == []
-    assert signals([], []) == []
+    assert fronts([], []) == []
 
 
 def test_a_dead_antenna_and_samples_that_are_no_numbers_do_no_harm() -> None:

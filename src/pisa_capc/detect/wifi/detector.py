@@ -15,7 +15,7 @@ from pisa_capc.detect.wifi.background import without_background
 from pisa_capc.detect.wifi.preamble import fit
 from pisa_capc.detect.wifi.screen import BLOCK, candidates
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.phy.wifi import signals
+from pisa_capc.phy.wifi import Front, fronts
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
 CHUNK = 131072  # samples examined at a time, 6.6 ms: what background is, is decided for each
@@ -27,13 +27,18 @@ HEAD = PREAMBLE_SAMPLES + SYMBOL_SAMPLES  # a frame's preamble and L-SIG
 
 @dataclass(frozen=True)
 class Found:
-    """A preamble in the stream: its first sample, what was measured of it, and how long its L-SIG says the frame is."""
+    """A preamble in the stream: its first sample, what was measured of it, and what its L-SIG says."""
 
     start: int
     cfo_hz: NDArray[np.float64]
     snr_db: NDArray[np.float64]
     quality: float
-    samples: int | None = None
+    front: Front | None = None
+
+    @property
+    def samples(self) -> int | None:
+        """Of the whole frame."""
+        return None if self.front is None or self.front.signal is None else self.front.signal.samples
 
 
 def examine(iq: NDArray[np.complex64], sample_rate_hz: float) -> list[Found]:
@@ -54,26 +59,36 @@ def examine(iq: NDArray[np.complex64], sample_rate_hz: float) -> list[Found]:
     return [Found(int(start[k]), got.cfo_hz[k], got.snr_db[k], float(got.quality[k])) for k in kept]
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Samples of a stream from its sample `first` on, in two pieces, so that large blocks are not copied."""
+class Room:
+    """The newest samples of a stream, from its sample `first` on, in memory that is used again and again."""
 
-    first: int
-    before: NDArray[np.complex64]
-    block: NDArray[np.complex64]
+    def __init__(self, samples: NDArray[np.complex64], first: int) -> None:
+        self._data, self._begin, self.first, self.end = samples, 0, first, first + samples.shape[1]
 
-    @property
-    def end(self) -> int:
-        return self.first + self.before.shape[1] + self.block.shape[1]
+    def append(self, block: NDArray[np.complex64]) -> None:
+        place = self._begin + self.end - self.first
+        if place + block.shape[1] > self._data.shape[1]:
+            place = self._move(block.shape[1])
+        self._data[:, place : place + block.shape[1]] = block
+        self.end += block.shape[1]
+
+    def _move(self, more: int) -> int:
+        """Bring what is held to the beginning, in larger memory if so many more need it; where it ends."""
+        held = self.span(self.first, self.end)
+        needed = held.shape[1] + 2 * more
+        if needed > self._data.shape[1]:
+            self._data = np.empty((len(held), max(needed, 4 * CHUNK)), dtype=np.complex64)
+        self._data[:, : held.shape[1]] = held
+        self._begin = 0
+        return held.shape[1]
 
     def span(self, first: int, end: int) -> NDArray[np.complex64]:
-        """(A, end − first) of them, copied only where they are in both pieces."""
-        first, end, border = first - self.first, end - self.first, self.before.shape[1]
-        if first >= border:
-            return self.block[:, first - border : end - border]
-        if end <= border:
-            return self.before[:, first:end]
-        return np.concatenate([self.before[:, first:], self.block[:, : end - border]], axis=1)
+        """(A, end − first) of them, as long as nothing is appended."""
+        return self._data[:, self._begin + first - self.first : self._begin + end - self.first]
+
+    def drop(self, before: int) -> None:
+        """Let go of what is before `before`."""
+        self._begin, self.first = self._begin + before - self.first, before
 
 
 class WifiDetector:
@@ -89,12 +104,16 @@ class WifiDetector:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
         self.antennas, self.sample_rate_hz, self.samples = antennas, sample_rate_hz, samples
         self._pool = ThreadPoolExecutor(workers)
-        self._held = [np.zeros((antennas, AHEAD), dtype=np.complex64)]  # samples that are still needed
-        self._first = -AHEAD  # where they begin in the stream
+        self._room = Room(np.zeros((antennas, AHEAD), dtype=np.complex64), -AHEAD)  # samples that are still needed
         self._received = 0
         self._next = 0  # where the next chunk begins
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
+
+    @property
+    def wanted(self) -> int:
+        """Until two chunks are whole, which are looked at side by side; their frames are read together."""
+        return self._next + 2 * CHUNK + BEHIND - self._received
 
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples, as far as chunks are."""
@@ -102,48 +121,42 @@ class WifiDetector:
             raise DataError(
                 f"a block of {block.dtype} {block.shape}; expected complex64 ({self.antennas}, n), one row per antenna."
             )
+        self._room.append(block)
         self._received += block.shape[1]
-        if self._received < self._next + CHUNK + BEHIND:
-            self._held.append(block.copy())
-            return []
-        stretch = self._examined(block)
-        done = self._complete(stretch, self._received)
-        self._first = min([self._next - AHEAD, *(found.start for found in self._coming)])
-        self._held = [stretch.span(self._first, stretch.end).copy()]
+        self._examine()
+        done = self._complete(self._received)
+        self._room.drop(min([self._next - AHEAD, *(found.start for found in self._coming)]))
         return done
 
     def finish(self) -> list[Detection]:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
-        stretch = self._examined(np.zeros((self.antennas, CHUNK + BEHIND), dtype=np.complex64))
+        self._room.append(np.zeros((self.antennas, CHUNK + BEHIND), dtype=np.complex64))
+        self._examine()
         self._pool.shutdown()
-        return self._complete(stretch, None)
+        return self._complete(None)
 
-    def _examined(self, block: NDArray[np.complex64]) -> Stretch:
-        """What is held and a further block, whose whole chunks are examined and their frames remembered."""
-        stretch = Stretch(self._first, np.concatenate(self._held, axis=1), block)
-        firsts = range(self._next, stretch.end - CHUNK - BEHIND + 1, CHUNK)
-        chunks = [stretch.span(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
-        results = self._pool.map(partial(examine, sample_rate_hz=self.sample_rate_hz), chunks)
+    def _examine(self) -> None:
+        """Look at all chunks that are whole, and remember their frames."""
+        firsts = range(self._next, self._room.end - CHUNK - BEHIND + 1, CHUNK)
+        chunks = [self._room.span(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
+        each = map if len(chunks) < 2 else self._pool.map  # one needs no other thread
+        results = each(partial(examine, sample_rate_hz=self.sample_rate_hz), chunks)
         found = []
         for first, one in ((first, one) for first, result in zip(firsts, results, strict=True) for one in result):
             start = max(first + one.start, 0) if first + one.start >= -1 else -1
             if max(self._last + PREAMBLE_SAMPLES, 0) <= start <= self._received - PREAMBLE_SAMPLES:
                 found.append(replace(one, start=start))
                 self._last = start
-        self._coming += self._with_lengths(found, stretch)
+        self._coming += self._with_fronts(found)
         self._next += CHUNK * len(chunks)
-        return stretch
 
-    def _with_lengths(self, found: list[Found], stretch: Stretch) -> list[Found]:
+    def _with_fronts(self, found: list[Found]) -> list[Found]:
         """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
-        heads = [stretch.span(one.start, min(one.start + HEAD, self._received)) for one in found]
-        said = signals(heads, [one.cfo_hz for one in found])
-        return [
-            replace(one, samples=None if signal is None else signal.samples)
-            for one, signal in zip(found, said, strict=True)
-        ]
+        heads = [self._room.span(one.start, min(one.start + HEAD, self._received)) for one in found]
+        read = fronts(heads, [one.cfo_hz for one in found])
+        return [replace(one, front=front) for one, front in zip(found, read, strict=True)]
 
-    def _complete(self, stretch: Stretch, end: int | None) -> list[Detection]:
+    def _complete(self, end: int | None) -> list[Detection]:
         """The frames that are whole, in order; all of them where the stream has ended."""
         done = []
         while self._coming:
@@ -151,7 +164,8 @@ class WifiDetector:
             last = found.start + (found.samples or self.samples)
             if end is not None and last > end:
                 break
-            iq = stretch.span(found.start, min(last, self._received)).copy()
-            done.append(Detection(found.start, iq, found.cfo_hz, found.snr_db, found.quality, found.samples))
+            iq = self._room.span(found.start, min(last, self._received)).copy()
+            measured = found.cfo_hz, found.snr_db, found.quality
+            done.append(Detection(found.start, iq, *measured, found.samples, front=found.front))
             self._coming.popleft()
         return done

@@ -11,5 +11,6 @@ from pisa_capc.phy.wifi import receive
 
 def with_headers(found: Sequence[Detection], *, header_only: bool = False) -> list[Detection]:
     """The same frames with what they say of themselves; header_only: no further than their addresses."""
-    headers = receive([one.iq for one in found], [one.cfo_hz for one in found], header_only=header_only)
+    known = [one.front for one in found]
+    headers = receive([one.iq for one in found], [one.cfo_hz for one in found], header_only=header_only, known=known)
     return [replace(one, header=header) for one, header in zip(found, headers, strict=True)]

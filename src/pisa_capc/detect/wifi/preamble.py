@@ -75,7 +75,7 @@ def _trial(step: float) -> NDArray[np.complex64]:
 
 def rows(iq: NDArray[np.complex64], first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
     """(K, A, count) samples from each of `first` on."""
-    return np.ascontiguousarray(iq[:, first[:, None] + np.arange(count)].transpose(1, 0, 2))
+    return np.stack([iq[:, at : at + count] for at in first])
 
 
 def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[np.complex64]:
@@ -200,5 +200,6 @@ def fit(
     radians[:, deaf] = (radians @ weights / max(weights.sum(), np.finfo(float).tiny))[:, None]
     still = turned(received, radians)
     quality, least = explained(still, weights)
-    snr = np.where(deaf, SILENT_DB, snr_db(turned(rows(raw, start, PREAMBLE_SAMPLES), radians)))
+    noisy = still if raw is iq else turned(rows(raw, start, PREAMBLE_SAMPLES), radians)
+    snr = np.where(deaf, SILENT_DB, snr_db(noisy))
     return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))

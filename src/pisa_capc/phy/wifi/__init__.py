@@ -10,8 +10,8 @@ mac          frames of octets: build, check, parse
 """
 
 from pisa_capc.phy.wifi import mac
-from pisa_capc.phy.wifi.receive import receive, signals
+from pisa_capc.phy.wifi.receive import Front, fronts, receive
 from pisa_capc.phy.wifi.signal import Signal
 from pisa_capc.phy.wifi.transmit import transmit, transmit_ht
 
-__all__ = ["Signal", "mac", "receive", "signals", "transmit", "transmit_ht"]
+__all__ = ["Front", "Signal", "fronts", "mac", "receive", "transmit", "transmit_ht"]

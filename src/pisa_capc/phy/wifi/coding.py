@@ -34,12 +34,12 @@ class Coding:
     code_rate: Fraction
     carriers: int = 48
 
-    @property
+    @cached_property
     def coded_bits(self) -> int:
         """Coded bits of one OFDM symbol, N_CBPS."""
         return self.carriers * self.bits_per_carrier
 
-    @property
+    @cached_property
     def data_bits(self) -> int:
         """Data bits of one OFDM symbol, N_DBPS."""
         return int(self.coded_bits * self.code_rate)

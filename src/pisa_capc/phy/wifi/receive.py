@@ -31,7 +31,7 @@ _SETTLE_BITS = 64  # bits beyond the header after which its own are decided
 _HEADER_BITS = SERVICE_BITS + 8 * _HEADER_OCTETS + _SETTLE_BITS
 _HEADER_SAMPLES = HT_DATA_START + wifi.SYMBOL_SAMPLES * -(-_HEADER_BITS // LEGACY[wifi.RATE_6_MBPS].data_bits)
 
-Cfo = Sequence[float] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
+Cfo = Sequence[float] | Sequence[float | NDArray[np.float64]] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,29 @@ class _Data:
         return Header(kind="ht-mixed" if self.ht else "non-ht", rate_mbps=rate_mbps, length=self.length)
 
 
-def receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, *, header_only: bool = False) -> list[Header]:
+@dataclass(frozen=True, eq=False)
+class Front:
+    """What the first 400 samples of a frame tell: its array's CFO, channel (A, 64) and noise (A,) as of `Fronts`, and
+    its L-SIG, where that is valid."""
+
+    cfo_hz: float
+    channel: NDArray[np.complex64]
+    noise: NDArray[np.float32]
+    signal: Signal | None
+
+
+def receive(
+    frames: Sequence[NDArray[np.complex64]],
+    cfo_hz: Cfo,
+    *,
+    header_only: bool = False,
+    known: Sequence[Front | None] | None = None,
+) -> list[Header]:
     """What each frame says of itself.
 
     frames: each (A, T) at 20 MS/s from its first preamble sample to its end or the end of what there is.
     cfo_hz: of each frame, one number or (A,). header_only: decode no more than the addresses need; checksums of longer
-    frames are then not known.
+    frames are then not known. known: `fronts` of the frames, as far as they were read before.
 
     Where the checksum is right, all fields are. Where it is wrong, no address is given, for a wrong one is worse than
     none, and kind is only the format, "non-ht" or "ht-mixed". Where it was not checked (fcs None: header_only, or a
@@ -94,24 +111,33 @@ def receive(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, *, header_only
     """
     if header_only:
         frames = [frame[:, :_HEADER_SAMPLES] for frame in frames]
+    own: list[Front | None] = list(known) if known is not None else [None] * len(frames)
+    unknown = [i for i, front in enumerate(own) if front is None]
+    for i, front in zip(unknown, fronts([frames[i] for i in unknown], [cfo_hz[i] for i in unknown]), strict=True):
+        own[i] = front
     headers = [Header() for _ in frames]
     for chosen in _together(frames):
-        fronts = _fronts(frames, cfo_hz, chosen)
-        for i, header in zip(chosen, _receive(fronts, header_only), strict=True):
+        there = [front for i in chosen if (front := own[i]) is not None]
+        joined = Fronts(
+            [frames[i] for i in chosen],
+            np.array([front.cfo_hz for front in there]),
+            np.stack([front.channel for front in there]),
+            np.stack([front.noise for front in there]),
+        )
+        for i, header in zip(chosen, _receive(joined, [front.signal for front in there], header_only), strict=True):
             headers[i] = header
     return headers
 
 
-def signals(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[Signal | None]:
-    """L-SIG of each frame, of which the first 400 samples are enough: its `samples` tell how much to cut.
-
-    None where there are fewer, or where it is not valid.
-    """
+def fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[Front | None]:
+    """What the first 400 samples of each frame tell; its `signal.samples` is how much to cut. None of shorter ones."""
     frames = [frame[:, :DATA_START] for frame in frames]
-    found: list[Signal | None] = [None] * len(frames)
+    found: list[Front | None] = [None] * len(frames)
     for chosen in _together(frames):
-        for i, signal in zip(chosen, read_signals(_fronts(frames, cfo_hz, chosen)), strict=True):
-            found[i] = signal
+        some = _fronts(frames, cfo_hz, chosen)
+        each = zip(some.cfo_hz.tolist(), some.channel, some.noise, read_signals(some), strict=True)
+        for i, front in zip(chosen, each, strict=True):
+            found[i] = Front(*front)
     return found
 
 
@@ -137,10 +163,10 @@ def _fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, chosen: Sequen
     return Fronts.of([frames[i] for i in chosen], each)
 
 
-def _receive(fronts: Fronts, header_only: bool) -> list[Header]:
+def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool) -> list[Header]:
     headers = [Header() for _ in range(len(fronts))]
     alike: dict[tuple[Coding, int, int], dict[int, _Data]] = defaultdict(dict)
-    for i, data in _data_fields(fronts, header_only).items():
+    for i, data in _data_fields(fronts, signals, header_only).items():
         if isinstance(data, Header):
             headers[i] = data
         else:
@@ -158,9 +184,9 @@ def _receive(fronts: Fronts, header_only: bool) -> list[Header]:
     return headers
 
 
-def _data_fields(fronts: Fronts, header_only: bool) -> dict[int, _Data | Header]:
+def _data_fields(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool) -> dict[int, _Data | Header]:
     """How each frame with a valid L-SIG was sent; a header where its DATA field cannot be demodulated."""
-    read = {i: signal for i, signal in enumerate(read_signals(fronts)) if signal is not None}
+    read = {i: signal for i, signal in enumerate(signals) if signal is not None}
     samples = [frame.shape[1] for frame in fronts.frames]
     slow = [i for i, signal in read.items() if signal.may_be_newer]
     told = [i for i in slow if whole_symbols(samples[i], DATA_START) >= 2]

@@ -18,16 +18,19 @@ _MEAN = 32.0  # what the mean size of a sequence's soft values becomes as an int
 _CERTAIN = 255  # the largest soft value, and that of a bit that is known
 _LEVEL = 32  # steps after which metrics are brought back to zero: what 32 steps add and their spread fit in 16 bits
 _TOGETHER = 512  # windows that fit in a processor's cache
+_METRICS = 1 << 16  # that do, too: those of several steps, where windows are few
 
 
 def _emitted() -> NDArray[np.int64]:
-    """(64,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one.
+    """(128,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one; then 32 … 63.
 
-    Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left.
+    Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left. Both have the
+    oldest bit, so states that differ in it alone emit opposite pairs.
     """
     register = np.concatenate([2 * np.arange(32), 2 * np.arange(32) + 1])
     a, b = ([bin(r & mask).count("1") & 1 for r in register] for mask in (0b1101101, 0b1001111))
-    return 2 * np.array(a) + np.array(b)
+    low = 2 * np.array(a) + np.array(b)
+    return np.concatenate([low, 3 - low])
 
 
 _EMITTED = _emitted()
@@ -65,38 +68,53 @@ def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> ND
         padded[side + n :] = -_CERTAIN
     unit = max(float(np.abs(soft).sum(dtype=np.float64)) / max(len(soft), 1), 1e-30) / _MEAN
     padded[side : side + n] = np.clip(np.rint(soft / unit), -_CERTAIN, _CERTAIN).reshape(n, 2)
-    views = np.lib.stride_tricks.sliding_window_view(padded, size + 2 * side, axis=0)[::size]
-    return views[:count].transpose(0, 2, 1)
+    return np.stack([padded[first : first + size + 2 * side] for first in range(0, count * size, size)])
 
 
 def _walk(windows: NDArray[np.int16]) -> NDArray[np.uint8]:
-    """(W, n) bits of (W, n, 2) soft values, from unknown states to the best one."""
+    """(W, n) bits of (W, n, 2) soft values, from unknown states to the best one.
+
+    What does not depend on the step before is computed for several steps at once: with few windows, a step costs as
+    much as the calls it takes.
+    """
     count, steps, _ = windows.shape
     a, b = windows.transpose(2, 1, 0)
-    pairs = np.ascontiguousarray(np.stack([-a - b, b - a, a - b, a + b], axis=1))  # (n, 4, W)
-    metric, following = np.zeros((2, 64, count), dtype=np.int16)
-    branch, low, high = np.empty((3, 2, 32, count), dtype=np.int16)
+    pairs = np.stack([-a - b, b - a, a - b, a + b], axis=1)  # (n, 4, W)
+    metric = np.zeros((32, 2, count), dtype=np.int16)  # of state 2 j + b
+    before, after = metric.reshape(2, 1, 32, count), metric.swapaxes(0, 1)
     from_high = np.empty((steps, 2, 32, count), dtype=bool)
-    for n in range(steps):
-        # Bit b leads from j and from j + 32 to 2 j + b; the two emit opposite pairs.
-        np.take(pairs[n], _EMITTED, axis=0, out=branch.reshape(64, count), mode="clip")
-        np.add(metric[:32], branch, out=low)
-        np.subtract(metric[32:], branch, out=high)
-        np.greater(high, low, out=from_high[n])
-        np.maximum(low, high, out=following.reshape(32, 2, count).swapaxes(0, 1))
-        metric, following = following, metric
-        if n % _LEVEL == 0:
-            metric -= metric.max(axis=0)
-    return _trace(from_high.reshape(steps, 64 * count), metric.argmax(axis=0))
+    at_once = _steps_at_once(count)
+    for first in range(0, steps, at_once):
+        # Bit b leads from j and from j + 32 to 2 j + b.
+        reached = pairs[first : first + at_once].take(_EMITTED, axis=1).reshape(-1, 2, 2, 32, count)
+        for both, low, high in zip(reached, reached[:, 0], reached[:, 1], strict=True):
+            both += before
+            np.maximum(low, high, out=after)
+        np.greater(reached[:, 1], reached[:, 0], out=from_high[first : first + at_once])
+        if first % _LEVEL == 0:
+            metric -= metric.max(axis=(0, 1))
+    return _trace(from_high, metric.reshape(64, count).argmax(axis=0))
+
+
+def _steps_at_once(count: int) -> int:
+    """A divisor of `_LEVEL`."""
+    return 1 << max(0, min(_LEVEL, _METRICS // (128 * count)).bit_length() - 1)
 
 
 def _trace(from_high: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """(W, n) bits along the survivors that end in these states."""
+    """(W, n) bits along the survivors that end in these states.
+
+    State 2 j + b of window w is at place (32 b + j) W + w of a step; the one before it is j, or j + 32.
+    """
     steps, count = len(from_high), len(state)
-    bits = np.empty((steps, count), dtype=np.uint8)
-    window = np.arange(count)
-    for n in range(steps - 1, -1, -1):
-        bit, before = state & 1, state >> 1
-        bits[n] = bit
-        state = before + 32 * from_high[n, (32 * bit + before) * count + window]
-    return bits.T
+    window, j = np.arange(count), np.arange(64)[:, None] % 32
+    low = ((32 * (j & 1) + (j >> 1)) * count + window).reshape(-1)  # the place of state j
+    place = np.empty((steps + 1, count), dtype=np.intp)
+    place[steps] = (32 * (state & 1) + (state >> 1)) * count + window
+    high = np.empty(count, dtype=bool)
+    decisions = from_high.reshape(steps, 64 * count)
+    for chosen, here, there in zip(decisions[::-1], place[:0:-1], place[-2::-1], strict=True):
+        low.take(here, out=there, mode="clip")
+        chosen.take(here, out=high, mode="clip")
+        there += 16 * count * high
+    return (place[1:] >= 32 * count).astype(np.uint8).T
