@@ -125,6 +125,17 @@ def conv_norm(
         whole = tokens is not None and x.shape[2] % tokens == 0
         y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
+    y = _conv_norm(x, weights, biases, norm, dilation) if norm.training else _frozen(x, weights, biases, norm, dilation)
+    if skip is not None:
+        y = y + skip
+    y = F.relu(y) if relu else y
+    return y if tokens is None else adaptive_tokens(y, tokens)
+
+
+def _conv_norm(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm, dilation: int
+) -> Tensor:
+    """BatchNorm(conv(x)) with the statistics of this batch."""
     runs = len(x)
     columns = x.permute(1, 0, 3, 2).flatten(1, 2)  # (N, R·C_in, T)
     branches = [
@@ -134,11 +145,34 @@ def conv_norm(
         for w, b in zip(weights, biases, strict=True)
     ]
     y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
-    y = norm(y).permute(1, 0, 3, 2)
-    if skip is not None:
-        y = y + skip
-    y = F.relu(y) if relu else y
-    return y if tokens is None else adaptive_tokens(y, tokens)
+    normed: Tensor = norm(y)
+    return normed.permute(1, 0, 3, 2)
+
+
+def _frozen(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm, dilation: int) -> Tensor:
+    """BatchNorm(conv(x)) with running statistics, which are part of the weights then.
+
+    Branches are one convolution of the longest kernel, in which the others have zeros: a pass over the activations
+    costs more than that arithmetic. It is one of pictures of one line, because PyTorch convolves those, and not
+    series, in the layout that activations have here.
+    """
+    longest = max(w.shape[-1] for w in weights)
+    weight = torch.cat([F.pad(w, [(longest - w.shape[-1]) // 2] * 2) for w in weights], dim=1)
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    bias = (torch.cat(list(biases), dim=1) - norm.running_mean) * scale + norm.bias
+    weight = (weight * scale[..., None, None])[:, :, :, None]  # (R, C_out, C_in, 1, k)
+    padding = 0, dilation * (longest // 2)
+    parts = [
+        F.conv2d(
+            own.transpose(1, 2)[:, :, None],
+            w.contiguous(memory_format=torch.channels_last),
+            b,
+            padding=padding,
+            dilation=(1, dilation),
+        )[:, :, 0].transpose(1, 2)
+        for own, w, b in zip(x, weight, bias, strict=True)
+    ]
+    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
 
 
 def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
