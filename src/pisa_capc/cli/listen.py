@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.recordings import PseudonymKey, renaming
@@ -83,6 +84,7 @@ def listen_(
     alarms_mb: int = AlarmsMb,
     alarm_every: float = AlarmEvery,
     device: str = Device,
+    engine: str = Engine,
 ) -> None:
     """Say who is on the air: a JSON line for every frame as it is received, and for every alarm.
 
@@ -117,10 +119,11 @@ def listen_(
         alarms_mb,
         alarm_every,
         device,
+        engine,
     )
     lines = Lines(out)
     try:
-        with signals(listener, run):
+        with signals(listener, run, engine=engine):
             listener.run(lines.write)
     finally:
         lines.close()
@@ -152,16 +155,16 @@ def make_listener(
     alarms_mb: int = 256,
     alarm_every: float = 3600.0,
     device: str = "auto",
+    engine: str = TORCH,
 ) -> Listener:
     """A listener as the options of `pisa listen` describe it."""
     import torch
 
-    from pisa_capc.inference import load_model
-    from pisa_capc.inference.devices import choose_device
     from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
 
-    trained = load_model(run)
+    where = place(device, engine)
     torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
+    trained = load_run(run, engine)
     rename = renaming(pseudonyms)
     air = Air(sample_rate, antennas or trained.geometry.antennas, encoding_of(source, format), carrier, waveform)
     plan = Plan(
@@ -178,7 +181,7 @@ def make_listener(
         buffer_s=buffer,
     )
     opened = open_source(source, antennas=air.antennas, encoding=air.encoding, follow=follow, wait=wait)
-    return Listener(trained, opened, air, plan, choose_device(device), say)
+    return Listener(trained, opened, air, plan, where, say)
 
 
 def say(text: str) -> None:
@@ -187,7 +190,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = None) -> Iterator[None]:
+def signals(
+    listener: Listener, run: Path, stop: Callable[[], None] | None = None, engine: str = TORCH
+) -> Iterator[None]:
     """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now.
 
     stop: what ends it, if there is more to end than the listener.
@@ -199,7 +204,7 @@ def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = Non
     handlers: dict[int, Callable[..., Any]] = {
         signal.SIGTERM: lambda *_: end(),
         signal.SIGINT: lambda *_: end(),
-        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run), daemon=True).start(),
+        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run, engine), daemon=True).start(),
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -209,11 +214,9 @@ def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = Non
             signal.signal(number, handler)
 
 
-def _exchange(listener: Listener, run: Path) -> None:
-    from pisa_capc.inference import load_model
-
+def _exchange(listener: Listener, run: Path, engine: str) -> None:
     try:
-        listener.exchange(load_model(run))
+        listener.exchange(load_run(run, engine))
     except PisaError as error:
         say(f"the model is not exchanged: {error}")
 

@@ -25,13 +25,14 @@ def on_onnx(trained: TrainedModel, run: Path) -> TrainedModel:
     session = Session.open(path, torch.get_num_threads())
     if session.metadata.get("sha256") != f'"{weights_digest(trained)}"':
         raise ModelError(
-            f"{path}: is of other weights than {run / 'model.json'}. Write it again with `pisa export-model {run} --force`."
+            f"{path}: is of other weights than {run / 'model.json'}. "
+            f"Write it again with `pisa export-model {run} --force`."
         )
     return replace(trained, model=OnnxNetwork(trained.model, session))
 
 
 class OnnxNetwork(nn.Module):
-    """Stands for `network`, whose weights it still has; what is made from those, as by `enrol`, is computed by PyTorch."""
+    """Stands for `network`, whose weights it has: what `enrol` makes from them is computed by PyTorch again."""
 
     def __init__(self, network: nn.Module, session: Session) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ class Exported:
 def export_model(trained: TrainedModel, out: str | Path) -> Exported:
     """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
 
-    Inputs: iq (N, A, T, 2), and if wanted present (N, A) and descriptor (N, 4); see `Graph`. Outputs: embedding, logits.
+    Inputs: iq (N, A, T, 2), and if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits; see `Graph`.
     """
     content = to_onnx(trained).SerializeToString()
     difference, largest = compare(trained, Session(content))
@@ -141,7 +141,7 @@ def noise(trained: TrainedModel) -> UnlabelledFrames:
 def quiet() -> Iterator[None]:
     """What the exporter says about itself is of no use to anybody who exports."""
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable()  # pytest and others let everything through
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")

@@ -30,11 +30,12 @@ class Graph(nn.Module):
 
     def forward(self, iq: Tensor, present: Tensor, descriptor: Tensor) -> tuple[Tensor, Tensor]:
         peak = iq.abs().amax((2, 3))
-        there = of_each("And", peak > 0, present)
+        there = of_each("And", peak != 0, present)
         descriptor = of_each("Add", torch.zeros_like(peak[:, :1]), descriptor)
-        iq = unit_power(iq, torch.where(there, peak, 0.0))
+        iq, power = unit_power(iq, torch.where(there, peak, 0.0))
         output = self.network.infer(iq[None], descriptor[None], there[None])
-        return output.embedding[0], output.logits[0]
+        usable = (power > 0)[:, None]
+        return torch.where(usable, output.embedding[0], torch.nan), torch.where(usable, output.logits[0], torch.nan)
 
 
 def of_each(operator: str, own: Tensor, given: Tensor) -> Tensor:
@@ -43,15 +44,16 @@ def of_each(operator: str, own: Tensor, given: Tensor) -> Tensor:
     return torch.onnx.ops.symbolic(operator, (own, given), dtype=own.dtype, shape=shape)
 
 
-def unit_power(iq: Tensor, peak: Tensor) -> Tensor:
-    """Frames whose antennas that are there have a mean power of one; peak (N, A): largest sample, zero of absent ones.
+def unit_power(iq: Tensor, peak: Tensor) -> tuple[Tensor, Tensor]:
+    """Frames whose antennas that are there have a mean power of one, and what it was, in squares of the largest sample.
 
-    The largest sample is made one first: squares of very small or large numbers would leave float32.
+    peak: (N, A) largest sample, zero of absent antennas. The largest of all is made one first: squares of very small or
+    large numbers would leave float32.
     """
-    there, largest = peak > 0, peak.amax(1)
+    there, largest = peak != 0, peak.amax(1)
     iq = torch.where(there[..., None, None], iq / largest[:, None, None, None], 0.0)
     power = iq.square().sum((1, 2, 3)) / (there.sum(1) * iq.shape[2])
-    return iq * torch.rsqrt(power)[:, None, None, None]
+    return iq * torch.rsqrt(power)[:, None, None, None], power
 
 
 class WhereKnown(nn.Module):
@@ -102,7 +104,7 @@ class OneGRU(nn.Module):
 
 def expressible(trained: TrainedModel) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
-    method, network = trained.about["method"], deepcopy(trained.model).cpu().eval()
+    method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if not isinstance(network, PISA | Single):
         raise ModelError(f"method {method}: its network is no PISA and no Single, which can be exported.")
     if isinstance(network, PISA):
