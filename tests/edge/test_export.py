@@ -79,7 +79,7 @@ def test_the_file_says_what_it_is(run: tuple[TrainedModel, Path]) -> None:
     assert (said["samples"], said["method"], said["source"]) == (64, run[0].about["method"], ["E2", "E3"])
 
 
-def test_a_file_of_other_weights_is_refused_and_one_that_is_none(run: tuple[TrainedModel, Path], tmp_path: Path) -> None:
+def test_a_file_of_other_weights_is_refused_and_what_is_none(run: tuple[TrainedModel, Path], tmp_path: Path) -> None:
     trained, folder = run
     with pytest.raises(ModelError, match="other weights"):
         on_onnx(replace(trained, model=method_of(trained.about).build(1)), folder)
@@ -113,7 +113,7 @@ def test_every_encoder_is_exported(encoder: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["single", "equalised", "aligned", "pisa-equalised", "pisa-aligned", "eada", "difex"])
+@pytest.mark.parametrize("method", ["single", "equalised", "aligned", "pisa-equalised", "pisa-aligned", "eada"])
 def test_methods_are_exported_with_what_stands_before_their_network(method: str, tmp_path: Path) -> None:
     made = export_model(model(method), tmp_path / "model.onnx")
     assert made.difference <= 1e-4 * made.largest

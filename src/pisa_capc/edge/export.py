@@ -51,7 +51,7 @@ class Exported:
 def export_model(trained: TrainedModel, out: str | Path) -> Exported:
     """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
 
-    Inputs: iq (N, A, T, 2), and if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits; see `Graph`.
+    Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits. See `Graph`.
     """
     content = to_onnx(trained).SerializeToString()
     difference, largest = compare(trained, Session(content))
