@@ -6,17 +6,17 @@ Data flows left to right: store / simulate → Frames → protocol → training 
 from typing import TYPE_CHECKING, Any
 
 from pisa_capc import plugins, registry
-from pisa_capc.frames import Frames, UnlabelledFrames, load
-from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.protocol import split
 from pisa_capc.revisions import PACKAGE as __version__
-from pisa_capc.simulate.generate import simulate
+from pisa_capc.simulate.generate import simulate  # at once: later the room of that name would be in its place
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC
+    from pisa_capc.frames import Frames, UnlabelledFrames, load
+    from pisa_capc.geometry import ArrayGeometry
     from pisa_capc.inference import load_model
     from pisa_capc.inference.embed import embed
     from pisa_capc.model import PISA, Single
+    from pisa_capc.protocol import split
     from pisa_capc.training import Run, TrainingConfig
     from pisa_capc.training.fit import fit
 
@@ -38,16 +38,21 @@ __all__ = [
     "split",
 ]
 
-# What needs torch is imported when it is first asked for, so that `pisa --help` answers at once.
+# Imported when it is first asked for, so that `pisa --help` answers at once.
 _LAZY = {
+    "ArrayGeometry": "pisa_capc.geometry",
+    "Frames": "pisa_capc.frames",
     "UCAPC": "pisa_capc.calibration",
     "PISA": "pisa_capc.model",
     "Single": "pisa_capc.model",
     "Run": "pisa_capc.training",
     "TrainingConfig": "pisa_capc.training",
+    "UnlabelledFrames": "pisa_capc.frames",
     "embed": "pisa_capc.inference",
     "fit": "pisa_capc.training",
+    "load": "pisa_capc.frames",
     "load_model": "pisa_capc.inference",
+    "split": "pisa_capc.protocol",
 }
 
 

@@ -17,13 +17,15 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pisa_capc.errors import PisaError, PluginError
 from pisa_capc.registry import Origin, adopt, forget, is_loading, loading
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "pisa_capc.plugins"  # of entry points
 VARIABLE = "PISA_PLUGINS"  # files, separated as in PATH
@@ -144,6 +146,8 @@ def _load_installed() -> None:
 
 
 def _entry_points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points
+
     return list(entry_points(group=GROUP))
 
 

@@ -28,3 +28,14 @@ def test_a_full_disk_under_standard_output_is_one_line(command: list[str]) -> No
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert "standard output: No space left on device" in done.stderr
+
+
+HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "h5py", "onnxruntime")
+
+
+@pytest.mark.parametrize("code", ["import pisa_capc", "from pisa_capc.cli import main; main()"])
+def test_help_and_the_package_itself_import_nothing_heavy(code: str) -> None:
+    """What takes a second to import is imported where it is used."""
+    ask = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
+    done = subprocess.run([sys.executable, "-c", ask, "--help"], capture_output=True, text=True, check=True)
+    assert not set(HEAVY) & set(done.stderr.split())

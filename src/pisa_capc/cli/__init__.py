@@ -29,7 +29,7 @@ app = typer.Typer(
         "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
         "\n\n"
         "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
-        "**Model:** encoders · methods · train · embed · evaluate\n\n"
+        "**Model:** encoders · methods · train · embed · evaluate · export-model\n\n"
         "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
         "**Recordings:** identify · verify · enrol\n\n"
         "**On the air:** listen · serve\n\n"
@@ -114,6 +114,7 @@ def main() -> None:
     from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401
+    from pisa_capc.cli import edge  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import frozen  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401

@@ -13,6 +13,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator, plain_decision
+from pisa_capc.cli.edge import Engine, load_run, place
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
@@ -77,6 +78,7 @@ def identify_(
     pseudonyms: Path | None = PseudonymKey,
     figures: Path | None = Figures,
     device: str = Device,
+    engine: str = Engine,
     force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
     as_json: bool = AsJson,
 ) -> None:
@@ -90,7 +92,6 @@ def identify_(
     from pisa_capc.figures.identified import draw_identified
     from pisa_capc.identify import Choices
     from pisa_capc.identify.write import check_format, frames, write
-    from pisa_capc.inference.devices import choose_device
 
     if out is not None:
         check_format(out, 1 if reading.per_antenna else len(recordings))
@@ -103,10 +104,10 @@ def identify_(
         keep_cfo,
         equalise_antennas,
     )
-    place = choose_device(device)
-    trained, opened = _opened(run, recordings, reading)
+    where = place(device, engine)
+    trained, opened = _opened(run, engine, recordings, reading)
     found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
-    who = _identified(trained, found, choices, place, not as_json)
+    who = _identified(trained, found, choices, where, not as_json)
     if out is not None:
         write(out, who, opened[0])
     pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
@@ -141,6 +142,7 @@ def verify_(
     pseudonyms: Path | None = PseudonymKey,
     figures: Path | None = Figures,
     device: str = Device,
+    engine: str = Engine,
     as_json: bool = AsJson,
 ) -> None:
     """Ask of every claimed address whether its sender is the enrolled device.
@@ -154,7 +156,6 @@ def verify_(
     from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify
     from pisa_capc.identify.verify import check_alpha
-    from pisa_capc.inference.devices import choose_device
 
     check_alpha(alpha)
     choices = Choices(
@@ -163,12 +164,12 @@ def verify_(
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
     )
-    place = choose_device(device)
-    trained, opened = _opened(run, recordings, reading)
+    where = place(device, engine)
+    trained, opened = _opened(run, engine, recordings, reading)
     rename = renaming(pseudonyms)
     whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
-    who = _identified(trained, found, choices, place, not as_json)
+    who = _identified(trained, found, choices, where, not as_json)
     verdicts = verify(who, _by_name(who) if whose is None else whose, alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
@@ -183,12 +184,13 @@ def verify_(
         raise typer.Exit(REFUTED)
 
 
-def _opened(run: Path, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
+def _opened(
+    run: Path, engine: str, paths: Sequence[str], reading: Reading
+) -> tuple[TrainedModel, list[FileRecording]]:
     """The model and the recordings; what does not fit is said before anything is read."""
     from pisa_capc.identify import check_recording
-    from pisa_capc.inference import load_model
 
-    trained = load_model(run)
+    trained = load_run(run, engine)
     opened = reading.open(paths)
     for recording in opened:
         check_recording(trained, recording.about)

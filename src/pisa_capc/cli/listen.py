@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
@@ -84,16 +85,15 @@ class Listening:
     alarms_mb: int = AlarmsMb
     alarm_every: float = AlarmEvery
     device: str = Device
+    engine: str = Engine
 
     def listener(self) -> Listener:
         """A listener as they describe it."""
         import torch
 
-        from pisa_capc.inference import load_model
-        from pisa_capc.inference.devices import choose_device
         from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
 
-        trained = load_model(self.run)
+        where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
         encoding = encoding_of(self.source, self.format)
@@ -114,7 +114,7 @@ class Listening:
         )
         air = Air(self.sample_rate, antennas, encoding, self.carrier, self.waveform)
         source = open_source(self.source, antennas=antennas, encoding=encoding, follow=self.follow, wait=self.wait)
-        return Listener(trained, source, air, plan, choose_device(self.device), say)
+        return Listener(trained, source, air, plan, where, say)
 
 
 @app.command("listen")
@@ -135,7 +135,7 @@ def listen_(
 
     listener, lines = options.listener(), Lines(out)
     try:
-        with signals(listener, options.run):
+        with signals(listener, options.run, engine=options.engine):
             listener.run(lines.write)
     finally:
         lines.close()
@@ -148,7 +148,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = None) -> Iterator[None]:
+def signals(
+    listener: Listener, run: Path, stop: Callable[[], None] | None = None, engine: str = TORCH
+) -> Iterator[None]:
     """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now.
 
     stop: what ends it, if there is more to end than the listener.
@@ -160,7 +162,7 @@ def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = Non
     handlers: dict[int, Callable[..., Any]] = {
         signal.SIGTERM: lambda *_: end(),
         signal.SIGINT: lambda *_: end(),
-        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run), daemon=True).start(),
+        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run, engine), daemon=True).start(),
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -170,11 +172,9 @@ def signals(listener: Listener, run: Path, stop: Callable[[], None] | None = Non
             signal.signal(number, handler)
 
 
-def _exchange(listener: Listener, run: Path) -> None:
-    from pisa_capc.inference import load_model
-
+def _exchange(listener: Listener, run: Path, engine: str) -> None:
     try:
-        listener.exchange(load_model(run))
+        listener.exchange(load_run(run, engine))
     except PisaError as error:
         say(f"the model is not exchanged: {error}")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.edge import Engine, load_run, place
 from pisa_capc.cli.output import listed, listed_numbers, print_table, warnings_as_notes, with_spread
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
@@ -209,6 +210,7 @@ def embed(
     environment: str = typer.Option(help="Environments to embed, as E1.", show_default=False),
     out: Path = typer.Option(help="File to write, as scores.npz.", show_default=False),
     device: str = Device,
+    engine: str = Engine,
     batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
     missing_antenna: list[int] = MissingAntenna,
     all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
@@ -234,16 +236,14 @@ def embed(
     from pisa_capc.evaluation import check_dataset, doubts, unseen_frames
     from pisa_capc.frames import load
     from pisa_capc.inference import embed as compute
-    from pisa_capc.inference import load_model
-    from pisa_capc.inference.devices import choose_device
     from pisa_capc.progress import progress
     from pisa_capc.store.dataset import UNLABELLED
     from pisa_capc.store.files import refuse_existing
     from pisa_capc.store.native import fingerprint
 
     refuse_existing(out, force)
-    place = choose_device(device)
-    trained, frames, environments = load_model(run), load(dataset), listed(environment)
+    where = place(device, engine)
+    trained, frames, environments = load_run(run, engine), load(dataset), listed(environment)
     other_dataset = other_dataset or frames.devices == (UNLABELLED,)
     if other_dataset:
         trained.check_frames(frames)
@@ -255,7 +255,7 @@ def embed(
     else:
         chosen = unseen_frames(trained, frames, environments)
     with progress("embed", len(chosen)) as bar:
-        scores = compute(trained, chosen, place, batch, bar.advance, missing_antenna)
+        scores = compute(trained, chosen, where, batch, bar.advance, missing_antenna)
     scores.save(out)
     if as_json:
         print(json.dumps({"frames": len(chosen), "environments": environments, "out": str(out)}))

@@ -80,7 +80,7 @@ def serve_(
 
     ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
     try:
-        with serving(create_app(desk, rules), at), signals(listener, begun, stop):
+        with serving(create_app(desk, rules), at), signals(listener, begun, stop, options.engine):
             notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
             listener.run(hear)
             if not stopped.is_set():

@@ -146,8 +146,13 @@ class PISA(Fusable):
             if not self.training and not bool(mask.any(-1).all()):  # in training the views see to it
                 raise DataError("mask: a frame has no antenna left; expected at least one per frame. Leave it out.")
             iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
-        output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
+        output = self.infer(iq, descriptor, mask, details)
         return output if stacked else _first_run(output)
+
+    def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor, details: bool = False) -> Output:
+        """As `forward` of a stack, of frames that are as they should be: absent antennas are zero."""
+        output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
+        return output
 
     def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d).

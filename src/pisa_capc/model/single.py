@@ -41,8 +41,12 @@ class Single(nn.Module):
             raise DataError(
                 f"iq: expected (frames, {self.antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}."
             )
-        output = self.head(self.feature(iq, mask))
+        output = self.infer(iq, descriptor, mask)
         return output if stacked else Output(output.embedding[0], output.logits[0], output.graph_loss[0])
+
+    def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor | None) -> Output:
+        """As `forward` of a stack, of frames that are as they should be."""
+        return self.head(self.feature(iq, mask))
 
     def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
         """The pooled output of the encoder: (R, N, A, T, 2) → (R, N, WIDTH)."""

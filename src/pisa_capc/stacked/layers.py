@@ -125,6 +125,18 @@ def conv_norm(
         whole = tokens is not None and x.shape[2] % tokens == 0
         y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
+    if not norm.training:
+        return _frozen_conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens)
+    y = _conv_norm(x, weights, biases, norm, dilation)
+    y = y if skip is None else y + skip
+    y = F.relu(y) if relu else y
+    return y if tokens is None else adaptive_tokens(y, tokens)
+
+
+def _conv_norm(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm, dilation: int
+) -> Tensor:
+    """BatchNorm(conv(x)) with the statistics of this batch."""
     runs = len(x)
     columns = x.permute(1, 0, 3, 2).flatten(1, 2)  # (N, R·C_in, T)
     branches = [
@@ -134,11 +146,52 @@ def conv_norm(
         for w, b in zip(weights, biases, strict=True)
     ]
     y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
-    y = norm(y).permute(1, 0, 3, 2)
-    if skip is not None:
-        y = y + skip
-    y = F.relu(y) if relu else y
-    return y if tokens is None else adaptive_tokens(y, tokens)
+    normed: Tensor = norm(y)
+    return normed.permute(1, 0, 3, 2)
+
+
+def _frozen_conv_norm(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    norm: BatchNorm,
+    dilation: int,
+    skip: Tensor | None,
+    relu: bool,
+    tokens: int | None,
+) -> Tensor:
+    """`conv_norm` with running statistics, which are part of the weights then.
+
+    Branches are one convolution of the longest kernel, in which the others have zeros: a pass over the activations
+    costs more than that arithmetic. Frames are pictures of one line, (N, C, 1, T), because PyTorch convolves those,
+    and not series, in the layout that activations have here.
+    """
+    longest = max(w.shape[-1] for w in weights)
+    weight = torch.cat([F.pad(w, [(longest - w.shape[-1]) // 2] * 2) for w in weights], dim=1)
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    bias = (torch.cat(list(biases), dim=1) - norm.running_mean) * scale + norm.bias
+    weight = (weight * scale[..., None, None])[:, :, :, None]  # (R, C_out, C_in, 1, k)
+    lines = _each_run(x), [None] * len(x) if skip is None else _each_run(skip)
+    parts = []
+    for own, add, w, b in zip(*lines, weight, bias, strict=True):
+        kernel = w.contiguous(memory_format=torch.channels_last)
+        y = F.conv2d(own, kernel, b, padding=(0, dilation * (longest // 2)), dilation=(1, dilation))
+        y = y if add is None else y + add
+        y = F.relu(y, inplace=True) if relu else y
+        y = y if tokens is None else _line_tokens(y, tokens)
+        parts.append(y.permute(2, 0, 3, 1))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _line_tokens(y: Tensor, tokens: int) -> Tensor:
+    """`adaptive_tokens` of (N, C, 1, T)."""
+    span, rest = divmod(y.shape[-1], tokens)
+    return F.adaptive_avg_pool2d(y, (1, tokens)) if rest else F.avg_pool2d(y, (1, span))
+
+
+def _each_run(x: Tensor) -> list[Tensor]:
+    """(R, N, T, C) → R times (N, C, 1, T)."""
+    return [run.permute(1, 3, 0, 2) for run in ([x] if len(x) == 1 else x.split(1))]
 
 
 def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:

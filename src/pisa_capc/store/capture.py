@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
 from pisa_capc.store.digests import CaptureDigests
 from pisa_capc.store.files import reading
-from pisa_capc.store.hdf5 import check_heaps, elsewhere, has_heap
 from pisa_capc.store.rows import Piece, StoredRows, pieces
 
 _EXPECTED = "a capture of this dataset; make or import it again"
@@ -60,6 +58,8 @@ class CaptureFile:
     """
 
     def __init__(self, path: str, shape: tuple[int, int, int], mapped: bool) -> None:
+        from pisa_capc.store.hdf5 import check_heaps, has_heap
+
         self.path, self.shape = path, shape
         with reading(path, _EXPECTED):
             self.identity = identity(path)
@@ -144,6 +144,10 @@ class CaptureFile:
     @contextmanager
     def _open(self) -> Iterator[tuple[Any, Any, Any]]:
         """The file, its I/Q and its CFO, which may be None."""
+        import h5py
+
+        from pisa_capc.store.hdf5 import elsewhere
+
         with reading(self.path, _EXPECTED), h5py.File(self.path, "r") as file:
             for name in {"iq", "cfo_hz"} & {*file}:
                 if problem := elsewhere(file, name):

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
+
+if TYPE_CHECKING:
+    import h5py
 
 WIDTH = 1021  # words
 BLOCK = 1 << 20  # bytes of rows that share a digest: as many as stay next to the core while they are summed

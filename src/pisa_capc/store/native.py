@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,6 +59,8 @@ def write_capture_chunks(
     cfo_hz: NDArray[np.float64] | None = None,
 ) -> None:
     """As `write_capture`, from consecutive pieces of the I/Q that need not fit in memory together; shape (n, A, T)."""
+    import h5py
+
     if shape[0] != spec.frames:
         raise DataError(f"{spec.path}: {spec.frames} frames were announced, {shape[0]} given.")
     if cfo_hz is not None and cfo_hz.shape != shape[:2]:

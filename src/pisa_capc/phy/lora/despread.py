@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.fft
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.phy.lora.modulation import Modulation
@@ -21,16 +20,18 @@ def correlate(
 
     delay: fractions of a sample by which the windows should have begun later.
     """
-    spectrum = scipy.fft.fft(windows, axis=-1)
+    from scipy import fft
+
+    spectrum = fft.fft(windows, axis=-1)
     half = modulation.kept_bins
     gap = np.zeros((*spectrum.shape[:-1], 2 * (modulation.chips - half)), spectrum.dtype)
     spectrum = np.concatenate([spectrum[..., :half], gap, spectrum[..., -half:]], axis=-1)
     spectrum *= modulation.matched_filter
     shift = np.asarray(delay)[..., None]
     if shift.any():
-        k = scipy.fft.fftfreq(2 * modulation.chips, 1 / (2 * modulation.chips))
+        k = fft.fftfreq(2 * modulation.chips, 1 / (2 * modulation.chips))
         spectrum *= np.exp(2j * np.pi * k * shift / modulation.symbol_samples)
-    return scipy.fft.fft(spectrum, axis=-1, overwrite_x=True)
+    return fft.fft(spectrum, axis=-1, overwrite_x=True)
 
 
 def windows_at(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from pisa_capc.phy.wifi.transmit import HT_LTF_TONES, HT_SUBCARRIERS
 from pisa_capc.waveforms import wifi
@@ -76,6 +75,8 @@ class Fronts:
         self, first: int, count: int, spacing: int = wifi.SYMBOL_SAMPLES, guard: int = 16
     ) -> NDArray[np.complex64]:
         """(F, A, count, 64) DFT of symbols without CFO; the first one's guard interval begins at sample `first`."""
+        from scipy import fft
+
         start = first + guard - _EARLY
         stop = start + (count - 1) * spacing + 64
         samples = _finite(np.stack([frame[:, start:stop] for frame in self.frames]))

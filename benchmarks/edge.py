@@ -1,0 +1,195 @@
+"""An exported model on one core: frames a second, memory and start, by onnxruntime, against PyTorch in the same run.
+
+    make bench-edge                                        # PISA with every encoder, Single with the CNN
+    make bench-edge ARGS="--methods single --encoders cnn,transformer"
+    make bench-edge ARGS="--int8 RUN DATASET"              # what eight bits cost a trained run, and what they gain
+
+Each engine is measured in a process of its own. Speed is by processor time, in blocks of the size that is best for the
+engine; start is from the start of the process to its first decision; memory is the most that the process ever had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.report import begin, show
+from pisa_capc.edge import Session, export_model
+from pisa_capc.edge.engine import OnnxNetwork
+from pisa_capc.encoders import encoder_names
+from pisa_capc.frames import load
+from pisa_capc.geometry import square
+from pisa_capc.inference import SourceStatistics, TrainedModel, embed, load_model
+from pisa_capc.inference.inputs import model_input
+from pisa_capc.inference.model import method_of
+from pisa_capc.inference.statistics import BANK
+from pisa_capc.scores import as_probability, macro_f1
+
+BLOCKS = (1, 4, 16, 64)
+SAMPLES = 320
+
+MEASURE = """
+import resource, time
+def best(decide, make):
+    found = {}
+    for block in BLOCKS:
+        frames, times = make(block), []
+        while len(times) < 5 or sum(times) < SECONDS:
+            started = time.process_time()
+            decide(frames)
+            times.append(time.process_time() - started)
+        found[block] = block / sorted(times)[len(times) // 2]
+    return found
+def say(decide, make):
+    decide(make(1))
+    started = time.time() - BEGUN
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"frames/s": best(decide, make), "start s": started, "memory MB": memory}))
+make = lambda block: np.random.default_rng(0).standard_normal((block, ANTENNAS, SAMPLES, 2), dtype=np.float32)
+"""
+ONNX = """
+import json, sys, numpy as np, onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads, options.log_severity_level = 1, 3
+session = onnxruntime.InferenceSession(PATH, options, providers=["CPUExecutionProvider"])
+say(lambda iq: session.run(["logits"], {"iq": iq}), make)
+"""
+TORCH = """
+import json, sys, numpy as np, torch
+from benchmarks.edge import untrained
+from pisa_capc.inference.memory import keep_freed_memory
+torch.set_num_threads(1)
+keep_freed_memory()
+network = untrained(METHOD, ENCODER).model
+def decide(iq):
+    with torch.inference_mode():
+        network(torch.from_numpy(iq))
+say(decide, make)
+"""
+
+
+def untrained(method: str, encoder: str) -> TrainedModel:
+    """A model of ten devices that has learnt nothing: speed does not depend on it."""
+    about: dict[str, Any] = {
+        "devices": [f"D{i:02d}" for i in range(10)], "geometry": square().to_json(), "samples": SAMPLES,
+        "sample_rate_hz": 20e6, "method": method, "variant": "full", "encoder": encoder, "settings": {},
+        "source": ["E2", "E3"], "target": ["E1"], "split_seed": 1, "seed": 1, "dataset": "", "code": {},
+    }  # fmt: skip
+    torch.manual_seed(0)
+    return TrainedModel(method_of(about).build(1).eval(), about, SourceStatistics())
+
+
+def in_own_process(code: str, seconds: float, **values: Any) -> dict[str, Any]:
+    """What a program says of itself; these values are its constants."""
+    given = {"BLOCKS": BLOCKS, "SECONDS": seconds, "SAMPLES": SAMPLES, "ANTENNAS": 4, "BEGUN": time.time(), **values}
+    constants = "\n".join(f"{name} = {value!r}" for name, value in given.items())
+    imports, rest = code.strip().split("\n", 1)
+    program = "\n".join([imports, constants, MEASURE, rest])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    speeds = found.pop("frames/s")
+    return {"frames/s": max(speeds.values()), "one by one": speeds["1"], **found}
+
+
+def measured(method: str, encoder: str, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        made = export_model(untrained(method, encoder), path)
+        onnx = in_own_process(ONNX, seconds, PATH=str(path))
+    eager = in_own_process(TORCH, seconds, METHOD=method, ENCODER=encoder)
+    return {
+        "method": method,
+        "encoder": encoder,
+        **onnx,
+        "file kB": made.bytes / 1e3,
+        "PyTorch frames/s": eager["frames/s"],
+        "PyTorch start s": eager["start s"],
+        "PyTorch MB": eager["memory MB"],
+        "speed-up": onnx["frames/s"] / eager["frames/s"],
+    }
+
+
+def quantised(path: Path, iq: np.ndarray, out: Path) -> None:
+    """The graph with convolutions and products of eight bits, whose ranges are those of some source frames."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.parts = iter(np.array_split(iq, max(1, len(iq) // 64)))
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            part = next(self.parts, None)
+            return None if part is None else {"iq": part}
+
+    ready = out.with_suffix(".ready.onnx")
+    quant_pre_process(str(path), str(ready), skip_symbolic_shape=True)
+    quantize_static(
+        str(ready),
+        str(out),
+        Reader(),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=["Conv", "MatMul", "Gemm"],
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+
+
+def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
+    """Macro-F1 of a trained run in float32 and in eight bits, on the source validation and on the target."""
+    trained = load_model(run)
+    part = trained.recipe.split(load(dataset).segment(trained.about["samples"]))
+    row: dict[str, Any] = {"method": trained.about["method"], "encoder": trained.about["encoder"]}
+    with tempfile.TemporaryDirectory() as folder:
+        path, small = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"
+        export_model(trained, path)
+        some = np.linspace(0, len(part.train) - 1, BANK * len(trained.devices)).astype(int)
+        quantised(path, model_input(part.train.select(some)), small)
+        for name, file in (("float32", path), ("int8", small)):
+            engine = replace(trained, model=OnnxNetwork(trained.model, Session.open(file)))
+            own, other = (embed(engine, frames, "cpu").logits for frames in (part.validation, part.target))
+            row[f"{name} source"] = macro_f1(part.validation.device, own.argmax(axis=1), len(trained.devices))
+            row[f"{name} target"] = part.evaluator.score(as_probability(other)).macro_f1
+            row[f"{name} frames/s"] = in_own_process(ONNX, seconds, PATH=str(file))["frames/s"]
+            row[f"{name} kB"] = file.stat().st_size / 1e3
+    for domain in ("source", "target"):
+        row[f"int8 costs, {domain}"] = row[f"float32 {domain}"] - row[f"int8 {domain}"]
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", default="pisa,single")
+    parser.add_argument("--encoders", help="of every method; unless told all of PISA, and the CNN of the others")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per measurement")
+    parser.add_argument("--int8", nargs=2, type=Path, metavar=("RUN", "DATASET"))
+    options = parser.parse_args()
+    if options.int8 is not None:
+        show("edge: eight bits", [eight_bits(*options.int8, options.seconds)])
+        return
+    methods = options.methods.split(",")
+    if options.encoders is not None:
+        wanted = list(product(methods, options.encoders.split(",")))
+    else:
+        wanted = [(m, e) for m in methods for e in (encoder_names() if m == "pisa" else ["cnn"])]
+    rows = []
+    for method, encoder in wanted:
+        rows.append(measured(method, encoder, options.seconds))
+        print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in rows[-1].items()), flush=True)
+    show("edge: one core, onnxruntime against PyTorch", rows, {"samples": SAMPLES, "antennas": 4})
+
+
+if __name__ == "__main__":
+    begin(main)

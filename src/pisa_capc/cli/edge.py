@@ -1,0 +1,78 @@
+"""The command export-model, and the engine that other commands compute with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from pisa_capc.inference import TrainedModel
+
+TORCH, ONNX = "torch", "onnx"
+Engine = typer.Option(
+    TORCH, help="What computes the model: torch, or onnx, the run's model.onnx that `pisa export-model` wrote."
+)
+
+
+@app.command("export-model")
+def export_model_(
+    run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
+    out: Path | None = typer.Option(
+        None, help="File to write; model.onnx in the run's folder unless told, where --engine onnx finds it."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a line."),
+) -> None:
+    """Write a trained model as ONNX, for machines that have onnxruntime and NumPy and nothing of this.
+
+    Everything between samples as received and scores is in the file. Its inputs are iq (frames, antennas, samples, 2),
+    and if wanted present (frames, antennas) and descriptor (frames, 4); its outputs embedding and logits. The devices,
+    the array and where the model is from are in its metadata. It is compared with the model before it is written.
+    """
+    from pisa_capc.edge import export_model
+    from pisa_capc.edge.engine import FILE
+    from pisa_capc.inference import load_model
+    from pisa_capc.store.files import refuse_existing
+
+    out = run / FILE if out is None else out
+    refuse_existing(out, force)
+    made = export_model(load_model(run), out)
+    if as_json:
+        said = {"out": str(out), "bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
+        print(json.dumps(said))
+        return
+    print(
+        f"{out}: {made.bytes / 1e3:,.0f} kB; logits differ from the model's by up to {made.difference:.1e} "
+        f"(the largest is {made.largest:.3g})"
+    )
+
+
+def load_run(run: Path, engine: str) -> TrainedModel:
+    """The model of a run, computed by the engine."""
+    from pisa_capc.inference import load_model
+
+    trained = load_model(run)
+    if engine == TORCH:
+        return trained
+    from pisa_capc.edge import on_onnx
+
+    return on_onnx(trained, run)
+
+
+def place(device: str, engine: str) -> torch.device:
+    """Where it computes: onnxruntime on the CPU, whatever there is for PyTorch."""
+    from pisa_capc.inference.devices import choose_device
+
+    if engine not in (TORCH, ONNX):
+        raise ConfigError(f"--engine {engine}: expected {TORCH} or {ONNX}.")
+    if engine == ONNX and device not in ("auto", "cpu"):
+        raise ConfigError(f"--engine {ONNX} computes on the CPU, not on {device}. Leave one of the two options out.")
+    return choose_device("cpu" if engine == ONNX else device)
