@@ -138,7 +138,7 @@ def make_listener(
     wait: bool = False,
     buffer: float = 0.5,
     waveform: str | None = None,
-    reject: str = "knn",
+    reject: str = "session",
     alpha: float = 0.05,
     addresses: Path | None = None,
     alarm_alpha: float = 0.01,
