@@ -63,7 +63,7 @@ def with_device(source: SourceStatistics, own: Array, row: Row) -> SourceStatist
             validation=_joined(known["validation"], own[held]),
             validation_logits=_joined(logits, own_logits),
             validation_label=_joined(known["validation_label"], np.full(len(held), classes)),
-            **_one_more_session(known, mean, len(held)),
+            **_one_more_session(known, own, len(held)),
         ),
         _frames_of(source, np.append(np.arange(classes), -1)),
     )
@@ -128,16 +128,17 @@ def _decided(source: SourceStatistics, frames: Array) -> SourceStatistics:
     return replace(source, confusion=_like(source.confusion, confusion))
 
 
-def _one_more_session(known: dict[str, NDArray], mean: Array, frames: int) -> dict[str, NDArray]:
+def _one_more_session(known: dict[str, NDArray], own: Array, held: int) -> dict[str, NDArray]:
     """Sessions with one more, of a new device in a place of its own; none where the model keeps none."""
     if "session_mean" not in known:
         return {}
     count, place = len(known["session_mean"]), known["session_place"]
     return {
-        "session_mean": _joined(known["session_mean"], mean[None]),
+        "session_mean": _joined(known["session_mean"], own.mean(axis=0)[None]),
         "session_label": _joined(known["session_label"], np.array([len(known["weight"])])),
         "session_place": _joined(place, np.array([place.max(initial=-1) + 1])),
-        "validation_session": _joined(known["validation_session"], np.full(frames, count)),
+        "session_frames": _joined(known["session_frames"], np.array([len(own)])),
+        "validation_session": _joined(known["validation_session"], np.full(held, count)),
     }
 
 
@@ -153,6 +154,7 @@ def _sessions_left(
         "session_mean": known["session_mean"][kept],
         "session_label": number[known["session_label"][kept]],
         "session_place": known["session_place"][kept],
+        "session_frames": known["session_frames"][kept],
         "validation_session": renumbered[known["validation_session"][held]],
     }
 
