@@ -34,7 +34,11 @@ class OpenSetScores:
 
     @property
     def fpr95(self) -> float:
-        return float(self.false_accept[np.searchsorted(self.accept, 0.95 - 1e-12)])
+        return self.false_accepts_at(0.05)
+
+    def false_accepts_at(self, rejected: float) -> float:
+        """false_accept at the smallest threshold that rejects at most this share of known frames."""
+        return float(self.false_accept[np.searchsorted(self.accept, 1 - rejected - 1e-12)])
 
     @property
     def oscr(self) -> float:

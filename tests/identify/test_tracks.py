@@ -29,17 +29,15 @@ def test_a_group_ends_with_its_window_and_no_address_is_a_group_of_one() -> None
 
 def test_frames_together_are_surer_than_apart_and_less_than_if_independent() -> None:
     one = np.array([0.7, 0.2, 0.1])
-    probability, known = decide_together(np.tile(one, (4, 1)), np.ones(4, dtype=bool), np.zeros(4, dtype=np.int64))
+    probability = decide_together(np.tile(one, (4, 1)), np.zeros(4, dtype=np.int64))
     squared = one**2  # √4 frames
     np.testing.assert_allclose(probability, np.tile(squared / squared.sum(), (4, 1)))
-    assert known.all()
     independent = one**4 / (one**4).sum()
     assert one[0] < probability[0, 0] < independent[0]
 
 
-def test_a_group_of_one_is_as_it_was_and_half_of_a_group_makes_it_known() -> None:
+def test_a_group_of_one_is_as_it_was() -> None:
     probability = np.array([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8]])
-    together, known = decide_together(probability, np.array([False, True, False]), np.array([0, 1, 1]))
+    together = decide_together(probability, np.array([0, 1, 1]))
     np.testing.assert_allclose(together[0], probability[0])
-    assert known.tolist() == [False, True, True]
     assert together[1, 0] == pytest.approx(together[2, 0])

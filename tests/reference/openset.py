@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy.linalg
 
 
 def msp(logits: np.ndarray) -> float:
@@ -38,6 +39,33 @@ def vim(
 
     alpha = np.mean([max(weight @ b + bias) for b in bank]) / np.mean([residual(b) for b in bank])
     return alpha * residual(z) + energy(logits)
+
+
+def session(
+    z: np.ndarray,
+    frames: int,
+    means: np.ndarray,
+    label: np.ndarray,
+    count: np.ndarray,
+    within: np.ndarray,
+    moved: float,
+) -> float:
+    """The distance to the nearest session along the discriminant axes, which a generalised eigenproblem gives."""
+
+    def shrunk(matrix: np.ndarray, share: float) -> np.ndarray:
+        return (1 - share) * matrix + share * np.trace(matrix) / len(matrix) * np.eye(len(matrix))
+
+    kinds = sorted(set(label.tolist()))
+    classes = np.array([np.mean([m for m, k in zip(means, label, strict=True) if k == kind], axis=0) for kind in kinds])
+    spread = shrunk(within, 0.1)
+    off = [m - classes[kinds.index(k)] for m, k in zip(means, label.tolist(), strict=True)]
+    moves = sum(np.outer(d, d) for d in off) / (len(means) - len(kinds)) - spread * np.mean(1 / count)
+    variance, axes = np.linalg.eigh(moves)
+    moves = sum(max(0, v) * np.outer(a, a) for v, a in zip(variance, axes.T, strict=True))
+    together = shrunk(moved * moves + spread / frames, 0.003)
+    between = np.cov(classes.T)
+    basis = scipy.linalg.eigh(between, together)[1][:, ::-1][:, : len(kinds) - 1]  # unit variance within
+    return min(float(np.sum(((z - m) @ basis) ** 2)) for m in means)
 
 
 def auroc(known: np.ndarray, unknown: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from pisa_capc.training import TrainingConfig, fit
 from tests.problems import runs, small_frames
 
 FRAMES = small_frames(devices=2, environments=2)
-LATER = ("covariance", "bank", "validation", "validation_logits", "validation_label")
+LATER = ("covariance", "bank", "validation", "validation_logits", "validation_label", "session_mean")
 
 
 @pytest.fixture(scope="module")

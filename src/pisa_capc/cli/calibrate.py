@@ -82,7 +82,7 @@ def calibrate(
         bool | None, typer.Option(help="Whether a guard watches; --preset safe has one, the others do not.")
     ] = None,
     reject: Annotated[
-        str, typer.Option(help="Reject unknown devices first: energy, knn, mahalanobis, vim, msp, or none.")
+        str, typer.Option(help="Reject unknown devices first: session, knn, mahalanobis, vim, energy, msp, or none.")
     ] = "none",
     alpha: Annotated[
         float, typer.Option(help="Share of source-like frames of a known device to reject at most.")

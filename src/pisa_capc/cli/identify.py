@@ -47,7 +47,9 @@ WaveformName = typer.Option(None, help="wifi or lora; that of the model unless t
 CalibrationName = typer.Option(
     "safe", "--calibration", help="What corrects decisions with the recording's own frames; as of `pisa calibrate`."
 )
-Reject = typer.Option("knn", help="Set unknown devices aside: energy, knn, mahalanobis, vim, msp, or none.")
+Reject = typer.Option(
+    "session", help="Set unknown devices aside: session, knn, mahalanobis, vim, energy, msp, or none."
+)
 KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(
     False,

@@ -63,6 +63,7 @@ def with_device(source: SourceStatistics, own: Array, row: Row) -> SourceStatist
             validation=_joined(known["validation"], own[held]),
             validation_logits=_joined(logits, own_logits),
             validation_label=_joined(known["validation_label"], np.full(len(held), classes)),
+            **_one_more_session(known, own, len(held)),
         ),
         _frames_of(source, np.append(np.arange(classes), -1)),
     )
@@ -88,6 +89,7 @@ def without_device(source: SourceStatistics, k: int) -> SourceStatistics:
             validation=known["validation"][held],
             validation_logits=known["validation_logits"][held][:, kept],
             validation_label=number[known["validation_label"][held]],
+            **_sessions_left(known, k, number, held),
         ),
         _frames_of(source, kept),
     )
@@ -124,6 +126,37 @@ def _decided(source: SourceStatistics, frames: Array) -> SourceStatistics:
     np.add.at(count, (decided, label), 1.0)
     confusion = count / count.sum(axis=0).clip(1) * frames
     return replace(source, confusion=_like(source.confusion, confusion))
+
+
+def _one_more_session(known: dict[str, NDArray], own: Array, held: int) -> dict[str, NDArray]:
+    """Sessions with one more, of a new device in a place of its own; none where the model keeps none."""
+    if "session_mean" not in known:
+        return {}
+    count, place = len(known["session_mean"]), known["session_place"]
+    return {
+        "session_mean": _joined(known["session_mean"], own.mean(axis=0)[None]),
+        "session_label": _joined(known["session_label"], np.array([len(known["weight"])])),
+        "session_place": _joined(place, np.array([place.max(initial=-1) + 1])),
+        "session_frames": _joined(known["session_frames"], np.array([len(own)])),
+        "validation_session": _joined(known["validation_session"], np.full(held, count)),
+    }
+
+
+def _sessions_left(
+    known: dict[str, NDArray], k: int, number: NDArray[np.int64], held: NDArray[np.bool_]
+) -> dict[str, NDArray]:
+    """Sessions without those of device `k`; number: (C,) of each device among those that are left."""
+    if "session_mean" not in known:
+        return {}
+    kept = known["session_label"] != k
+    renumbered = np.append(np.cumsum(kept) - 1, -1)  # the last is of frames of no session
+    return {
+        "session_mean": known["session_mean"][kept],
+        "session_label": number[known["session_label"][kept]],
+        "session_place": known["session_place"][kept],
+        "session_frames": known["session_frames"][kept],
+        "validation_session": renumbered[known["validation_session"][held]],
+    }
 
 
 def _one_more(logits: NDArray, column: Array) -> NDArray:

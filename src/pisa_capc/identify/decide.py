@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import Calibration, Calibrator, OpenSet, Safe
+from pisa_capc.calibration.openset import DEFAULT
 from pisa_capc.detect import Found
 from pisa_capc.identify.observe import Observed, observe
 from pisa_capc.identify.together import decide_together, groups_in_time
@@ -24,13 +25,14 @@ class Choices:
 
     calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture.
     reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
-    alpha: share of source-like frames of a known device that are set aside at most.
-    together_s: seconds within which frames of one claimed address are decided together; None: each by itself.
+    alpha: share of frames of known devices that are set aside at most, as the score promises it.
+    together_s: seconds within which frames of one claimed address are decided together, and set aside together; None:
+    each by itself.
     keep_cfo, equalise_antennas: what the model's training set was like; see `observe`.
     """
 
     calibration: Calibrator = field(default_factory=Safe)
-    reject: str | None = "knn"
+    reject: str | None = DEFAULT
     alpha: float = 0.05
     together_s: float | None = None
     keep_cfo: bool = False
@@ -99,11 +101,19 @@ def identify(
     choices = choices or Choices()
     seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
     scores = embed(trained, seen.frames, device, after_batch=after_batch)
-    result = choices.decider.calibrate(scores.embedding, scores.logits, scores.capture, scores.statistics)
-    probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
+    group = None
     if choices.together_s is not None:
         group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
-        probability, known = decide_together(probability, decision != UNKNOWN, group)
-        decision = np.where(known, probability.argmax(axis=1), UNKNOWN)
+    result = _decided(choices.decider, scores, group)
+    probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
+    if group is not None:
+        probability = decide_together(probability, group)
+        decision = np.where(decision == UNKNOWN, UNKNOWN, probability.argmax(axis=1))
     unknown_score = None if result.unknown_score is None else np.asarray(result.unknown_score)
     return Identified(seen, trained.devices, probability, decision, unknown_score, scores, result, choices)
+
+
+def _decided(decider: Calibrator, scores: Embedding, sender: NDArray[np.int64] | None) -> Calibration:
+    """Decisions of frames; those of a sender are set aside together where they are set aside."""
+    frames = scores.embedding, scores.logits, scores.capture, scores.statistics
+    return decider.calibrate(*frames, sender=sender) if isinstance(decider, OpenSet) else decider.calibrate(*frames)

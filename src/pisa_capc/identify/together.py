@@ -31,22 +31,19 @@ def groups_in_time(
     return found
 
 
-def decide_together(
-    probability: NDArray[np.float64], known: NDArray[np.bool_], group: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Probabilities (N, C) and whether the sender is known (N,), one for all frames of a group.
+def decide_together(probability: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probabilities (N, C), one for all frames of a group.
 
         π_G ∝ exp( n^(−1/2) Σ_{i ∈ G} log π_i )
 
     Were the n frames of a group independent, their logarithms would be summed; were they one frame repeated, averaged.
     They share a channel, so the truth is between, and n^(1/2) frames are counted. Which device is most probable does
-    not depend on that, only how probable it is. A sender is known where at least half of its frames are.
+    not depend on that, only how probable it is.
     """
     logarithm = np.log(np.maximum(probability, SMALLEST))
-    out, accepted = np.empty_like(probability), np.empty_like(known)
+    out = np.empty_like(probability)
     for members in groups(group):
         score = logarithm[members].sum(axis=0) / np.sqrt(len(members))
         weight = np.exp(score - score.max())
         out[members] = weight / weight.sum()
-        accepted[members] = known[members].mean() >= 0.5
-    return out, accepted
+    return out

@@ -44,6 +44,12 @@ class SourceStatistics:
     validation: np.ndarray | None = None  # (V, D) embeddings of some validation frames of each class
     validation_logits: np.ndarray | None = None  # (V, C) their logits
     validation_label: np.ndarray | None = None  # (V,) their classes
+    session_mean: np.ndarray | None = None  # (S, D) mean embedding of each class in each capture of each place
+    session_label: np.ndarray | None = None  # (S,) their classes
+    session_place: np.ndarray | None = None  # (S,) numbers of their environments
+    session_frames: np.ndarray | None = None  # (S,) how many training frames they have
+    session_covariance: np.ndarray | None = None  # (D, D) of the embeddings within their sessions
+    validation_session: np.ndarray | None = None  # (V,) the session of each frame of `validation`
     guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
@@ -87,14 +93,21 @@ def source_prior(logits: Tensor, source: SourceStatistics) -> Tensor:
 
 
 def openset_statistics(
-    embedding: Array, label: Array, validation: Array, validation_logits: Array, validation_label: Array
+    embedding: Array,
+    label: Array,
+    validation: Array,
+    validation_logits: Array,
+    validation_label: Array,
+    where: Array | None = None,
+    validation_where: Array | None = None,
 ) -> dict[str, Tensor]:
     """Statistics of training frames (N, D) and validation frames (V, D) with logits (V, C), named as in files.
 
     class_mean (C, D), prior (C,); covariance (D, D) within classes, Σ_i (z_i − μ_{y_i})(z_i − μ_{y_i})ᵀ / N; bank and
     bank_label, at most 50 training embeddings of each class; validation, validation_logits and validation_label, at
     most 100 frames of each class. Frames are taken evenly over each class in the given order, so every place and time
-    is among them.
+    is among them. Where environments and captures of the frames are given by their numbers (`where` (N, 2),
+    `validation_where` (V, 2)), also those of `session_statistics`.
     """
     z, y = torch.as_tensor(embedding).double(), torch.as_tensor(label).long()
     held, logits, truth = (torch.as_tensor(a) for a in (validation, validation_logits, validation_label))
@@ -104,6 +117,10 @@ def openset_statistics(
     means = total / count.clamp_min(1)[:, None]
     within = z - means[y]
     banked, some = _evenly(y, BANK), _evenly(truth, VALIDATION)
+    sessions = {}
+    if where is not None and validation_where is not None:
+        held_where = torch.as_tensor(validation_where)[some]
+        sessions = session_statistics(z, y, torch.as_tensor(where), truth[some], held_where)
     return {
         "class_mean": means.float(),
         "prior": (count / count.sum()).float(),
@@ -113,6 +130,31 @@ def openset_statistics(
         "validation": held[some].float(),
         "validation_logits": logits[some].float(),
         "validation_label": truth[some].long(),
+        **sessions,
+    }
+
+
+def session_statistics(
+    embedding: Tensor, label: Tensor, where: Tensor, validation_label: Tensor, validation_where: Tensor
+) -> dict[str, Tensor]:
+    """What a session is like: the training frames (N, D) of one class in one capture of one environment.
+
+    session_mean m_s (S, D), session_label, session_place and session_frames (S,); session_covariance (D, D) within
+    sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of none.
+    """
+    z = embedding.double()
+    of, others = (torch.column_stack(pair).long() for pair in ((label, where), (validation_label, validation_where)))
+    session, index, count = torch.unique(of, dim=0, return_inverse=True, return_counts=True)
+    means = torch.zeros(len(session), z.shape[1], dtype=z.dtype).index_add_(0, index, z) / count[:, None]
+    within = z - means[index]
+    same = (others[:, None] == session).all(dim=2)
+    return {
+        "session_mean": means.float(),
+        "session_label": session[:, 0],
+        "session_place": session[:, 1],
+        "session_frames": count,
+        "session_covariance": (within.T @ within / max(1, len(z) - len(session))).float(),
+        "validation_session": torch.where(same.any(dim=1), same.int().argmax(dim=1), -1),
     }
 
 

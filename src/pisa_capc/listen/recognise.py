@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import Online, OnlineCalibrator, OpenSet, Safe
+from pisa_capc.calibration import Online, OnlineCalibrator
 from pisa_capc.calibration.guard import Guard
-from pisa_capc.calibration.openset import conformal_threshold, score_frames
-from pisa_capc.calibration.openset.reject import validation_scores
+from pisa_capc.calibration.openset import DEFAULT, score_frames, unknown_score
 from pisa_capc.calibration.safe import stored_guard
 from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
@@ -28,7 +27,7 @@ NO_GUARD = Guard((-np.inf,) * 3)  # a model without one is not calibrated, as `S
 class Choices:
     """How frames are decided; as `identify.Choices` has it."""
 
-    reject: str | None = "knn"
+    reject: str | None = DEFAULT
     alpha: float = 0.05
     keep_cfo: bool = False
     equalise_antennas: bool = False
@@ -72,13 +71,11 @@ class Recogniser:
             self._fit_rejection(choices.reject, features)
 
     def _fit_rejection(self, name: str, features: int) -> None:
-        """The threshold, and the scores of the device that it is drawn by: whose own frames are strangest."""
+        """The score, its threshold, and the scores of known frames that it is drawn by."""
         source, like = self.trained.statistics, torch.empty((0, features), dtype=torch.float64)
-        self._score = OpenSet(Safe(), name, self.choices.alpha).fit_score(source, self.classes, like)
-        score, label = validation_scores(self._score, source, self.classes, like)
-        limits = {int(k): conformal_threshold(score, label, self.choices.alpha, [int(k)]) for k in np.unique(label)}
-        strangest = max(limits, key=limits.__getitem__)
-        self.limit, self.reference = limits[strangest], score[label == strangest]
+        score = unknown_score(name)()
+        self._score = score.fit(source, self.classes, like)
+        self.limit, self.reference = score.limit(source, self.classes, like, self.choices.alpha)
 
     def usable(self, found: Sampled) -> bool:
         """Whether there is enough of a frame."""

@@ -33,13 +33,14 @@ def source_statistics(
     label = bank.label.cpu()
     truth = label[validation]
     pair = logits.argmax(1) * classes + truth
+    where = np.stack([bank.frames.environment, bank.frames.capture], axis=1)
     found = {
         "weight": weight.detach().float().cpu().clone(),
         "bias": bias.detach().float().cpu().clone(),
         "mean": embedding.double().mean(0).float(),
         "confusion": torch.bincount(pair, minlength=classes**2).view(classes, classes).float(),
         "temperature": torch.tensor(_temperature(logits.double(), truth), dtype=torch.float32),
-        **openset_statistics(embedding, label[train], held_out, logits, truth),
+        **openset_statistics(embedding, label[train], held_out, logits, truth, where[train], where[validation]),
     }
     return SourceStatistics.from_arrays(found, prefix="")
 

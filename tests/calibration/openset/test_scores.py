@@ -27,12 +27,14 @@ def scores(score: UnknownScore, source: SourceStatistics = SOURCE, frames: Score
 
 def test_scores_are_those_of_the_slow_reference():
     means, covariance, bank = (np.float64(a) for a in (SOURCE.class_mean, SOURCE.covariance, SOURCE.bank))
+    sessions = [np.float64(getattr(SOURCE, f"session_{name}")) for name in ("mean", "label", "frames", "covariance")]
     slow = {
         "msp": lambda z, logits: reference.msp(logits),
         "energy": lambda z, logits: reference.energy(logits),
         "knn": lambda z, logits: reference.knn(z, bank, 10),
         "mahalanobis": lambda z, logits: reference.mahalanobis(z, means, covariance),
         "vim": lambda z, logits: reference.vim(z, logits, bank, SOURCE.weight, SOURCE.bias, 3),
+        "session": lambda z, logits: reference.session(z, 1, *sessions, moved=3.0),
     }
     assert set(slow) == set(unknown_scores())
     for name, function in slow.items():
@@ -115,7 +117,7 @@ def test_vim_grows_with_the_residual_only():
 @pytest.mark.parametrize(
     ("name", "missing"),
     [("knn", "bank"), ("vim", "bank"), ("vim", "weight"), ("vim", "bias"), ("mahalanobis", "covariance"),
-     ("mahalanobis", "class_mean")],
+     ("mahalanobis", "class_mean"), ("session", "session_mean"), ("session", "session_covariance")],
 )  # fmt: skip
 def test_a_missing_statistic_is_named(name: str, missing: str):
     with pytest.raises(DataError, match=f"{name} needs source_{missing}.*Train the model again"):

@@ -1,19 +1,22 @@
 """Unknown devices: how little a frame resembles the source, and what to do with one that resembles it too little.
 
-`OpenSet(UCAPC(), "knn").calibrate(embedding, logits, capture, source)` rejects first and calibrates the rest.
+`OpenSet(UCAPC(), "session").calibrate(embedding, logits, capture, source)` rejects first and calibrates the rest.
 """
 
+from pisa_capc.calibration.openset.names import DEFAULT, unknown_score, unknown_scores
 from pisa_capc.calibration.openset.reject import OpenSet
-from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, unknown_score, unknown_scores
+from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
 
 __all__ = [
+    "DEFAULT",
     "FalseAcceptance",
     "OpenSet",
     "UnknownScore",
     "conformal_threshold",
     "false_accept_threshold",
     "score_frames",
+    "score_senders",
     "unknown_score",
     "unknown_scores",
 ]

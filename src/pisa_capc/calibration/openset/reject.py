@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.calibration.base import Calibrator, require
+from pisa_capc.calibration.base import Calibrator
 from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
-from pisa_capc.calibration.inputs import EVERYTHING, Inputs
-from pisa_capc.calibration.openset.scores import (
-    ScoreFunction,
-    UnknownScore,
-    enrolled,
-    require_rows,
-    score_frames,
-    unknown_score,
-)
-from pisa_capc.calibration.openset.thresholds import conformal_threshold
+from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
+from pisa_capc.calibration.openset.names import DEFAULT, unknown_score
+from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.result import Calibration, Recorder
 from pisa_capc.errors import ConfigError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -35,17 +27,17 @@ class OpenSet(Calibrator):
     """Any calibration, made on the frames that are taken as known. The same interface as the calibration itself.
 
     Rejected frames have the prediction −1 and keep the source classifier's own scores and probabilities. Frames are
-    rejected where their unknown score exceeds `threshold`; where none is given it is the conformal one at `alpha` (see
-    `conformal_threshold` for what that promises, and `false_accept_threshold` for another).
+    rejected where their unknown score exceeds `threshold`; where none is given it is the score's own at `alpha` (its
+    `limit` says what that promises; `false_accept_threshold` is another).
 
-    >>> open_set = OpenSet(UCAPC(), "knn", alpha=0.05)                          # doctest: +SKIP
-    >>> result = open_set.calibrate(embedding, logits, capture, source)         # doctest: +SKIP
+    >>> open_set = OpenSet(UCAPC(), "session", alpha=0.05)                              # doctest: +SKIP
+    >>> result = open_set.calibrate(embedding, logits, capture, source, sender=address) # doctest: +SKIP
     >>> result.known, result.unknown_score                                      # doctest: +SKIP
     """
 
     title = "rejection, then calibration"
     calibrator: Calibrator
-    score: str | UnknownScore = "knn"
+    score: str | UnknownScore = DEFAULT
     alpha: float = 0.05
     threshold: float | None = None
 
@@ -66,14 +58,33 @@ class OpenSet(Calibrator):
     def counted(self) -> str:
         return "capture"
 
+    def calibrate(
+        self,
+        embedding: Array,
+        logits: Array,
+        capture: Captures | None = None,
+        source: SourceStatistics | None = None,
+        out: Mapping[str, Array] | None = None,
+        sender: Captures | None = None,
+    ) -> Calibration:
+        """As the calibration's own. `sender` (N,): frames of one are taken as known or rejected together."""
+        inputs = check_inputs(embedding, logits, capture, self.counted)
+        together = None if sender is None else check_inputs(embedding, logits, sender).groups.index
+        return self._calibrate(inputs, source or SourceStatistics(), Recorder(inputs, out), together)
+
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
-        function = self.fit_score(source, inputs.classes, inputs.embedding)
+        return self._calibrate(inputs, source, recorder, None)
+
+    def _calibrate(
+        self, inputs: Inputs, source: SourceStatistics, recorder: Recorder, sender: Tensor | None
+    ) -> Calibration:
+        frames = inputs.embedding, inputs.logits
+        function = self.chosen.fit(source, inputs.classes, inputs.embedding)
         limit = self.threshold
         if limit is None:
-            validation = validation_scores(function, source, inputs.classes, inputs.embedding)
-            limit = conformal_threshold(*validation, self.alpha, _enrolled(source, inputs))
-        unlike = score_frames(function, inputs.embedding, inputs.logits)
+            limit = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha).threshold
+        unlike = score_frames(function, *frames) if sender is None else score_senders(function, *frames, sender)
         known = unlike <= limit
         prediction = torch.full_like(inputs.groups.index, UNKNOWN)
         inner = None
@@ -90,26 +101,10 @@ class OpenSet(Calibrator):
             unknown_score=inputs.give_back(unlike),
         )
 
-    def fit_score(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        """How little a frame resembles the source, for embeddings such as `like` (n, D)."""
-        kind = unknown_score(self.score)() if isinstance(self.score, str) else self.score
-        return kind.fit(source, classes, like)
-
-
-def validation_scores(
-    function: ScoreFunction, source: SourceStatistics, classes: int, like: Tensor
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Unknown scores of the source's validation frames, and their classes."""
-    purpose = "the conformal threshold"
-    features = require_rows(source, "validation", like.shape[1], like, purpose)
-    logits = require(source, "validation_logits", (len(features), classes), like, purpose)
-    label = require(source, "validation_label", (len(features),), like, purpose)
-    return score_frames(function, features, logits).cpu().numpy(), label.cpu().numpy().astype(np.int64)
-
-
-def _enrolled(source: SourceStatistics, inputs: Inputs) -> list[int]:
-    found: list[int] = enrolled(source, inputs.classes, inputs.embedding).nonzero()[:, 0].tolist()
-    return found
+    @property
+    def chosen(self) -> UnknownScore:
+        """The score, where it was named."""
+        return unknown_score(self.score)() if isinstance(self.score, str) else self.score
 
 
 def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:

@@ -5,31 +5,43 @@ r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher 
     knn          ‖z/‖z‖ − n_K‖, n_K the K-th nearest of the bank          Sun et al., ICML 2022
     mahalanobis  min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k)                          Lee et al., NeurIPS 2018
     vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
+    session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
 
 `fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
-of embedding (n, D) and logits (n, C), both float64. None of them uses a label of the frames it is asked about.
+of embedding (N, D) and logits (N, C), both float64, and frames (N,), how many frames of one sender a row is the mean
+of. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the frames it is asked
+about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import Parameters, check_range, require
+from pisa_capc.calibration.openset.thresholds import conformal_threshold
 from pisa_capc.calibration.vectors import unit
-from pisa_capc.errors import ConfigError, DataError, unknown_name
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
-ScoreFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+ScoreFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 _ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
 # The covariance is stored in float32; directions with less variance than its rounding carry no information.
 _COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
+
+
+class Limit(NamedTuple):
+    """threshold: frames that score higher are rejected. reference: (n,) scores of known frames that it was drawn by."""
+
+    threshold: float
+    reference: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,13 +52,25 @@ class UnknownScore(Parameters):
         """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
         raise NotImplementedError
 
+    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
+        """The label-conditional conformal threshold at `alpha`, drawn by the device whose frames are strangest.
+
+        Needs `validation`, `validation_logits` and `validation_label`.
+        """
+        features, logits, label = validation_frames(source, classes, like)
+        score = score_frames(self.fit(source, classes, like), features, logits).cpu().numpy()
+        known = enrolled(source, classes, like).nonzero()[:, 0].tolist()
+        limits = {k: conformal_threshold(score, label, alpha, [k]) for k in known}
+        strangest = max(limits, key=limits.__getitem__)
+        return Limit(limits[strangest], score[label == strangest])
+
 
 @dataclass(frozen=True)
 class MaximumSoftmax(UnknownScore):
     """u = 1 − max_k softmax(ℓ)_k, the plain baseline. Needs nothing of the source."""
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        return lambda embedding, logits: 1 - torch.softmax(logits, dim=1).amax(dim=1)
+        return lambda embedding, logits, frames: 1 - torch.softmax(logits, dim=1).amax(dim=1)
 
 
 @dataclass(frozen=True)
@@ -59,7 +83,7 @@ class Energy(UnknownScore):
         check_range(self, temperature=(1e-6, 1e6))
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        return lambda embedding, logits: -self.temperature * torch.logsumexp(logits / self.temperature, dim=1)
+        return lambda embedding, logits, frames: -self.temperature * torch.logsumexp(logits / self.temperature, dim=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +106,7 @@ class NearestNeighbour(UnknownScore):
                 f"least {self.neighbour}. Keep more frames of the source, or lower `neighbour`."
             )
 
-        def distance(embedding: Tensor, logits: Tensor) -> Tensor:
+        def distance(embedding: Tensor, logits: Tensor, frames: Tensor) -> Tensor:
             cosine = (unit(embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
             return (2 - 2 * cosine).clamp(min=0).sqrt()
 
@@ -105,7 +129,7 @@ class Mahalanobis(UnknownScore):
         kept = variance > variance[-1].clamp(min=0) * features * _COVARIANCE_ROUNDING
         whiten = axes[:, kept] / variance[kept].sqrt()
         centres = means @ whiten
-        return lambda embedding, logits: torch.cdist(embedding @ whiten, centres).amin(dim=1).square()
+        return lambda embedding, logits, frames: torch.cdist(embedding @ whiten, centres).amin(dim=1).square()
 
 
 @dataclass(frozen=True)
@@ -143,34 +167,34 @@ class VirtualLogit(UnknownScore):
             )
         outside = float(residual(bank).mean())
         scale = highest / outside if outside > 1e-9 * float(centred.norm(dim=1).mean()) else 0.0
-        return lambda embedding, logits: scale * residual(embedding) - torch.logsumexp(logits, dim=1)
+        return lambda embedding, logits, frames: scale * residual(embedding) - torch.logsumexp(logits, dim=1)
 
 
-_SCORES: dict[str, type[UnknownScore]] = {
-    "msp": MaximumSoftmax,
-    "energy": Energy,
-    "knn": NearestNeighbour,
-    "mahalanobis": Mahalanobis,
-    "vim": VirtualLogit,
-}
+def score_frames(function: ScoreFunction, embedding: Tensor, logits: Tensor, frames: Tensor | None = None) -> Tensor:
+    """u (N,) float64 of frames, or of means of so many `frames` (N,) each, some at a time."""
+    frames = torch.ones(len(embedding), device=embedding.device) if frames is None else frames
+    pieces = zip(embedding.split(_ROWS), logits.split(_ROWS), frames.split(_ROWS), strict=True)
+    return torch.cat([function(z.double(), score.double(), count) for z, score, count in pieces])
 
 
-def unknown_scores() -> dict[str, type[UnknownScore]]:
-    """Every score by name."""
-    return dict(_SCORES)
+def score_senders(function: ScoreFunction, embedding: Tensor, logits: Tensor, sender: Tensor) -> Tensor:
+    """u (N,) of frames, those of one `sender` (N,) as one: by the mean of their embeddings and of their logits."""
+    _, index, count = torch.unique(sender, return_inverse=True, return_counts=True)
+
+    def mean(values: Tensor) -> Tensor:
+        total = torch.zeros(len(count), values.shape[1], dtype=torch.float64, device=values.device)
+        return total.index_add_(0, index, values.double()) / count[:, None]
+
+    return score_frames(function, mean(embedding), mean(logits), count)[index]
 
 
-def unknown_score(name: str) -> type[UnknownScore]:
-    """The score called `name`; an unknown name is an error that names the nearest one."""
-    if name not in _SCORES:
-        raise ConfigError(unknown_name("rejection score", name, _SCORES))
-    return _SCORES[name]
-
-
-def score_frames(function: ScoreFunction, embedding: Tensor, logits: Tensor) -> Tensor:
-    """u (N,) float64 of frames, some at a time."""
-    pieces = zip(embedding.split(_ROWS), logits.split(_ROWS), strict=True)
-    return torch.cat([function(z.double(), score.double()) for z, score in pieces])
+def validation_frames(source: SourceStatistics, classes: int, like: Tensor) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Embeddings, logits and classes of the source's validation frames."""
+    purpose = "the conformal threshold"
+    features = require_rows(source, "validation", like.shape[1], like, purpose)
+    logits = require(source, "validation_logits", (len(features), classes), like, purpose)
+    label = require(source, "validation_label", (len(features),), like, purpose)
+    return features, logits, label.cpu().numpy().astype(np.int64)
 
 
 def enrolled(source: SourceStatistics, classes: int, like: Tensor) -> Tensor:

@@ -1,0 +1,261 @@
+"""Strangers: every score of them in an environment that no model saw, by the frame and by ten frames of one sender.
+
+    python -m studies.strangers --embeddings work/embeddings --out results/studies/strangers.json
+
+Reads what `studies.embeddings` wrote of simulated sets of 40 devices. Which score to use, and its settings, are chosen
+on the source alone: of models of the first 15 devices the next five play the strangers, and each source environment in
+turn is left out of the statistics and plays the new place. Then models of the first 20 meet the other 20 in the
+environment that was never seen. Where files were made before models kept their sessions, these are from every second
+validation frame, and thresholds from the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_senders, unknown_scores
+from pisa_capc.calibration.openset.session import SessionDistance
+from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
+from pisa_capc.openset_scores import OpenSetScores, openset_score
+from pisa_capc.sources import groups
+from pisa_capc.store.files import write_text_atomic
+
+Rows: TypeAlias = NDArray[np.int64]
+
+ENROLLED, PROXIES = 15, 20  # of a model that the choice is made with: trained on, and before which others are proxies
+STRANGERS = 20  # the first device that no choice has seen
+TOGETHER = 10  # frames of one sender
+POOLED = (1, 2, 3, 5, 10, 20, 30)
+SHARES = (0.01, 0.05)  # of false rejections
+CURVE = np.geomspace(0.002, 0.5, 25)  # shares of false rejections at which curves are kept
+MOVED = (0.0, 1.0, 3.0, 10.0)  # λ of `session` that were compared
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Embeddings of one model, all frames."""
+
+    z: torch.Tensor
+    logits: torch.Tensor
+    device: Rows
+    where: Rows  # (N, 2) environment, capture
+    frame: Rows
+    environments: tuple[str, ...]
+    captures: int
+    source: SourceStatistics
+    enrolled: int
+    seed: str
+
+    @classmethod
+    def read(cls, path: Path) -> Model:
+        with np.load(path) as file:
+            found = {name: file[name] for name in file.files}
+        source = SourceStatistics.from_arrays(found)
+        z = torch.from_numpy(found["z"].astype(np.float64))
+        logits = z @ torch.as_tensor(source.weight).double().T + torch.as_tensor(source.bias).double()
+        where = np.stack([found["environment"], found["capture"]], axis=1).astype(np.int64)
+        names = tuple(str(name) for name in found["environments"])
+        return cls(
+            *(z, logits, found["device"].astype(np.int64), where, found["frame"], names, int(where[:, 1].max()) + 1),
+            *(source, logits.shape[1], path.stem),
+        )
+
+    @property
+    def home(self) -> list[int]:
+        """Numbers of the source environments, as the file's name has them."""
+        return [self.environments.index(name) for name in self.seed.split("-")[-2].split("+")]
+
+    def rows(self, environments: Sequence[int], first: int, last: int) -> Rows:
+        """Frames of devices from `first` to before `last` in some environments."""
+        here = np.isin(self.where[:, 0], environments)
+        return np.flatnonzero(here & (self.device >= first) & (self.device < last))
+
+    def senders(self, rows: Rows, frames: int) -> Rows:
+        """(n, frames) successive frames of one device in one capture; what is left over is left out."""
+        kind = np.unique(np.column_stack([self.device[rows], self.where[rows]]), axis=0, return_inverse=True)[1].ravel()
+        found = []
+        for members in groups(kind):
+            own = rows[members][np.argsort(self.frame[rows[members]], kind="stable")]
+            found.append(own[: len(own) // frames * frames].reshape(-1, frames))
+        return np.concatenate(found)
+
+    def statistics(self, train: Rows, held: Rows) -> SourceStatistics:
+        """What a model would keep of training frames `train` and validation frames `held`."""
+        frames = (self.z[train], self.device[train], self.z[held], self.logits[held], self.device[held])
+        made = openset_statistics(*frames, self.where[train], self.where[held])
+        return replace(self.source, **{name: value.numpy() for name, value in made.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """Frames of known devices and of strangers in a place, and what is known of the source."""
+
+    model: Model
+    source: SourceStatistics
+    known: Rows
+    unknown: Rows
+
+    def scores(self, score: UnknownScore, frames: int) -> OpenSetScores:
+        """Of single frames, or of so many of one sender."""
+        known, unknown = (self.model.senders(rows, frames) for rows in (self.known, self.unknown))
+        right = self.model.logits[known].mean(dim=1).argmax(dim=1).numpy() == self.model.device[known[:, 0]]
+        return openset_score(self.unlike(score, known), right, self.unlike(score, unknown))
+
+    def unlike(self, score: UnknownScore, senders: Rows) -> NDArray[np.float64]:
+        """(n,) unknown scores of senders (n, frames)."""
+        rows = senders.ravel()
+        z, logits = self.model.z[rows], self.model.logits[rows]
+        sender = torch.arange(len(senders)).repeat_interleave(senders.shape[1])
+        function = score.fit(self.source, self.model.enrolled, z)
+        return score_senders(function, z, logits, sender)[:: senders.shape[1]].numpy()
+
+    def at(self, score: UnknownScore, frames: int, alpha: float) -> dict[str, float]:
+        """What the threshold of the source does here."""
+        limit = score.limit(self.source, self.model.enrolled, self.model.z, alpha).threshold
+        known, unknown = (self.model.senders(rows, frames) for rows in (self.known, self.unknown))
+        return {
+            "known rejected": float((self.unlike(score, known) > limit).mean()),
+            "strangers accepted": float((self.unlike(score, unknown) <= limit).mean()),
+        }
+
+
+def proxies(model: Model) -> Iterator[Meeting]:
+    """Source environments in turn, left out of the statistics; devices that were not trained on play the strangers."""
+    for place in model.home:
+        train = model.rows([e for e in model.home if e != place], 0, model.enrolled)
+        known = model.rows([place], 0, model.enrolled)
+        yield Meeting(model, model.statistics(train, train), known, model.rows([place], model.enrolled, PROXIES))
+
+
+def target(model: Model) -> Meeting:
+    """The environment that was not seen, and devices that nothing was chosen by."""
+    away = [e for e in range(len(model.environments)) if e not in model.home]
+    source = model.source
+    if source.session_mean is None:
+        held = model.rows(model.home, 0, model.enrolled)
+        made = model.statistics(held[::2], held[1::2])
+        kept = [name for name in vars(made) if "session" in name or name.startswith("validation")]
+        source = replace(source, **{name: getattr(made, name) for name in kept})
+    last = int(model.device.max()) + 1
+    return Meeting(model, source, model.rows(away, 0, model.enrolled), model.rows(away, STRANGERS, last))
+
+
+def figures(found: OpenSetScores) -> dict[str, float]:
+    """The areas, and the share of strangers accepted at shares of false rejections."""
+    at = {f"false accepts at {share:g}": found.false_accepts_at(share) for share in SHARES}
+    return {"auroc": found.auroc, "oscr": found.oscr, "accuracy": found.accuracy, **at}
+
+
+def mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: round(float(np.mean([row[name] for row in rows])), 4) for name in rows[0]}
+
+
+def measured(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
+    """Mean over meetings, by the frame and by frames of one sender."""
+    return {
+        "frame": mean([figures(one.scores(score, 1)) for one in meetings]),
+        "sender": mean([figures(one.scores(score, TOGETHER)) for one in meetings]),
+    }
+
+
+def on_target(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
+    """The same, with each model's own figures, curves and what the source's thresholds do."""
+    found: dict[str, Any] = measured(meetings, score)
+    found["models"] = [
+        {one.model.seed: {kind: round(one.scores(score, n).auroc, 4) for kind, n in (("frame", 1), ("sender", 10))}}
+        for one in meetings
+    ]
+    for kind, frames in (("frame", 1), ("sender", TOGETHER)):
+        curves = [[one.scores(score, frames).false_accepts_at(share) for share in CURVE] for one in meetings]
+        found[kind]["curve"] = np.mean(curves, axis=0).round(4).tolist()
+        found[kind]["thresholds"] = {
+            f"{alpha:g}": mean([one.at(score, frames, alpha) for one in meetings]) for alpha in SHARES
+        }
+    return found
+
+
+def by_capture(meetings: Sequence[Meeting], score: UnknownScore) -> list[dict[str, float]]:
+    """Of each capture of the place, by the frame."""
+
+    def part(one: Meeting, capture: int) -> Meeting:
+        known, unknown = (rows[one.model.where[rows, 1] == capture] for rows in (one.known, one.unknown))
+        return replace(one, known=known, unknown=unknown)
+
+    captures = range(meetings[0].model.captures)
+    return [mean([figures(part(one, c).scores(score, 1)) for one in meetings]) for c in captures]
+
+
+def pooled(meetings: Sequence[Meeting], score: UnknownScore, alpha: float) -> dict[str, dict[str, float]]:
+    """What one threshold does to ever more frames of one sender."""
+
+    def row(one: Meeting, n: int) -> dict[str, float]:
+        return {"auroc": one.scores(score, n).auroc, **one.at(score, n, alpha)}
+
+    return {str(n): mean([row(one, n) for one in meetings]) for n in POOLED}
+
+
+def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """One waveform's part of the record."""
+
+    def models(enrolled: int) -> list[Model]:
+        paths = sorted(folder.glob(f"{waveform}-40-{enrolled}-pisa-equalised-transformer-*.npz"))
+        return [Model.read(path) for path in paths]
+
+    kinds = {name: kind() for name, kind in unknown_scores().items()}
+    source = [meeting for model in models(ENROLLED) for meeting in proxies(model)]
+    selection = {name: measured(source, score) for name, score in kinds.items()}
+    moved = {f"{value:g}": measured(source, SessionDistance(value)) for value in MOVED}
+    say(f"{waveform}: chosen on {len(source)} meetings of the source")
+    unseen = [target(model) for model in models(STRANGERS)]
+    scores = {name: on_target(unseen, score) for name, score in kinds.items()}
+    return {
+        "models": [one.model.seed for one in unseen],
+        "selection": selection,
+        "moved": moved,
+        "target": scores,
+        "captures": by_capture(unseen, kinds[DEFAULT]),
+        "pooled": pooled(unseen, kinds[DEFAULT], SHARES[-1]),
+    }
+
+
+def chosen(selection: Mapping[str, Mapping[str, Any]]) -> str:
+    """The score with the highest AUROC on the source, mean of the waveforms, by the frame and by the sender."""
+    names = next(iter(selection.values()))
+
+    def area(name: str) -> float:
+        return float(np.mean([found[name][kind]["auroc"] for found in selection.values() for kind in found[name]]))
+
+    return max(names, key=area)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--embeddings", type=Path, default=Path("work/embeddings"))
+    parser.add_argument("--out", type=Path, default=Path("results/studies/strangers.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    waveforms = {name: study(options.embeddings, name, print) for name in ("wifi", "lora")}
+    record = {
+        "study": "strangers",
+        "together": TOGETHER,
+        "curve": CURVE.round(5).tolist(),
+        "chosen": chosen({name: found["selection"] for name, found in waveforms.items()}),
+        "waveforms": waveforms,
+    }
+    write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
+    for name, found in waveforms.items():
+        for score, row in found["target"].items():
+            print(name, score, *(f"{kind} {row[kind]['auroc']:.3f}" for kind in ("frame", "sender")))
+
+
+if __name__ == "__main__":
+    main()
