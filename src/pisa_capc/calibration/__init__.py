@@ -8,6 +8,7 @@ itself.
 """
 
 from pisa_capc.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
+from pisa_capc.calibration.careful import Careful
 from pisa_capc.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.calibration.grouping import Finder, GroupFinder, find_groups
 from pisa_capc.calibration.joint import Gated, Joint
@@ -28,6 +29,7 @@ __all__ = [
     "Calibration",
     "Calibrator",
     "CaptureSummary",
+    "Careful",
     "Decisions",
     "Finder",
     "FrozenCalibration",
