@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pisa_capc.errors import ConfigError, unknown_name
 
 SCORED = ("all", "second-half")
+FREQUENCIES = ("dirichlet", "missing", "devices", "bursts", "stays")  # of which a drawn capture has one at most
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class Deployment:
         dirichlet  concentration of the distribution that they are drawn from, for each capture anew
         missing    share of the devices that are missing, the same in all captures
         devices    how many devices there are, drawn for each capture
+        bursts     how many bursts the capture was cut from, each of a device at random: a correlated stream
+        stays      devices come and go: each is there from one random time to another, for each capture anew
+    joined: how many captures, one after the other, are taken for one: a receiver that moves, a target of many places.
     unknown: share of frames that are of devices which no model has seen.
     identifiers: whether captures are named; if not, frames come as received and their groups are found.
     scored: all frames, or the second half of each device's frames of a capture. frozen: the calibration is fitted on
@@ -40,6 +44,9 @@ class Deployment:
     dirichlet: float | None = None
     missing: float | None = None
     devices: int | None = None
+    bursts: int | None = None
+    stays: bool | None = None
+    joined: int = 1
     unknown: float = 0.0
     identifiers: bool = True
     scored: str = "all"
@@ -57,15 +64,17 @@ class Deployment:
             "dirichlet": (1e-6, np.inf),
             "missing": (0, 1),
             "devices": (1, np.inf),
+            "bursts": (1, np.inf),
+            "joined": (1, np.inf),
             "unknown": (0, 0.99),
         }.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ConfigError(f"{self._where}{name}: expected a number from {low:g} to {high:g}, found {value}.")
-        drawn = [name for name in ("dirichlet", "missing", "devices") if getattr(self, name) is not None]
+        drawn = [name for name in FREQUENCIES if getattr(self, name) is not None]
         if len(drawn) > 1:
             raise ConfigError(f"{self._where}{' and '.join(drawn)}: expected one of them.")
-        if self.frames is None and (drawn or self.unknown or self.repeats > 1):
+        if self.frames is None and (drawn or self.unknown or self.repeats > 1 or self.joined > 1):
             raise ConfigError(f"{self._where}frames: missing. Say how many frames a drawn capture has.")
         if sum((self.frames is not None, not self.identifiers, self.scored != "all")) > 1:
             raise ConfigError(
@@ -88,8 +97,8 @@ class Deployment:
     @property
     def is_balanced(self) -> bool:
         """Whether named captures hold the enrolled devices about equally often, and nobody else."""
-        drawn = (self.dirichlet, self.missing, self.devices)
-        return drawn == (None,) * 3 and not self.unknown and self.identifiers and self.scored == "all"
+        drawn = any(getattr(self, name) is not None for name in FREQUENCIES)
+        return not drawn and self.joined == 1 and not self.unknown and self.identifiers and self.scored == "all"
 
     def stage(self, stage: str) -> str:
         """What a stage of inference is called in this deployment: paper, or paper@dirichlet-1."""
@@ -101,7 +110,7 @@ class Deployment:
 
     def shares(self, classes: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Frequencies (C,) of the devices in one capture."""
-        return draw_shares(classes, rng, self.dirichlet, self.missing, self.devices)
+        return draw_shares(classes, rng, **{name: getattr(self, name) for name in FREQUENCIES})
 
 
 class Drawn(NamedTuple):
@@ -135,9 +144,11 @@ def draw_frames(
     if deployment.dirichlet is not None:
         deployment.shares(classes, rng)  # a draw that nothing uses, as when the first records were made
     rows, strange = [], []
-    for key in np.unique(capture):
-        own = np.flatnonzero(capture == key)
-        there = nobody if unknown_capture is None else np.flatnonzero(unknown_capture == key)
+    keys = np.unique(capture)
+    for k in range(len(keys)):
+        here = np.take(keys, range(k, k + deployment.joined), mode="wrap")
+        own = np.flatnonzero(np.isin(capture, here))
+        there = nobody if unknown_capture is None else np.flatnonzero(np.isin(unknown_capture, here))
         for _ in range(deployment.repeats):
             shares = deployment.shares(classes, rng) if fixed is None else fixed
             rows.append(own[draw_capture(label[own], deployment.frames, shares, rng)])
@@ -154,6 +165,8 @@ def draw_shares(
     dirichlet: float | None = None,
     missing: float | None = None,
     devices: int | None = None,
+    bursts: int | None = None,
+    stays: bool | None = None,
 ) -> NDArray[np.float64]:
     """Class frequencies (C,) of one capture: equal, or as one of these settings of a `Deployment` asks."""
     if dirichlet is not None:
@@ -163,6 +176,12 @@ def draw_shares(
         few = min(devices, classes)
         shares[rng.choice(classes, few, replace=False)] = 1 / few
         return shares
+    if bursts is not None:
+        lengths = rng.exponential(size=bursts)
+        return np.bincount(rng.integers(classes, size=bursts), lengths, classes) / lengths.sum()
+    if stays:
+        shares = np.abs(np.diff(rng.random((classes, 2)))).ravel()
+        return shares / shares.sum()
     shares = np.full(classes, 1.0 / classes)
     if missing is not None:
         count = min(classes - 1, max(1, round(missing * classes)))

@@ -26,9 +26,9 @@ from pisa_capc.scores import CaptureScore, Scores, as_probability, macro_f1, sco
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
-# Stages of inference: the classifier's own decisions, after U-CAPC as published, and as far as the guard allows.
-# Files know them by these names, people by their titles.
-DIRECT, PAPER, SAFE = "direct", "paper", "safe"
+# Stages of inference: the classifier's own decisions, after U-CAPC as published, as far as the guard allows, and by
+# what suits a capture. Files know them by these names, people by their titles.
+DIRECT, PAPER, SAFE, CAREFUL = "direct", "paper", "safe", "careful"
 STAGE_TITLES = MappingProxyType({PAPER: "U-CAPC", SAFE: "U-CAPC, safe"})
 VALIDATION = 0.2  # of each source group
 FEW_SHOT = 16  # frames of each target group

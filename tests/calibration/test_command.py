@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pisa_capc import UCAPC
+from pisa_capc.calibration import Careful, SourceStatistics
 from pisa_capc.cli import app
 from pisa_capc.cli import calibrate as _registers  # noqa: F401
 from pisa_capc.errors import PisaError
@@ -40,7 +41,7 @@ def scores(tmp_path: Path, example: Example) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [[], ["--preset", "paper"], ["--no-guard"], ["--prior", "balanced"]], ids=str)
+@pytest.mark.parametrize("options", [["--preset", "paper"], ["--method", "ucapc"], ["--prior", "balanced"]], ids=str)
 def test_the_paper_preset_is_the_published_algorithm(options: list[str], scores: Path, example: Example):
     out = scores.with_name("calibrated.npz")
     ran = run(scores, "--out", out, *options)
@@ -59,7 +60,9 @@ def test_the_paper_preset_is_the_published_algorithm(options: list[str], scores:
     ("options", "calibrator"),
     [
         (["--prior", "none"], UCAPC(prior="none")),
-        (["--group", "none"], UCAPC(group="none")),
+        (["--preset", "paper", "--group", "none"], UCAPC(group="none")),
+        ([], UCAPC(prior="none")),
+        (["--group", "none"], UCAPC(prior="none", group="none")),
         (["--preset", "without-prior"], UCAPC(prior="none")),
         (["--preset", "direct"], UCAPC(passes=0, prior="none")),
         (["--set", "top=5", "--set", "temperature=0.5"], UCAPC(top=5, temperature=0.5)),
@@ -71,6 +74,21 @@ def test_options_reach_the_calibration(options: list[str], calibrator: UCAPC, sc
     assert run(scores, "--out", out, *options).exit_code == 0
     expected = calibrator.calibrate(example.embedding, example.logits, example.capture)
     np.testing.assert_array_equal(np.load(out)["probability"], expected.probability)
+
+
+def test_where_nothing_is_asked_for_the_source_decides_and_the_command_says_which(scores: Path, example: Example):
+    told = run(scores, "--out", scores.with_name("a.npz"))
+    assert "U-CAPC without a prior, for nothing is said of the source" in told.stderr
+    with np.load(scores) as stored:
+        np.savez(scores, **stored, source_class_mean=example.weight)
+    told = run(scores, "--out", scores.with_name("b.npz"), "--json")
+    assert "calibration: careful; the published one is --preset paper" in told.stderr
+    captures = json.loads(told.stdout)["captures"]
+    source = SourceStatistics(weight=example.weight, class_mean=example.weight)
+    expected = Careful().calibrate(example.embedding, example.logits, example.capture, source)
+    assert expected.judged is not None
+    assert [capture["level"] for capture in captures] == [judged.level for judged in expected.judged]
+    np.testing.assert_array_equal(np.load(scores.with_name("b.npz"))["prediction"], expected.prediction)
 
 
 def test_other_methods_find_the_source_statistics(scores: Path):

@@ -264,7 +264,7 @@ def test_scores_are_played_back_capture_after_capture(scores: Path):
 def test_what_is_written_is_what_was_printed_by_row(options: list[str], scores: Path):
     out, auto = scores.with_name("decided.npz"), scores.with_name("auto.npz")
     found = decided(run(scores, "--out", out, *options))
-    CliRunner().invoke(app, ["calibrate", str(scores), "--out", str(auto), "--group", "auto"])
+    CliRunner().invoke(app, ["calibrate", str(scores), "--out", str(auto), "--preset", "paper", "--group", "auto"])
     with np.load(out) as written, np.load(auto) as plain, np.load(scores) as given:
         assert {n: (written[n].dtype, written[n].shape) for n in written.files} == {
             n: (plain[n].dtype, plain[n].shape) for n in plain.files

@@ -143,7 +143,9 @@ def test_the_command_finds_groups_with_all_it_is_given(tmp_path: Path):
         cfo_hz=frames.cfo_hz,
         capture=np.zeros(len(frames), dtype=int),  # not to be read
     )
-    ran = CliRunner().invoke(app, ["calibrate", str(scores), "--out", str(out), "--group", "auto", "--json"])
+    ran = CliRunner().invoke(
+        app, ["calibrate", str(scores), "--out", str(out), "--preset", "paper", "--group", "auto", "--json"]
+    )
     assert ran.exit_code == 0, ran.output
     assert [c["frames"] for c in json.loads(ran.stdout)["captures"]] == [600, 600, 600]
     expected = UCAPC().calibrate(frames.embedding, frames.logits, frames.capture)

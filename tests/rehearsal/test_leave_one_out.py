@@ -61,7 +61,7 @@ def test_a_guard_is_learnt_stored_and_used(tmp_path: Path) -> None:
     again = fit_with_guard(runs, out=tmp_path, **options)
     assert np.array_equal(again[0].statistics.guard, thresholds)
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.json")}
-    assert list(usual_calibrations([models[0], plain[1]])) == ["paper"]  # what all have
+    assert list(usual_calibrations([models[0], plain[1]])) == ["paper", "careful"]  # what all have
     chosen = usual_calibrations(models)
     [(_, found)] = infer(models[:1], [runs[0].split], chosen)
     assert list(found.scores()) == ["direct", "paper", "safe"]

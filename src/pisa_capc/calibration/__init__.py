@@ -1,13 +1,15 @@
 """Calibration: better decisions from a frozen classifier's embeddings and logits, without labels.
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
-with the same interface, `Calibrator`, and `register` adds one (see `base`). `Safe()` is U-CAPC under a guard that was
-trained with the model. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
+with the same interface, `Calibrator`, and `register` adds one (see `base`). `Careful()` looks at each capture first; it
+is what `usual` gives where the source is known. `Safe()` is U-CAPC under a guard that was trained with the model.
+`OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
 teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
 itself.
 """
 
 from pisa_capc.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
+from pisa_capc.calibration.careful import Careful, usual
 from pisa_capc.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.calibration.grouping import Finder, GroupFinder, find_groups
 from pisa_capc.calibration.joint import Gated, Joint
@@ -28,6 +30,7 @@ __all__ = [
     "Calibration",
     "Calibrator",
     "CaptureSummary",
+    "Careful",
     "Decisions",
     "Finder",
     "FrozenCalibration",
@@ -47,4 +50,5 @@ __all__ = [
     "find_groups",
     "register",
     "unknown_scores",
+    "usual",
 ]

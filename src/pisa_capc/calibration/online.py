@@ -13,6 +13,11 @@ turn (`GroupFinder.several`): of one that speaks for long, a balanced transport 
 that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run
 of U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
 
+A stream that knows its `source` is calibrated by `Careful` in the place of U-CAPC, which at every run decides anew what
+suits the group; never as even shares while one transmitter speaks for long. Such a stream also has an alarm (`alarm`):
+where frames have become less sure than those that were learnt from, what was learnt of the group is forgotten, and
+learning begins anew. `Decisions.alarm` says when; at most `alarm.RATE` of groups that go on as they were raise one.
+
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
 are handed over at a time.
@@ -34,6 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pisa_capc.calibration import alarm
+from pisa_capc.calibration.careful import NEVER, Careful
 from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.calibration.guard import LEVELS, Guard
 from pisa_capc.calibration.result import Calibration
@@ -42,6 +49,7 @@ from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.inference.statistics import SourceStatistics
 from pisa_capc.randomness import generator
 from pisa_capc.store.pair import check_shapes, described, write_pair
 
@@ -75,6 +83,7 @@ class Decisions:
     score: NDArray[np.float64]  # (n, C)
     prediction: NDArray[np.int64]  # (n,)
     group: NDArray[np.int64]  # (n,) number of the group whose prototypes decided
+    alarm: NDArray[np.bool_]  # (n,) whether what was learnt was forgotten after this frame
 
 
 class OnlineCalibrator:
@@ -91,8 +100,9 @@ class OnlineCalibrator:
         with_cfo: bool = False,
         settings: Online | None = None,
         guard: Guard | None = None,
+        source: SourceStatistics | None = None,
     ) -> None:
-        self.settings, self.guard = settings or Online(), guard
+        self.settings, self.guard, self.source = settings or Online(), guard, source
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
         self._fit = replace(self.settings.calibration, group="none")
@@ -110,6 +120,15 @@ class OnlineCalibrator:
             "pending_unit": np.zeros((room, features)),
             "pending_logits": np.zeros((room, classes)),
         }
+        self._kept = ["unit", "logits"]  # of a frame
+        if source is not None:
+            self._kept.append("norm")
+            self._arrays |= {
+                "sample_norm": np.zeros((slots, self.settings.sample)),
+                "pending_norm": np.zeros(room),
+                "doubt": np.zeros(slots),  # bound of the alarm
+                "log_wealth": np.zeros((slots, len(alarm.BETS))),
+            }
 
     @property
     def nbytes(self) -> int:
@@ -135,13 +154,15 @@ class OnlineCalibrator:
             )
         offset = _column("cfo_hz", cfo_hz, len(z), np.float64)
         number = _column("frame", frame, len(z), np.int64)
-        unit, start = unit_rows(z), 0
+        unit, norm, start = unit_rows(z), np.linalg.norm(z, axis=1), 0
         parts: list[Decisions] = []
         while start < len(z) or not parts:
             part = slice(start, start := start + self.finder.room)
             parts.append(self._decide(unit[part], scores[part]))
             if len(unit[part]):
-                self._learn(unit[part], scores[part], *(c if c is None else c[part] for c in (offset, number)))
+                given = {"unit": unit[part], "logits": scores[part], "norm": norm[part]}
+                self._watch(parts[-1])
+                self._learn(given, *(c if c is None else c[part] for c in (offset, number)))
         if len(parts) == 1:
             return parts[0]
         return Decisions(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
@@ -168,22 +189,36 @@ class OnlineCalibrator:
         # Where all classes are equally likely the scores decide, as in `Recorder`.
         level = np.ptp(probability, axis=1) < 1e-9
         prediction = np.where(level, score.argmax(axis=1), probability.argmax(axis=1))
-        return Decisions(probability, score, prediction, np.full(len(unit), self.finder.current))
+        group, quiet = np.full(len(unit), self.finder.current), np.zeros(len(unit), dtype=bool)
+        return Decisions(probability, score, prediction, group, quiet)
+
+    def _watch(self, decided: Decisions) -> None:
+        """Bet against what was learnt of the group; where that was wrong it is forgotten."""
+        state, slot = self._arrays, self.finder.slot
+        if self.source is None or not state["fitted"][slot] or state["number"][slot] != self.finder.current:
+            return
+        wealth = alarm.bet(state["log_wealth"][slot], float(state["doubt"][slot]), decided.probability)
+        state["log_wealth"][slot] = wealth[-1]
+        if (over := alarm.raised(wealth)).any():
+            decided.alarm[over.argmax()] = True
+            state["taken"][slot] = state["fitted"][slot] = 0
+            state["log_wealth"][slot] = 0.0
 
     def _learn(
         self,
-        unit: NDArray[np.float64],
-        logits: NDArray[np.float64],
+        given: dict[str, NDArray[np.float64]],
         cfo_hz: NDArray[np.float64] | None,
         frame: NDArray[np.int64] | None,
     ) -> None:
-        state = self._arrays
+        state, unit, logits = self._arrays, given["unit"], given["logits"]
         here = slice(self.finder.pending, self.finder.pending + len(unit))
-        state["pending_unit"][here], state["pending_logits"][here] = unit, logits
+        for name in self._kept:
+            state[f"pending_{name}"][here] = given[name]
         for number, frames in self.finder.push(unit, logits.argmax(axis=1), cfo_hz, frame):
             self._sample(self._slot(number), frames)
-            for name in ("pending_unit", "pending_logits"):
-                state[name][:-frames] = state[name][frames:]
+            for name in self._kept:
+                pending = state[f"pending_{name}"]
+                pending[:-frames] = pending[frames:]
         slot = self._slot(self.finder.current)
         frames, fitted = int(state["taken"][slot]) + self.finder.pending, int(state["fitted"][slot])
         due = min(fitted, self.settings.refresh)  # a young group is fitted whenever it has doubled
@@ -197,6 +232,8 @@ class OnlineCalibrator:
         if state["number"][slot] != number:
             state["number"][slot] = number
             state["taken"][slot] = state["fitted"][slot] = 0
+            if self.source is not None:
+                state["log_wealth"][slot] = 0.0
         return slot
 
     def _sample(self, slot: int, frames: int) -> None:
@@ -207,7 +244,7 @@ class OnlineCalibrator:
         draw = generator(0, "online-sample", number, taken).random(frames)
         place = np.where(order < size, order, (draw * np.minimum(order + 1, self.settings.memory)).astype(np.int64))
         kept = place < size
-        for name in ("unit", "logits"):
+        for name in self._kept:
             state[f"sample_{name}"][slot, place[kept]] = state[f"pending_{name}"][:frames][kept]
         state["taken"][slot] += frames
 
@@ -215,17 +252,26 @@ class OnlineCalibrator:
         """Run U-CAPC on the sample of the current group and its undecided frames."""
         state, pending = self._arrays, self.finder.pending
         size = min(int(state["taken"][slot]), self.settings.sample)
-        unit = np.concatenate((state["sample_unit"][slot, :size], state["pending_unit"][:pending]))
-        logits = np.concatenate((state["sample_logits"][slot, :size], state["pending_logits"][:pending]))
-        result = self._run(unit, logits)
+        frames_of = {
+            name: np.concatenate((state[f"sample_{name}"][slot, :size], state[f"pending_{name}"][:pending]))
+            for name in self._kept
+        }
+        result = self._run(**frames_of)
         state["prototypes"][slot] = 0.0 if result.prototypes is None else result.prototypes[0]
         state["balanced"][slot] = result.potentials is not None
         state["potentials"][slot] = 0.0 if result.potentials is None else result.potentials[0]
         state["fitted"][slot] = frames
+        if self.source is not None:
+            state["doubt"][slot] = alarm.bound(self._decide(frames_of["unit"], frames_of["logits"]).probability)
 
-    def _run(self, unit: NDArray[np.float64], logits: NDArray[np.float64]) -> Calibration:
+    def _run(
+        self, unit: NDArray[np.float64], logits: NDArray[np.float64], norm: NDArray[np.float64] | None = None
+    ) -> Calibration:
         """U-CAPC on some frames of a group: balanced where several send, and as far as the guard allows."""
         several = self.finder.several
+        if self.source is not None and norm is not None:
+            careful = Careful(group="none") if several else Careful(group="none", even=NEVER)
+            return careful.calibrate(unit * norm[:, None], logits, source=self.source)
         if self.guard is None:
             return (self._fit if several else self._unbalanced).calibrate(unit, logits)
         result = LEVEL_CALIBRATIONS[LEVELS[0]].calibrate(unit, logits)
@@ -238,6 +284,7 @@ class OnlineCalibrator:
         """Write `stream.safetensors` and `stream.json`; a stream that is loaded goes on as if it had not stopped."""
         arrays = {f"calibrator.{k}": v for k, v in self._arrays.items()}
         arrays |= {f"finder.{k}": v for k, v in self.finder.arrays.items()}
+        arrays |= {} if self.source is None else {f"source.{k}": v for k, v in self.source.known().items()}
         about = {
             "kind": "online U-CAPC",
             "classes": self.classes,
@@ -256,8 +303,11 @@ class OnlineCalibrator:
             settings = from_mapping(Online, about["settings"], "settings")
             thresholds = about.get("guard")  # there is none in what earlier versions wrote
             guard = None if thresholds is None else Guard(tuple(map(float, thresholds)))
-            stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard)
+            known = SourceStatistics.from_arrays(arrays, "source.")
+            source = known if known.known() else None
+            stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard, source)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
+            own |= {f"source.{k}": v.shape for k, v in known.known().items()}
             check_shapes(Path(folder), arrays, own | {f"finder.{k}": v.shape for k, v in stream.finder.arrays.items()})
             stream._arrays = {name: arrays[f"calibrator.{name}"].copy() for name in stream._arrays}
             found = {name: arrays[f"finder.{name}"] for name in stream.finder.arrays}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,13 @@ class CaptureSummary:
     mass_after: np.ndarray  # (C,) the same by the calibrated probabilities, Σ_i π_i
 
 
+class Judged(NamedTuple):
+    """How a capture was judged by a calibration that chooses; `evenness` is what it chose by (`careful`)."""
+
+    level: str
+    evenness: float
+
+
 @dataclass(frozen=True, repr=False)
 class Calibration:
     """Calibrated frames (N) of C classes in R captures. Arrays per frame are of the kind and type of the logits."""
@@ -42,6 +50,7 @@ class Calibration:
     known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
     unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
     guard: tuple[Decision, ...] | None = None  # what the guard decided for each capture; none without a guard
+    judged: tuple[Judged, ...] | None = None  # how each capture was judged; none where nothing is chosen
     potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
 
     def __repr__(self) -> str:
@@ -54,10 +63,11 @@ class Calibration:
     def _repr_html_(self) -> str:
         """For notebooks: frames, changed decisions and what the guard allowed, by capture."""
         rows = [(c.capture, f"{c.frames:,}", f"{c.changed:,}") for c in self.captures]
-        if self.guard is None:
+        chosen: Sequence[Decision | Judged] | None = self.guard or self.judged
+        if chosen is None:
             return html_table(repr(self), ("capture", "frames", "changed"), rows)
-        guarded = [(*row, decision.level) for row, decision in zip(rows, self.guard, strict=True)]
-        return html_table(repr(self), ("capture", "frames", "changed", "guard"), guarded)
+        levels = [(*row, one.level) for row, one in zip(rows, chosen, strict=True)]
+        return html_table(repr(self), ("capture", "frames", "changed", "guard" if self.guard else "level"), levels)
 
     @property
     def changed(self) -> int:

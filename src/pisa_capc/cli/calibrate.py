@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,7 @@ from pisa_capc.store.files import atomic, reading, refuse_existing
 from pisa_capc.store.outside import array_members, read_arrays
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import Calibration, Calibrator, Decisions
+    from pisa_capc.calibration import Calibration, Calibrator, Decisions, SourceStatistics
     from pisa_capc.calibration.guard import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
@@ -55,18 +55,19 @@ def calibrate(
     scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C).")],
     out: Annotated[Path, typer.Option(help="NPZ file to write: `probability`, `score`, `prediction`.")],
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls or bbse."
+            help="careful, ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, "
+            "bbse, joint or gated. Unless told: careful, or where nothing is said of the source U-CAPC without a prior."
         ),
-    ] = "ucapc",
+    ] = None,
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="safe: as far as the model's guard allows; or a row of the paper's ablation: paper, direct, "
-            "without-grouping, without-prior."
+            help="safe: as far as the model's guard allows; or a row of the paper's ablation: paper, which is the "
+            "published calibration, direct, without-grouping, without-prior."
         ),
-    ] = "paper",
+    ] = None,
     prior: Annotated[
         str | None,
         typer.Option(
@@ -119,15 +120,18 @@ def calibrate(
     guarded = "safe" in (preset, method)
     if guard is not None and guard != guarded:
         raise ConfigError("--guard: only --preset safe has a guard. Use that, or --preset paper with --no-guard.")
-    base = chosen_calibrator(method, preset, {"prior": prior, "group": group}, set_ or [])
-    find = base.group == "auto"
-    if find:
-        base.set_params(group="capture")
-    chosen = base if reject == "none" else OpenSet(base, reject, alpha)
+    asked = {"prior": prior, "group": group}
+    named = chosen_calibrator(method or "ucapc", preset, asked, set_ or [])
+    _ = named if reject == "none" else OpenSet(named, reject, alpha)  # what is wrong is said before anything is read
     if plot is not None:
         check_picture(plot)
     refuse_existing(out, force)
     arrays = read_scores(scores)
+    base = chosen_calibrator(method, preset, asked, set_ or [], SourceStatistics.from_arrays(arrays))
+    find = base.group == "auto"
+    if find:
+        base.set_params(group="capture")
+    chosen = base if reject == "none" else OpenSet(base, reject, alpha)
     with warnings_as_notes():
         if find:
             arrays["group"] = _found_groups(arrays)
@@ -142,7 +146,7 @@ def calibrate(
     if plot is not None:
         devices = arrays.get("devices")
         draw(result, plot, drawn, None if devices is None else devices.astype(str).tolist())
-    show_result(result, "safe" if guarded else method, out, as_json)
+    show_result(result, base.title if method is None else method, out, as_json)
     if plot is not None:
         notes.print(f"picture: {plot}", markup=False, highlight=False, soft_wrap=True)
 
@@ -187,10 +191,23 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
         )
 
 
-def chosen_calibrator(method: str, preset: str, options: dict[str, str | None], settings: list[str]) -> Calibrator:
-    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, calibrator
+def chosen_calibrator(
+    method: str | None,
+    preset: str | None,
+    options: dict[str, str | None],
+    settings: list[str],
+    source: SourceStatistics | None = None,
+) -> Calibrator:
+    """The calibration that was asked for; where none was, the usual one of the source, saying which."""
+    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator, usual
     from pisa_capc.config import from_assignments, from_mapping
 
+    if not (method or preset or options.get("prior") or settings):
+        found = usual(source or SourceStatistics())
+        why = "" if found.title == "careful" else " without a prior, for nothing is said of the source"
+        notes.print(f"calibration: {found.title}{why}; the published one is --preset paper", highlight=False)
+        return replace(found, group=options.get("group") or found.group)  # type: ignore[call-arg]
+    method, preset = method or "ucapc", preset or "paper"
     if preset not in (*PRESETS, "safe"):
         raise ConfigError(unknown_name("preset", preset, (*PRESETS, "safe")))
     kind = calibrator("safe" if preset == "safe" and method == "ucapc" else method)
@@ -283,10 +300,15 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
                 "changed": summary.changed,
                 "mass_before": summary.mass_before.tolist(),
                 "mass_after": summary.mass_after.tolist(),
+                **({} if result.judged is None else _finite(result.judged[r]._asdict())),
             }
-            for summary in result.captures
+            for r, summary in enumerate(result.captures)
         ],
     }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
 
 
 def plain_decision(decision: Decision) -> dict[str, Any]:
@@ -323,11 +345,16 @@ def _print_table(result: Calibration, method: str) -> None:
     if result.guard is not None:
         for name in ("guard", "price", "thresholds"):
             table.add_column(name, justify="right")
+    if result.judged is not None:
+        for name in ("level", "evenness"):
+            table.add_column(name, justify="right")
     for r, summary in enumerate(result.captures):
         cells = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
         if result.guard is not None:
             decision = result.guard[r]
             price = "–" if math.isnan(decision.price) else f"{decision.price:.3f}"
             cells += [decision.level, price, _limits(decision.thresholds)]
+        if result.judged is not None:
+            cells += [result.judged[r].level, f"{result.judged[r].evenness:.3f}"]
         table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
     wide_console().print(table)

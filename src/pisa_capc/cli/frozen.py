@@ -28,26 +28,31 @@ def fit(
     scores: Annotated[Path, typer.Argument(help="NPZ file with `embedding` (N, D), `logits` (N, C), `capture` (N,).")],
     out: Annotated[Path, typer.Option(help="Folder for calibration.safetensors and calibration.json.")],
     preset: Annotated[
-        str, typer.Option(help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior.")
-    ] = "paper",
+        str | None,
+        typer.Option(
+            help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior. Unless told: "
+            "careful, or where nothing is said of the source U-CAPC without a prior."
+        ),
+    ] = None,
     prior: Annotated[str | None, typer.Option(help="Class shares: balanced, none, estimated or given.")] = None,
     group: Annotated[str | None, typer.Option(help="What is fitted together: capture or none.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of U-CAPC, key=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was fitted as JSON.")] = False,
     force: Annotated[bool, Force] = False,
 ) -> None:
-    """Fit U-CAPC on one stream and keep it, for `pisa calibrate apply` on others.
+    """Fit a calibration on one stream and keep it, for `pisa calibrate apply` on others.
 
     Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
     are not known here. With --preset safe, what the guard decided for each is kept too. No frame and no label is kept.
     """
-    from pisa_capc.calibration import UCAPC, FrozenCalibration, Safe, SourceStatistics
+    from pisa_capc.calibration import FrozenCalibration, SourceStatistics
 
-    settings = chosen_calibrator("ucapc", preset, {"prior": prior, "group": group}, set_ or [])
+    asked = {"prior": prior, "group": group}
+    chosen_calibrator("ucapc", preset, asked, set_ or [])  # what is wrong is said before anything is read
     refuse_existing(out / "calibration.json", force)
-    assert isinstance(settings, UCAPC | Safe)
     arrays = read_scores(scores)
     source = SourceStatistics.from_arrays(arrays)
+    settings = chosen_calibrator(None, preset, asked, set_ or [], source)
     with warnings_as_notes():
         frozen = FrozenCalibration.fit(arrays["embedding"], arrays["logits"], arrays.get("capture"), settings, source)
     frozen.save(out)

@@ -186,9 +186,7 @@ def verify_(
         raise typer.Exit(REFUTED)
 
 
-def _opened(
-    run: Path, engine: str, paths: Sequence[str], reading: Reading
-) -> tuple[TrainedModel, list[FileRecording]]:
+def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
     """The model and the recordings; what does not fit is said before anything is read."""
     from pisa_capc.identify import check_recording
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from pisa_capc.progress import progress
 from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import Decisions, Online, OnlineCalibrator
+    from pisa_capc.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
     from pisa_capc.calibration.feed import LineReader, Playback, StreamFrame
 
 STANDARD_INPUT = Path("-")
@@ -43,6 +44,13 @@ def stream(
     all_classes: Annotated[
         bool, typer.Option("--all-classes", help="Also print the probability and score of every class.")
     ] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="paper: U-CAPC as published; without-prior. Unless told: careful where --run or the .npz say what it "
+            "needs of the source, U-CAPC without a prior elsewhere."
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting, as warmup=32, calibration.prior=none, finder.window=96."),
@@ -68,20 +76,29 @@ def stream(
     the summary is said and --state written then as well.
 
     An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
+
+    The careful calibration decides anew what suits a group as more of it is seen, and has an alarm: where frames have
+    become less sure than those that were learnt from, a note says so and the group is learnt anew. Of groups that go on
+    as they were at most 1 % raise it.
     """
-    from pisa_capc.calibration import Online
+    from pisa_capc.calibration import Online, SourceStatistics
     from pisa_capc.calibration.feed import EXPECTED, Playback
     from pisa_capc.config import from_assignments, from_mapping
 
-    settings = from_mapping(Online, from_assignments(set_ or []), "stream")
+    given = from_assignments(set_ or [])
+    settings = from_mapping(Online, given, "stream")
     if out is not None:
         if frames.suffix != ".npz":
             raise ConfigError("--out is for an .npz. Decisions about JSON lines are printed: add > decided.jsonl.")
         refuse_existing(out, force)
-    decider = _Decider(settings, _devices(run), recordings, state)
+    devices, source = _known(run)
     printed = sys.stdout  # a progress bar would put itself in its place
     with _sigterm_as_ctrl_c(), _opened(frames, recordings, skip_bad) as feed:
         total = len(feed) if isinstance(feed, Playback) else None
+        if source is None and isinstance(feed, Playback):
+            source = SourceStatistics.from_arrays(feed.arrays)
+        settings, source = _chosen(settings, source, preset, "calibration" in given)
+        decider = _Decider(settings, devices, recordings, state, source)
         kept: list[Decisions] = []
         try:
             with progress("stream", total, show=frames != STANDARD_INPUT and not printed.isatty()) as bar:
@@ -137,10 +154,32 @@ def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineRead
             yield LineReader(file, _Notes(), recordings, skip_bad)
 
 
-def _devices(run: Path | None) -> tuple[str, ...]:
+def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
+    """The devices of a run, and what it says of its source."""
     from pisa_capc.inference import load_model
 
-    return () if run is None else load_model(run).devices
+    if run is None:
+        return (), None
+    trained = load_model(run)
+    return trained.devices, trained.statistics
+
+
+def _chosen(
+    settings: Online, source: SourceStatistics | None, preset: str | None, told: bool
+) -> tuple[Online, SourceStatistics | None]:
+    """The settings or the preset that were told, or what is usual with this source, saying which."""
+    from pisa_capc.calibration import UCAPC
+
+    if told and preset is not None:
+        raise ConfigError("--preset and --set calibration.…: expected one of them.")
+    if told:
+        return settings, None
+    if preset is not None:
+        return replace(settings, calibration=UCAPC.preset(preset)), None
+    careful = source is not None and source.class_mean is not None
+    which = "careful" if careful else "U-CAPC without a prior, for nothing is said of the source"
+    notes.print(f"calibration: {which}; the published one is --preset paper", highlight=False)
+    return (settings, source) if careful else (replace(settings, calibration=UCAPC(prior="none")), None)
 
 
 class _Notes:
@@ -160,7 +199,15 @@ class _Notes:
 class _Decider:
     """A stream under way, and what there is to say of it in the end."""
 
-    def __init__(self, settings: Online, devices: tuple[str, ...], recordings: bool, state: Path | None) -> None:
+    def __init__(
+        self,
+        settings: Online,
+        devices: tuple[str, ...],
+        recordings: bool,
+        state: Path | None,
+        source: SourceStatistics | None,
+    ) -> None:
+        self._source, self._notes = source, _Notes()
         self._settings, self._devices, self._recordings, self._state = settings, devices, recordings, state
         self._calibrator: OnlineCalibrator | None = None
         self._started = 0.0
@@ -174,6 +221,11 @@ class _Decider:
         self.frames += 1
         self._changed += int(decisions.prediction[0] != frame.logits.argmax())
         self._groups = max(self._groups, int(decisions.group[0]) + 1)
+        if decisions.alarm[0]:
+            self._notes(
+                f"frame {frame.position}: frames of group {decisions.group[0]} have become less sure than those that "
+                "were learnt from; what was learnt of it is forgotten, and learning begins anew."
+            )
         return decisions
 
     def _begin(self, frame: StreamFrame) -> OnlineCalibrator:
@@ -187,10 +239,11 @@ class _Decider:
         self._started = time.perf_counter()
         shape = len(frame.logits), len(frame.embedding), frame.cfo_hz is not None
         if self._state is None or not (self._state / "stream.json").is_file():
-            return OnlineCalibrator(*shape, self._settings)
+            return OnlineCalibrator(*shape, self._settings, source=self._source)
         stream = OnlineCalibrator.load(self._state)
         kept = stream.classes, stream.features, stream.finder.with_cfo
-        if kept != shape or stream.settings != self._settings:
+        alike = stream.settings == self._settings and (stream.source is None) == (self._source is None)
+        if kept != shape or not alike:
             raise DataError(
                 f"{self._state}: is the state of a stream with {kept[0]} classes, {kept[1]} features, "
                 f"{'a' if kept[2] else 'no'} CFO and its own settings; these frames have {shape[0]} and {shape[1]}, "

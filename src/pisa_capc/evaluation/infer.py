@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Safe
+from pisa_capc.calibration import UCAPC, Calibration, Calibrator, Careful, Safe
 from pisa_capc.evaluation.later import Later
 from pisa_capc.evaluation.runs import split_for
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.inference import Embedding, TrainedModel, embed_many
 from pisa_capc.inference.embed import BATCH
 from pisa_capc.progress import progress
-from pisa_capc.protocol import DIRECT, PAPER, SAFE, Evaluator
+from pisa_capc.protocol import CAREFUL, DIRECT, PAPER, SAFE, Evaluator
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")
@@ -82,9 +82,10 @@ def infer(
 
 
 def usual_calibrations(models: Sequence[TrainedModel]) -> dict[str, Calibrator]:
-    """U-CAPC as published; and where every run has a guard, because runs are compared by stage, the safe one."""
+    """U-CAPC as published; the careful one, which is what `pisa calibrate` does unless told otherwise; and where every
+    run has a guard, because runs are compared by stage, the safe one."""
     guarded = all(trained.statistics.guard is not None for trained in models)
-    return {PAPER: UCAPC(), SAFE: Safe()} if guarded else {PAPER: UCAPC()}
+    return {PAPER: UCAPC(), **({SAFE: Safe()} if guarded else {}), CAREFUL: Careful()}
 
 
 def infer_runs(

@@ -16,7 +16,7 @@ from pisa_capc.chance import AFTER_TRAINING, against_chance, at_chance
 from pisa_capc.figures.dataset import dataset_picture
 from pisa_capc.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.figures.style import Picture
-from pisa_capc.protocol import PAPER, SAFE
+from pisa_capc.protocol import CAREFUL, PAPER, SAFE
 from pisa_capc.provenance import machine
 from pisa_capc.reports.page import Page
 from pisa_capc.reports.scores import score_tables
@@ -52,6 +52,9 @@ def report_of_runs(
     if SAFE in main.stages:
         page.text("The same under the guard that was trained with the model, which decides how far each capture goes:")
         _calibration_tables(page, main.stages[SAFE])
+    if CAREFUL in main.stages:
+        page.text("By what suits a capture, from how evenly its devices seem to send; used unless told otherwise:")
+        _calibration_tables(page, main.stages[CAREFUL])
     page.section("Figures")
     with TemporaryDirectory() as folder:
         frames = Path(folder) / "frames.png"
@@ -105,7 +108,10 @@ def _calibration_tables(page: Page, result: Calibration) -> None:
         + [f"{mass.min():,.1f} … {mass.max():,.1f}" for mass in (getattr(summary, m) for m in masses)]
         for summary in result.captures
     ]
-    headings = [*names, "frames of the rarest … most frequent device before", "after"]
+    if result.judged is not None:
+        rows = [[*row, one.level, f"{one.evenness:.3f}"] for row, one in zip(rows, result.judged, strict=True)]
+    judged = [] if result.judged is None else ["level", "evenness"]
+    headings = [*names, "frames of the rarest … most frequent device before", "after", *judged]
     page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
     if result.guard is not None:
         rows = [

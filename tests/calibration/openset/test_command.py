@@ -34,7 +34,7 @@ def scores(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "vim", "msp"])
 def test_the_output_says_which_frames_are_known(name: str, scores: Path):
     out = scores.with_name("out.npz")
-    ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--json")
+    ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--preset", "paper", "--json")
     assert ran.exit_code == 0, ran.output
     expected = OpenSet(UCAPC(), name, 0.2).calibrate(FRAMES.embedding, FRAMES.logits, source=SOURCE)
     with np.load(out, allow_pickle=False) as written:
@@ -50,7 +50,7 @@ def test_without_rejection_nothing_changes(scores: Path):
         ran = run(scores, "--out", out, *options, "--json")
         assert ran.exit_code == 0, ran.output
         assert set(np.load(out).files) == {"probability", "score", "prediction"}
-        assert "rejected" not in json.loads(ran.output)
+        assert "rejected" not in json.loads(ran.stdout)
 
 
 def test_a_capture_that_is_rejected_whole_has_no_price(scores: Path):

@@ -15,7 +15,7 @@ from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.openset.names import DEFAULT, unknown_score
 from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
-from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.result import Calibration, Judged, Recorder
 from pisa_capc.errors import ConfigError
 from pisa_capc.inference.statistics import SourceStatistics
 
@@ -96,6 +96,7 @@ class OpenSet(Calibrator):
         return replace(
             recorder.finish(),
             guard=None if inner is None or inner.guard is None else _decisions(inputs, inner.guard),
+            judged=None if inner is None or inner.judged is None else _judgements(inputs, inner, inner.judged),
             prediction=inputs.give_back(prediction),
             known=inputs.give_back(known),
             unknown_score=inputs.give_back(unlike),
@@ -130,6 +131,13 @@ def _decisions(inputs: Inputs, guard: tuple[Decision, ...]) -> tuple[Decision, .
     found = {int(decision.capture): decision for decision in guard}
     nothing = replace(guard[0], level="off", price=math.nan)
     return tuple(replace(found.get(r, nothing), capture=key) for r, key in enumerate(inputs.groups.keys))
+
+
+def _judgements(inputs: Inputs, inner: Calibration, judged: tuple[Judged, ...]) -> tuple[Judged, ...]:
+    """How each capture was judged; one that was rejected whole was not."""
+    found = {summary.capture: own for summary, own in zip(inner.captures, judged, strict=True)}
+    nothing = found.get(EVERYTHING, Judged("off", math.nan))
+    return tuple(found.get(r, nothing) for r in range(len(inputs.groups)))
 
 
 def _columns(values: Tensor, rows: Rows) -> Tensor:

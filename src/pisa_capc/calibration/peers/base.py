@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from pisa_capc.calibration.base import Calibrator, require
 from pisa_capc.calibration.batches import Rows
 from pisa_capc.calibration.inputs import Inputs
-from pisa_capc.calibration.result import Calibration, Recorder
+from pisa_capc.calibration.result import Calibration, Judged, Recorder
 from pisa_capc.inference.statistics import SourceStatistics
 
 
@@ -21,6 +21,8 @@ class Transduced(NamedTuple):
     score: Tensor  # (n, C)
     probability: Tensor  # (n, C), rows sum to one
     prototypes: Tensor | None = None  # (C, D), where they live among the unit-length embeddings
+    potentials: Tensor | None = None  # (C,) that go with them, as of U-CAPC
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,14 @@ class Peer(Calibrator):
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         every = list(range(len(inputs.groups)))
+        judged: dict[int, Judged] = {}
         for together in [every] if self.group == "none" else [[r] for r in every]:
             rows = torch.cat([inputs.groups.rows(r) for r in together])
             result = self.transduce(inputs.embedding[rows].double(), inputs.logits[rows].double(), source)
             self._record(inputs, result, together, recorder)
-        return recorder.finish()
+            if result.judged is not None:
+                judged |= dict.fromkeys(together, result.judged)
+        return replace(recorder.finish(), judged=tuple(judged[r] for r in every) if judged else None)
 
     def _record(self, inputs: Inputs, result: Transduced, captures: list[int], recorder: Recorder) -> None:
         """Hand over the rows of `result`, which are those of `captures` one after the other."""
@@ -61,6 +66,8 @@ class Peer(Calibrator):
             recorder.write([r], rows, *blocks)
             if result.prototypes is not None:
                 recorder.prototypes([r], result.prototypes.unsqueeze(0))
+            if result.potentials is not None:
+                recorder.potentials([r], result.potentials.unsqueeze(0))
             start += len(index)
 
 
