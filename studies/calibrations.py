@@ -23,9 +23,11 @@ import numpy as np
 import torch
 from benchmarks.report import machine
 from numpy.typing import NDArray
+from torch import Tensor
 
-from pisa_capc.calibration import UCAPC, Calibrator, SourceStatistics, calibrators
+from pisa_capc.calibration import UCAPC, Calibrator, Peer, SourceStatistics, Transduced, calibrators
 from pisa_capc.calibration.guard import Guard, Rehearsals
+from pisa_capc.calibration.joint import Space
 from pisa_capc.chance import at_chance
 from pisa_capc.cli.output import print_table
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
@@ -140,6 +142,18 @@ class Model:
         yield MIXED.name, Drawn(pairs[0], new.unknown, pairs[1])
 
 
+@dataclass(frozen=True)
+class LDA(Peer):
+    """Another head in the place of the trained one: the nearest class mean in the LDA space of the source."""
+
+    title = "LDA head"
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        space = Space.of(source, logits.shape[1], embedding, self.title)
+        score = -torch.cdist(embedding @ space.project, space.means).square() / 2
+        return Transduced(score, torch.softmax(score, dim=1))
+
+
 def guard_of(models: Sequence[Model], seed: int) -> Guard:
     """As `rehearsal.learn_guard` does it: models that lack an environment there, and the model on held-out frames."""
     parts = []
@@ -152,9 +166,9 @@ def guard_of(models: Sequence[Model], seed: int) -> Guard:
 
 
 def methods() -> dict[str, Calibrator]:
-    """Every registered calibration by capture, and U-CAPC without a prior."""
+    """Every registered calibration by capture, U-CAPC without a prior, and no calibration but another head."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
-    return {**named, "without-prior": UCAPC(prior="none")}
+    return {**named, "without-prior": UCAPC(prior="none"), "lda": LDA()}
 
 
 def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dict[str, Any]:

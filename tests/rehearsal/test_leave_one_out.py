@@ -64,8 +64,8 @@ def test_a_guard_is_learnt_stored_and_used(tmp_path: Path) -> None:
     assert list(usual_calibrations([models[0], plain[1]])) == ["paper", "careful"]  # what all have
     chosen = usual_calibrations(models)
     [(_, found)] = infer(models[:1], [runs[0].split], chosen)
-    assert list(found.scores()) == ["direct", "paper", "safe"]
-    assert [stage.guard is not None for stage in found.stages.values()] == [False, True]
+    assert list(found.scores()) == ["direct", "paper", "safe", "careful"]
+    assert [stage.guard is not None for stage in found.stages.values()] == [False, True, False]
 
 
 def test_a_guard_is_added_to_models_that_were_trained_without(tmp_path: Path) -> None:

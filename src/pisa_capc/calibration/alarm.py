@@ -1,16 +1,21 @@
-r"""An alarm when a calibration stops paying, with a stated rate of false alarms, whenever one looks.
+r"""An alarm when a calibration stops paying, with a stated rate of false alarms.
 
 What was learnt of a group holds while its frames go on as they were. Where they do not, decisions become unsure, which
 shows without labels. With the **doubt** of a frame, x_t = 1 − max_k π_tk, the hypothesis is that, whatever came before,
 
     E[x_t | past] ≤ m,      m = the mean doubt of the frames that were learnt from + `TOLERANCE`.
 
-Against it money is bet [1]_ [2]_: the wealth :math:`\prod_t (1 + \lambda (x_t / m - 1))` grows in no fair game, so its
-mean over several λ reaches 1/rate with probability at most `rate`, at any time of an endless stream (Ville). Frames
-need not be independent for that, and m may change with what has been learnt.
+Against it money is bet [1]_ [2]_, one unit more with every frame, because the change may come at any time [3]_:
+
+    M_t = (M_{t−1} + 1) (1 + λ (x_t / m − 1)),      alarm where the mean over some λ reaches `FRAMES`.
+
+While the hypothesis holds M_t − t wins nothing on average, so the mean time to a false alarm is at least `FRAMES`
+frames. Frames need not be independent for that, and m may change with what has been learnt.
 
 .. [1] I. Waudby-Smith and A. Ramdas. Estimating means of bounded random variables by betting. JRSS B 86(1), 2024.
 .. [2] M. Schirmer et al. Monitoring risks in test-time adaptation. arXiv 2507.08721, 2025.
+.. [3] J. Shin, A. Ramdas and A. Rinaldo. E-detectors: a nonparametric framework for sequential change detection.
+   New England Journal of Statistics in Data Science 2(2), 2024.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from numpy.typing import NDArray
 
 BETS = np.array([0.05, 0.2, 0.8])  # λ
 TOLERANCE = 0.1  # by which frames may be less sure than those that were learnt from
-RATE = 0.01  # of false alarms
+FRAMES = 10_000  # from one false alarm to the next, on average, at least
 
 
 def doubt(probability: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -33,12 +38,14 @@ def bound(probability: NDArray[np.float64]) -> float:
     return float(doubt(probability).mean()) + TOLERANCE
 
 
-def bet(log_wealth: NDArray[np.float64], m: float, probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logarithm of the wealth (bets,) after each of the next frames, (n, bets)."""
-    won = np.log1p(BETS * (doubt(probability)[:, None] / m - 1))
-    return np.asarray(log_wealth + np.cumsum(won, axis=0))
+def evidence(before: NDArray[np.float64], m: float, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """M (n, bets) after each of the next frames, (bets,) before."""
+    found = np.empty((len(probability), len(BETS)))
+    for t, x in enumerate(doubt(probability)):
+        before = found[t] = np.minimum((before + 1) * (1 + BETS * (x / m - 1)), 1e300)
+    return found
 
 
-def raised(log_wealth: NDArray[np.float64], rate: float = RATE) -> NDArray[np.bool_]:
-    """(…,) whether the mean of the wealth (…, bets) has reached 1/rate."""
-    return np.asarray(np.exp(np.minimum(log_wealth, 700.0)).mean(axis=-1) >= 1 / rate)
+def raised(found: NDArray[np.float64], frames: float = FRAMES) -> NDArray[np.bool_]:
+    """(n,) whether the mean of M (n, bets) has reached what it has once in so many frames."""
+    return np.asarray(found.mean(axis=-1) >= frames)

@@ -16,7 +16,7 @@ of U-CAPC, only as far as the price of balance allows, as `Safe` does for captur
 A stream that knows its `source` is calibrated by `Careful` in the place of U-CAPC, which at every run decides anew what
 suits the group; never as even shares while one transmitter speaks for long. Such a stream also has an alarm (`alarm`):
 where frames have become less sure than those that were learnt from, what was learnt of the group is forgotten, and
-learning begins anew. `Decisions.alarm` says when; at most `alarm.RATE` of groups that go on as they were raise one.
+learning begins anew. `Decisions.alarm` says when; while all goes on as it was that is once in `alarm.FRAMES` frames.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
@@ -127,7 +127,7 @@ class OnlineCalibrator:
                 "sample_norm": np.zeros((slots, self.settings.sample)),
                 "pending_norm": np.zeros(room),
                 "doubt": np.zeros(slots),  # bound of the alarm
-                "log_wealth": np.zeros((slots, len(alarm.BETS))),
+                "evidence": np.zeros((slots, len(alarm.BETS))),
             }
 
     @property
@@ -197,12 +197,12 @@ class OnlineCalibrator:
         state, slot = self._arrays, self.finder.slot
         if self.source is None or not state["fitted"][slot] or state["number"][slot] != self.finder.current:
             return
-        wealth = alarm.bet(state["log_wealth"][slot], float(state["doubt"][slot]), decided.probability)
-        state["log_wealth"][slot] = wealth[-1]
-        if (over := alarm.raised(wealth)).any():
+        found = alarm.evidence(state["evidence"][slot], float(state["doubt"][slot]), decided.probability)
+        state["evidence"][slot] = found[-1]
+        if (over := alarm.raised(found)).any():
             decided.alarm[over.argmax()] = True
             state["taken"][slot] = state["fitted"][slot] = 0
-            state["log_wealth"][slot] = 0.0
+            state["evidence"][slot] = 0.0
 
     def _learn(
         self,
@@ -233,7 +233,7 @@ class OnlineCalibrator:
             state["number"][slot] = number
             state["taken"][slot] = state["fitted"][slot] = 0
             if self.source is not None:
-                state["log_wealth"][slot] = 0.0
+                state["evidence"][slot] = 0.0
         return slot
 
     def _sample(self, slot: int, frames: int) -> None:

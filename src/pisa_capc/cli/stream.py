@@ -78,8 +78,8 @@ def stream(
     An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
 
     The careful calibration decides anew what suits a group as more of it is seen, and has an alarm: where frames have
-    become less sure than those that were learnt from, a note says so and the group is learnt anew. Of groups that go on
-    as they were at most 1 % raise it.
+    become less sure than those that were learnt from, a note says so and the group is learnt anew. While all goes on as
+    it was that happens once in ten thousand frames at most, on average.
     """
     from pisa_capc.calibration import Online, SourceStatistics
     from pisa_capc.calibration.feed import EXPECTED, Playback

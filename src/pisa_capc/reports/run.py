@@ -53,7 +53,7 @@ def report_of_runs(
         page.text("The same under the guard that was trained with the model, which decides how far each capture goes:")
         _calibration_tables(page, main.stages[SAFE])
     if CAREFUL in main.stages:
-        page.text("By what suits a capture, from how evenly its devices seem to send; used unless told otherwise:")
+        page.text("By what suits a capture, told by how evenly its devices seem to send; used unless told otherwise:")
         _calibration_tables(page, main.stages[CAREFUL])
     page.section("Figures")
     with TemporaryDirectory() as folder:
