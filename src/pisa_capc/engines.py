@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -130,27 +131,54 @@ def _without_interrupt() -> Iterator[None]:
 
 
 def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
+    """Ray itself gives the jobs of a worker or a node that is lost to others; here it begins anew where it is lost."""
     import ray
 
-    started_here = not ray.is_initialized()
-    if started_here:
-        address = os.environ.get("RAY_ADDRESS")
+    left, lost = dict(enumerate(jobs)), 0
+    while left:
+        started_here = _join_ray(workers)
+        try:
+            remote = ray.remote(num_cpus=1, num_gpus=gpus)(function)
+            pending = {remote.remote(*job): number for number, job in left.items()}
+            while pending:
+                [done], _ = ray.wait(list(pending))
+                result: T = ray.get(done)
+                del left[pending.pop(done)]
+                lost = 0
+                yield result
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            lost += 1
+            if lost > LOST or not started_here:
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                raise PisaError(
+                    f"Ray was lost ({reason}). What was finished is kept: run again once the cluster is there, or with "
+                    "fewer workers where memory was short."
+                ) from error
+            warnings.warn(f"Ray was lost and is begun anew, for the {len(left)} jobs that are left.", stacklevel=2)
+        finally:
+            if started_here:
+                ray.shutdown()
+
+
+def _join_ray(workers: int) -> bool:
+    """Be part of a Ray cluster: of RAY_ADDRESS, or one of this machine's own; whether that was begun here."""
+    import ray
+
+    if ray.is_initialized():
+        return False
+    address = os.environ.get("RAY_ADDRESS")
+    try:
         ray.init(
             address=address,
             num_cpus=None if address else workers,
             include_dashboard=None if address else False,
-            logging_level=logging.ERROR,
+            logging_level=logging.CRITICAL,  # below that it prints its own logs when a part of it is lost
             log_to_driver=False,
         )
-    try:
-        remote = ray.remote(num_cpus=1, num_gpus=gpus)(function)
-        pending = [remote.remote(*job) for job in jobs]
-        while pending:
-            done, pending = ray.wait(pending)
-            try:
-                yield from ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None
-    finally:
-        if started_here:
-            ray.shutdown()
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        where = f"at {address}, which RAY_ADDRESS names" if address else "here"
+        raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --engine local.") from error
+    return True

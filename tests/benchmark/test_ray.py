@@ -1,17 +1,65 @@
-"""The same jobs on a Ray cluster, one node of which is lost."""
+"""The same jobs on a Ray cluster, of which a node, a raylet or a worker is lost."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pisa_capc.benchmark.records import read_records
 from pisa_capc.benchmark.run import Options, Summary, run_protocol
+from pisa_capc.engines import run_jobs
 from tests.benchmark.tools import QUICK, quick
 from tests.problems import write_small
+
+ROOT = Path(__file__).parents[2]
+
+
+def begin(folder: Path, number: int) -> int:
+    (folder / f"{number}.{os.getpid()}").touch()
+    time.sleep(4)
+    return number
+
+
+def raylets() -> list[int]:
+    """Those that this process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and b"raylet/raylet" in (entry / "cmdline").read_bytes().split(b"\0")[0]:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found += [int(entry.name)] if parent == os.getpid() else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["worker", "raylet"])
+def test_a_lost_worker_or_raylet_loses_no_job(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")  # of the workers
+
+    def lose() -> None:
+        while not (begun := list(tmp_path.iterdir())):
+            time.sleep(0.05)
+        for process in raylets() if what == "raylet" else [int(begun[0].suffix[1:])]:
+            os.kill(process, signal.SIGKILL)
+
+    watcher = threading.Thread(target=lose)
+    watcher.start()
+    jobs = [(tmp_path, i) for i in range(3)]
+    if what == "raylet":
+        with pytest.warns(UserWarning, match="Ray was lost and is begun anew"):
+            found = list(run_jobs(begin, jobs, "ray", workers=2))
+    else:
+        found = list(run_jobs(begin, jobs, "ray", workers=2))
+    watcher.join()
+    assert sorted(found) == [0, 1, 2]
+    assert len(list(tmp_path.iterdir())) > 3  # some were begun twice
 
 
 @pytest.mark.slow
@@ -20,8 +68,7 @@ def test_a_lost_node_loses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     data = write_small(tmp_path / "data")
     protocol = quick(tmp_path, changes={**QUICK, "seeds": [1, 2, 3, 4]})
-    root = Path(__file__).parents[2]
-    monkeypatch.setenv("PYTHONPATH", f"{root / 'src'}:{root}")  # of the workers
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")  # of the workers
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     lost = cluster.add_node(num_cpus=1)
     cluster.add_node(num_cpus=1)
