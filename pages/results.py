@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin
 
-from pages import rechecks, shared_channel, speeds, study
+from pages import receivers, rechecks, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -136,6 +136,7 @@ def pages() -> dict[str, list[str]]:
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),
+            *filter(None, (receivers.detect(), receivers.listen())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }
