@@ -106,9 +106,9 @@ Command: `make bench-listen`
 def _memory(row: dict[str, Any] | None) -> str:
     if row is None:
         return ""
-    return f"""Memory over {row["frames"]:,} frames, {row["frames"] / HOUR:.0%} of an hour's, replayed as fast as they are
-decided: {row["MiB at a tenth"]:.0f} MiB after a tenth, {row["MiB at the end"]:.0f} at the end, {row["most MiB"]:.0f} at
-most.
+    return f"""Memory over {row["frames"]:,} frames, {row["frames"] / HOUR:.0%} of an hour's, replayed as fast as they
+are decided: {row["MiB at a tenth"]:.0f} MiB after a tenth, {row["MiB at the end"]:.0f} at the end,
+{row["most MiB"]:.0f} at most.
 """
 
 

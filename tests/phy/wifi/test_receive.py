@@ -75,7 +75,8 @@ def test_all_single_stream_ht_rates_come_through(mcs: int, short_guard: bool) ->
     for header in receive(heard, [CFO_HZ] * 3):
         assert header == Header("qos-data", rate, len(frame), FROM, TO, True)
     for front in fronts(heard, [CFO_HZ] * 3):
-        assert front is not None and front.signal is not None
+        assert front is not None
+        assert front.signal is not None
         assert 0 <= front.signal.samples - len(sent) < wifi.SYMBOL_SAMPLES
 
 
