@@ -1,13 +1,13 @@
 """How well a listener keeps up, on two cores: four antennas at 20 MS/s through ZMQ, in real time.
 
-    make bench-listen [ARGS="--seconds 60 --frames 1800000 --kills 25"]
+    make bench-listen [ARGS="--seconds 30 --frames 180000 --kills 25"]
 
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
 the time on the air. No sample may be missed. Delay: from the moment when the last sample of a frame is due by the
 publisher's clock to its decision. Cores: CPU time of the listener for a second of the stream; "needed" is the same
 where nothing is missed, since the stream is replayed as fast as it is looked at.
-Memory: of the process while frames are replayed as fast as they are decided, an hour's worth by default, from addresses
-that come and go, with state, alarms and lines on disk.
+Memory: of the process while frames are replayed as fast as they are decided, six minutes' worth by default and an
+hour's with --frames 1800000, from addresses that come and go, with state, alarms and lines on disk.
 Kills: a listener of a file is killed (SIGKILL) at random moments and started again: its state must be readable, no
 number and no frame may be decided twice.
 The last line is one JSON object with all figures.
@@ -321,8 +321,8 @@ def _lines_of(path: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of real time")
-    parser.add_argument("--frames", type=int, default=1_800_000, help="while memory is watched")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of real time")
+    parser.add_argument("--frames", type=int, default=180_000, help="while memory is watched; an hour has 1800000")
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
     chosen = parser.parse_args()

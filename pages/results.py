@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import rechecks, room, shared_channel, speeds, study
+from pages import receivers, rechecks, room, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -142,6 +142,7 @@ def pages() -> dict[str, list[str]]:
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),
+            *filter(None, (receivers.detect(), receivers.listen())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }

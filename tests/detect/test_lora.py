@@ -42,6 +42,18 @@ def detect(
     return found + detector.finish()
 
 
+def test_chirps_of_one_spreading_factor_are_not_taken_for_frames_of_others() -> None:
+    rng, parts, starts, at = np.random.default_rng(1), list[NDArray[np.complex128]](), list[int](), 0
+    for number, factor in enumerate((8, 7, 9, 8, 7)):
+        sent = transmit(lorawan.data_frame(0x26010000, number, rng.bytes(50)), factor, 1, sync_word=lorawan.SYNC_WORD)
+        gap = int(rng.integers(3000, 20000))
+        parts += [np.zeros(gap, np.complex128), sent]
+        starts.append(at + gap)
+        at += gap + len(sent)
+    found = detect(heard(np.concatenate(parts), 4, 25.0, rng), None)
+    assert [one.start for one in found] == starts
+
+
 def cfo_bound_hz(spreading_factor: int, snr_db: float) -> float:
     """Standard deviation of the best estimate from eight known upchirps: Rife & Boorstyn, 1974."""
     samples, per_sample = 8 * 2**spreading_factor * 8, 10 ** (snr_db / 10) / 8

@@ -1,7 +1,9 @@
-"""A flow graph of Debian's GNU Radio as the source: examples/listen/play.py."""
+"""Flow graphs of Debian's GNU Radio as the source: those of examples/listen/."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from tests.listen.tools import Reading, wait_until
 
 PYTHON = "/usr/bin/python3"  # Debian's packages are for Debian's Python
 PLAY = Path(__file__).parents[2] / "examples" / "listen" / "play.py"
+DRAWN = PLAY.with_name("play_graph.grc")
 PORT = 45551
 
 
@@ -63,6 +66,27 @@ def test_samples_arrive_as_they_were_sent(tmp_path: Path, antennas: int, options
     first = int(got[0, 0].real)  # whoever comes late has missed the beginning
     np.testing.assert_array_equal(got, numbers[first : first + len(got)])
     assert source.ports[0].tagged == (not options)  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(shutil.which("grcc") is None, reason="Debian's gnuradio is not installed")
+def test_the_drawn_flow_graph_compiles_and_sends_the_same(tmp_path: Path) -> None:
+    numbers = (np.arange(60_000)[:, None] + 1j * np.arange(4)).astype(np.complex64)
+    (tmp_path / "air.cf32").write_bytes(numbers.tobytes())
+    subprocess.run(["grcc", "-o", tmp_path, DRAWN], check=True, env={**os.environ, "HOME": str(tmp_path)})
+    address = f"tcp://127.0.0.1:{PORT + 1}"
+    options = ["--path", tmp_path / "air.cf32", "--address", address, "--sample-rate", "20k", "--antennas", "4"]
+    graph = subprocess.Popen([PYTHON, tmp_path / "play_graph.py", *options], stdin=subprocess.DEVNULL)
+    try:
+        source = open_source(f"zmq:{address}", antennas=4, encoding=CF32)
+        with Reading(source, 32) as reading:
+            reading.wait_for(20_000)
+            got = np.concatenate([data for _, data in reading.taken()]).view(np.complex64).reshape(-1, 4)
+    finally:
+        graph.kill()
+        graph.wait()
+    first = int(got[0, 0].real)
+    np.testing.assert_array_equal(got, np.resize(numbers, (2 * len(numbers), 4))[first : first + len(got)])
+    assert source.ports[0].tagged  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("toy")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from pisa_capc.detect.base import Detection, Detector
 from pisa_capc.detect.lora import LoraDetector
 from pisa_capc.detect.wifi import WifiDetector, with_headers
@@ -112,11 +114,12 @@ def detect(
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
     detector = detector or DETECTORS[waveform](recording.about)
     read = HEADERS.get(waveform, list) if decode else _without_headers
-    frames = [
-        _placed(detection, recording, known, rename)
-        for some in _detections(stream, detector, after_block)
-        for detection in read(some)
-    ]
+    with threadpool_limits(1):  # the detector has threads of its own, and those of BLAS would only spin
+        frames = [
+            _placed(detection, recording, known, rename)
+            for some in _detections(stream, detector, after_block)
+            for detection in read(some)
+        ]
     for note in watched.notes():
         warnings.warn(note, stacklevel=2)
     return Found(recording, stream, known, tuple(sorted(frames, key=lambda frame: frame.at)))

@@ -23,6 +23,7 @@ RUN = 6  # symbols in a row that must have their peak in the same bin
 TRIGGERS_PER_S = 0.1  # how often noise may look like such a run
 BATCH_SAMPLES = 1 << 16  # searched at once
 MARGIN = 4  # symbols that a start may lie further back than counted
+TWICE = 2.0  # the power of the noise in a bin, which a chirp must have there
 
 
 class LoraDetector:
@@ -34,7 +35,9 @@ class LoraDetector:
     threshold is where noise would pass once in ten seconds (`TRIGGERS_PER_S`) if all were independent. A window counts
     for a fifth of it at most, so that one loud symbol is no run; a carrier fills all bins alike and triggers nothing.
     Downchirps must follow, for which noise passes once in a thousand (`synchronise.MISTAKEN_DOWNCHIRPS`): no more than
-    one false alarm in two hours and three quarters of noise, for each spreading factor.
+    one false alarm in two hours and three quarters of noise, for each spreading factor. Chirps of one spreading factor
+    leave traces in the spectra of the others, which do not last: over the whole preamble the chirp must stand out of
+    the noise by as much as the run had to, and have twice its power. What has less cannot be read anyway.
 
     A frame's `iq` goes to its end where its explicit header tells it, else to where the header ends. The SNR is that
     within the bandwidth. Frames come in the order of their starts. What is found does not depend on how the stream is
@@ -157,7 +160,8 @@ class _Search:
         first = at - (self._upchirps + SYNC_SYMBOLS + MARGIN) * size
         samples = history.read(first, at + (LOOK_AHEAD + MARGIN) * size)
         found = synchronise(samples, at - first, chips, self._modulation, self._upchirps, self._carrier_hz)
-        if found is None:
+        threshold = _run_threshold(len(samples), self._modulation.bandwidth_hz)
+        if found is None or found.stands_out < max(threshold / (RUN * len(samples)) - 1, TWICE):
             return
         start = first + round(found.start)
         data = start + round((self._upchirps + SYNC_SYMBOLS + DOWNCHIRPS) * size)

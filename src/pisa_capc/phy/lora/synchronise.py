@@ -42,6 +42,11 @@ class Preamble:
         weights = self.signal * _inverse(self.noise)
         return float(np.average(self.cfo_hz, weights=weights if weights.any() else None))
 
+    @property
+    def stands_out(self) -> float:
+        """Power of the chirp over that of the noise in its bin, the mean of all antennas."""
+        return float((self.signal * _inverse(self.noise)).mean())
+
     def snr_db(self, modulation: Modulation) -> NDArray[np.float64]:
         """(A,) within the band: a chirp of N chips is gathered in one of N bins."""
         ratio = self.signal / np.maximum(self.noise, np.finfo(float).tiny) / modulation.chips

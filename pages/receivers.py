@@ -1,0 +1,134 @@
+"""The sections of the results page on what receivers need: finding frames, and listening in real time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.report import RESULTS, read
+
+from pages.against_paper import markdown_table as table
+
+HOUR = 1_800_000  # frames, at 500 a second
+SHOWN_DB = (-3, 3, 10, 30)
+
+
+def detect() -> str:
+    """How fast and how surely frames are found; nothing before it was measured."""
+    if not (RESULTS / "speed/detect-2core.json").exists():
+        return ""
+    record = read("speed/detect-2core.json")
+    speed = [
+        [row["what"], f"{row['on air']:.0%}", f"{row['M samples/s']:.0f}", _share(row["found of sent"])]
+        for row in record["speed"]
+    ]
+    quick, half = (row["M samples/s"] for row in record["speed"][:2])
+    found = [_found(row) for row in record["rows"] if row["SNR dB"] in SHOWN_DB]
+    headings = ["antennas", "channel", "SNR dB", "found", "theory", "start ±1", "CFO error Hz", "bound Hz"]
+    sure = next(r for r in record["rows"] if r["antennas"] == 4 and r["channel"] == "one path" and r["SNR dB"] == 3)
+    return f"""## Detection: speed and certainty
+
+Four antennas on two cores; millions of complex samples a second, all antennas together. Real time is 80. The bar was
+80 and the aim 160 at 10 % on the air, which {_reached(quick, 160)}, and 40 at 50 %, which {_reached(half, 40)}.
+Headers read in a second: {record["headers"][0]["frames/s"]:,.0f}; 500 were the aim.
+
+{table(["what", "on air", "M samples/s", "found of sent"], speed)}
+
+Wi-Fi frames in noise. The aim was 0.99 at 3 dB with four antennas, which {_reached(sure["found"], 0.99)}.
+False alarms, of which the aim was less than one a minute: {"; ".join(map(_false, record["false_alarms"]))}.
+
+{table(headings, found)}
+{_lora()}
+Command: `make bench-detect`, `python -m benchmarks.detect_lora`
+"""
+
+
+def _found(row: dict[str, Any]) -> list[str]:
+    return [
+        str(row["antennas"]),
+        row["channel"],
+        f"{row['SNR dB']:g}",
+        f"{row['found']:.3f}",
+        _share(row["theory"]),
+        _share(row["start ±1"]),
+        _number(row["CFO error Hz"]),
+        _number(row["bound Hz"]),
+    ]
+
+
+def _false(row: dict[str, Any]) -> str:
+    where = f"{row['in noise']} in {row['seconds']:g} s of noise"
+    return f"{row['antennas']} antennas {where}, {row['with a carrier']} with a carrier, {row['with DC']} with DC"
+
+
+def _lora() -> str:
+    if not (RESULTS / "speed/detect-lora-2core.json").exists():
+        return ""
+    record = read("speed/detect-lora-2core.json")
+    rows = [
+        [name, *(f"{row[key]:.3f}" for key in ("found", "within_one_sample", "addresses_right")), str(row["false"])]
+        for name, row in record["detection"].items()
+    ]
+    speed = [[name, f"{ratio:.1f}"] for name, ratio in record["times_real_time"].items()]
+    return f"""
+LoRa at 1 MS/s. SNR is within the bandwidth.
+
+{table(["factor, antennas, SNR dB", "found", "start ±1", "addresses", "false"], rows)}
+
+{table(["factor, antennas, duty cycle", "times real time, one core"], speed)}
+"""
+
+
+def listen() -> str:
+    """Whether a listener keeps up; nothing before it was measured."""
+    if not (RESULTS / "speed/listen-2core.json").exists():
+        return ""
+    record = read("speed/listen-2core.json")
+    [row] = record["rows"]
+    rows = [
+        ["samples missed", f"{row['missed']:,}", "0", _reached(-row["missed"], 0)],
+        ["median delay, ms", f"{row['p50 ms']:.1f}", "20", _reached(-row["p50 ms"], -20)],
+        ["delay at 99 %, ms", f"{row['p99 ms']:.1f}", "100", _reached(-row["p99 ms"], -100)],
+    ]
+    return f"""## Listening in real time
+
+Four antennas at 20 MS/s through ZMQ, from another process on the same two cores, for {row["seconds"]:g} s:
+{row["frames/s"]:.0f} frames a second, a tenth of the time on the air. {row["decided of sent"]:.1%} of the frames were
+decided. Delay: from the last sample of a frame to its decision. The listener used {row["cores"]:.2f} cores;
+{row["cores needed"]:.2f} would do where it is not in a hurry and decides more frames at once.
+
+{table(["what", "measured", "aim", ""], rows)}
+
+{_memory(record.get("memory"))}{_kills(record.get("kills"))}
+Command: `make bench-listen`
+"""
+
+
+def _memory(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    return f"""Memory over {row["frames"]:,} frames, {row["frames"] / HOUR:.0%} of an hour's, replayed as fast as they
+are decided: {row["MiB at a tenth"]:.0f} MiB after a tenth, {row["MiB at the end"]:.0f} at the end,
+{row["most MiB"]:.0f} at most.
+"""
+
+
+def _kills(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    back = "its state was back each time" if row["state back"] else "its state was NOT back"
+    return f"""Killed (SIGKILL) at {row["kills"]} random moments, {back}: {row["numbers twice"]} numbers and
+{row["frames twice"]} frames were decided twice, {row["frames unsaid"]} of {row["decisions"] + row["frames unsaid"]:,}
+frames left unsaid.
+"""
+
+
+def _reached(value: float, aim: float) -> str:
+    return "is reached" if value >= aim else "is missed"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
