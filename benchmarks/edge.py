@@ -4,8 +4,8 @@
     make bench-edge ARGS="--methods single --encoders cnn,transformer"
     make bench-edge ARGS="--int8 RUN DATASET"              # what eight bits cost a trained run, and what they gain
 
-Each engine is measured in a process of its own. Speed is by processor time, in blocks of the size that is best for the
-engine; start is from the start of the process to its first decision; memory is the most that the process ever had.
+Each engine is measured in a process of its own, by its processor time: speed in blocks of the size that is best for the
+engine, and one frame at a time; start from the start of the process to its first decision, of which memory is the peak.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def best(decide, make):
     return found
 def say(decide, make):
     decide(make(1))
-    started = time.time() - BEGUN
+    started = time.process_time()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"frames/s": best(decide, make), "start s": started, "memory MB": memory}))
 make = lambda block: np.random.default_rng(0).standard_normal((block, ANTENNAS, SAMPLES, 2), dtype=np.float32)
@@ -90,7 +89,7 @@ def untrained(method: str, encoder: str) -> TrainedModel:
 
 def in_own_process(code: str, seconds: float, **values: Any) -> dict[str, Any]:
     """What a program says of itself; these values are its constants."""
-    given = {"BLOCKS": BLOCKS, "SECONDS": seconds, "SAMPLES": SAMPLES, "ANTENNAS": 4, "BEGUN": time.time(), **values}
+    given = {"BLOCKS": BLOCKS, "SECONDS": seconds, "SAMPLES": SAMPLES, "ANTENNAS": 4, **values}
     constants = "\n".join(f"{name} = {value!r}" for name, value in given.items())
     imports, rest = code.strip().split("\n", 1)
     program = "\n".join([imports, constants, MEASURE, rest])
