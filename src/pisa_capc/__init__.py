@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pisa_capc import plugins, registry
 from pisa_capc.revisions import PACKAGE as __version__
-from pisa_capc.simulate.generate import (
-    simulate,
-)  # at once: the name is also that of a room, which would be in its place
+from pisa_capc.simulate.generate import simulate  # at once: `simulate` would be the room of this name else
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC
