@@ -37,6 +37,13 @@ class TestInspect:
         assert "180 frames of 4 × 16 samples, 20 MS/s at 5.825 GHz, square array, 3 devices" in done.stdout
         assert all(name in done.stdout for name in ("E1", "E2", "L1", "L2", "M", "D01", "D02", "D03", "CFO"))
 
+    def test_many_devices_are_a_line(self, tmp_path: Path) -> None:
+        write_random(tmp_path / "set", devices=41, captures=["L1"], frames=2)
+        (tmp_path / "set/E1/D01/L1.h5").unlink()
+        said = pisa("inspect", tmp_path / "set").stdout
+        assert "41 devices with 2 to 4 frames each, mean CFO from" in said
+        assert "D02" not in said
+
     def test_json_is_the_summary(self, folder: Path) -> None:
         done = pisa("inspect", folder, "--json")
         assert json.loads(done.stdout) == summarise(folder)

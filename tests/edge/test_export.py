@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +90,22 @@ def test_a_file_of_other_weights_is_refused_and_what_is_none(run: tuple[TrainedM
     (tmp_path / "model.onnx").write_bytes(b"nothing of the kind")
     with pytest.raises(ModelError, match="not an ONNX model"):
         on_onnx(trained, tmp_path)
+
+
+def test_the_example_stands_alone(run: tuple[TrainedModel, Path], tmp_path: Path) -> None:
+    trained, folder = run
+    frames = noise(trained)
+    np.save(tmp_path / "frames.npy", frames.iq)
+    program = Path(__file__).parents[2] / "examples" / "edge.py"
+    assert "import pisa_capc" not in program.read_text(encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, program, folder / "model.onnx", tmp_path / "frames.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = [line.split()[1] for line in done.stdout.splitlines()]
+    assert said == trained.predict(frames, "cpu").tolist()
 
 
 def test_a_graph_that_is_off_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from pisa_capc.progress import console as notes
 Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 # What varies within a recording: over time, and from antenna to antenna.
 CFO_SPREADS = ("CFO drift (Hz)", "antennas (Hz)")
+LISTED = 40  # devices of a table; of more its lines would be scrolled away
 
 AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 
@@ -248,7 +249,10 @@ def _print_summary(found: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     out.print(_capture_table(found))
-    out.print(_device_table(found))
+    if len(found["devices"]) <= LISTED:
+        out.print(_device_table(found))
+    else:
+        out.print(_of_devices(found), highlight=False, soft_wrap=True)
 
 
 def _capture_table(found: dict[str, Any]) -> Table:
@@ -266,17 +270,31 @@ def _capture_table(found: dict[str, Any]) -> Table:
             ]
             if found["cfo_hz"]:
                 cells += _spread_cells(found["cfo_hz"]["per_capture"][f"{environment}/{capture}"])
-            cells.append(", ".join(d for d in found["devices"] if d not in devices))
+            absent = [d for d in found["devices"] if d not in devices]
+            cells.append(", ".join(absent) if len(absent) <= LISTED else f"{len(absent):,} devices")
             table.add_row(*cells, end_section=i == len(captures))
     return table
+
+
+def _frames_of(found: dict[str, Any], device: str) -> int:
+    return sum(c.get(device, 0) for captures in found["frames"].values() for c in captures.values())
+
+
+def _of_devices(found: dict[str, Any]) -> str:
+    """Many devices in a line."""
+    frames = [_frames_of(found, device) for device in found["devices"]]
+    said = f"{len(frames):,} devices with {min(frames):,} to {max(frames):,} frames each"
+    if found["cfo_hz"]:
+        mean = [cfo["mean"] / 1e3 for cfo in found["cfo_hz"]["per_device"].values()]
+        said += f", mean CFO from {min(mean):.2f} to {max(mean):.2f} kHz"
+    return f"{said}. --json lists them."
 
 
 def _device_table(found: dict[str, Any]) -> Table:
     headings = ["device", "frames", *(("CFO (kHz)", *CFO_SPREADS) if found["cfo_hz"] else ())]
     table = _table("Devices", headings, left=("device",))
     for device in found["devices"]:
-        frames = sum(c.get(device, 0) for captures in found["frames"].values() for c in captures.values())
-        cells = [device, f"{frames:,}"]
+        cells = [device, f"{_frames_of(found, device):,}"]
         if found["cfo_hz"] and (cfo := found["cfo_hz"]["per_device"].get(device)):
             cells += [f"{cfo['mean'] / 1e3:.2f}", *_spread_cells(cfo)]
         table.add_row(*cells)
