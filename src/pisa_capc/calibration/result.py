@@ -63,7 +63,8 @@ class Calibration:
     def _repr_html_(self) -> str:
         """For notebooks: frames, changed decisions and what the guard allowed, by capture."""
         rows = [(c.capture, f"{c.frames:,}", f"{c.changed:,}") for c in self.captures]
-        if (chosen := self.guard or self.judged) is None:
+        chosen: Sequence[Decision | Judged] | None = self.guard or self.judged
+        if chosen is None:
             return html_table(repr(self), ("capture", "frames", "changed"), rows)
         levels = [(*row, one.level) for row, one in zip(rows, chosen, strict=True)]
         return html_table(repr(self), ("capture", "frames", "changed", "guard" if self.guard else "level"), levels)
