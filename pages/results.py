@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import receivers, rechecks, room, shared_channel, speeds, study
+from pages import careful, receivers, rechecks, room, shared_channel, speeds, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -121,6 +121,7 @@ def pictures(folder: Path) -> None:
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
     for name, models in study.studied().items():
         deployment_changes(models, folder / f"{name}-deployments.png")
+    careful.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -135,7 +136,7 @@ def pages() -> dict[str, list[str]]:
         ],
         "place": ["# Where devices share a channel\n", shared_channel.section()],
         "room": ["# What the room gives away\n", room.section()],
-        "calibration": ["# Calibration in every kind of deployment\n", study.section()],
+        "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),

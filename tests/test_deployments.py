@@ -187,3 +187,27 @@ def test_what_cannot_be_frozen_is_refused() -> None:
     everything = Deployment("all", scored="second-half", frozen=True)
     with pytest.raises(ConfigError, match=r"deployments\.all: lame cannot be frozen; expected ucapc or safe"):
         check_deployment(everything, {"lame": calibrator("lame")()})
+
+
+def test_streams_of_bursts_and_devices_that_come_and_go_have_shares_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    bursts = Deployment("bursts", frames=128, bursts=3)
+    shares = np.array([bursts.shares(10, rng) for _ in range(50)])
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert ((shares > 0).sum(axis=1) <= 3).all()
+    stays = np.array([Deployment("stays", frames=128, stays=True).shares(10, rng) for _ in range(50)])
+    np.testing.assert_allclose(stays.sum(axis=1), 1)
+    assert (stays > 0).all()
+    assert not bursts.is_balanced
+    with pytest.raises(ConfigError, match="bursts and stays"):
+        Deployment("both", frames=128, bursts=3, stays=True)
+
+
+def test_joined_captures_are_taken_for_one(evaluator: Evaluator) -> None:
+    joined = Deployment("joined", frames=100, joined=2)
+    drawn = evaluator.draw_deployment(joined, np.random.default_rng(0))
+    place = np.tile(np.repeat([0, 1], 80), 10)[drawn.rows]
+    assert all(set(place[drawn.group == g]) == {0, 1} for g in np.unique(drawn.group))
+    assert not joined.is_balanced
+    with pytest.raises(ConfigError, match="frames: missing"):
+        Deployment("joined", joined=2)

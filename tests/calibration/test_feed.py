@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pisa_capc import Frames
-from pisa_capc.calibration import UCAPC, Decisions, Finder, Online, OnlineCalibrator
+from pisa_capc.calibration import UCAPC, Decisions, Finder, Online, OnlineCalibrator, SourceStatistics
 from pisa_capc.calibration.feed import LONGEST, LineReader, Playback
 from pisa_capc.cli import app, main
 from pisa_capc.cli import stream as _registers  # noqa: F401
@@ -32,7 +32,9 @@ FRAMES = stream((0, 1, 0), frames=300)
 
 
 def run(*arguments: str | Path, text: str | bytes = "") -> Result:
-    return CliRunner().invoke(app, ["calibrate", "stream", *map(str, arguments)], input=text)
+    """The command, as published where its calibration is not told."""
+    told = [] if any("calibration." in str(argument) for argument in arguments) else ["--preset", "paper"]
+    return CliRunner().invoke(app, ["calibrate", "stream", *map(str, arguments), *told], input=text)
 
 
 def decided(ran: Result) -> list[dict[str, Any]]:
@@ -360,6 +362,22 @@ def test_a_progress_bar_does_not_take_the_decisions(tmp_path: Path, monkeypatch:
     assert "prediction" not in drawn
 
 
+def test_where_nothing_is_told_the_source_decides_and_the_command_says_which(tmp_path: Path):
+    usual = CliRunner().invoke(app, ["calibrate", "stream"], input=lines(objects()))
+    assert "U-CAPC without a prior, for nothing is said of the source; the published one is" in usual.stderr
+    assert decided(usual) == decided(run("--set", "calibration.prior=none", text=lines(objects())))
+    scores = tmp_path / "scores.npz"
+    means = {"source_class_mean": np.random.default_rng(0).normal(size=(CLASSES, FEATURES))}
+    np.savez(scores, embedding=FRAMES.embedding, logits=FRAMES.logits, **means)
+    careful = CliRunner().invoke(app, ["calibrate", "stream", str(scores)])
+    assert "calibration: careful; the published one is --preset paper" in careful.stderr
+    stream = OnlineCalibrator(CLASSES, FEATURES, source=SourceStatistics(class_mean=means["source_class_mean"]))
+    expected = stream.push(FRAMES.embedding, FRAMES.logits).prediction
+    assert [line["prediction"] for line in decided(careful)] == expected.tolist()
+    clash = CliRunner().invoke(app, ["calibrate", "stream", "--preset", "paper", "--set", "calibration.top=3"])
+    assert "expected one of them" in str(clash.exception)
+
+
 def test_a_wrong_line_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(sys, "argv", ["pisa", "calibrate", "stream"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode() + b"\nnonsense\n")))
@@ -393,7 +411,7 @@ def test_a_stream_goes_on_from_its_state_as_if_it_had_not_stopped(tmp_path: Path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_every_frame_is_decided_before_the_next_is_sent_and_a_signal_ends_it(number: signal.Signals):
     with subprocess.Popen(
-        [sys.executable, "-m", "pisa_capc", "calibrate", "stream"],
+        [sys.executable, "-m", "pisa_capc", "calibrate", "stream", "--preset", "paper"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.calibration.base import Calibrator, check_range, register
-from pisa_capc.calibration.peers.base import Peer, Transduced
+from pisa_capc.calibration.peers.base import Peer, Transduced, class_anchors
 from pisa_capc.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.calibration.peers.lame import LAME
 from pisa_capc.calibration.peers.pt_map import PTMAP
@@ -70,6 +70,7 @@ class Careful(Peer):
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         n, classes = logits.shape
+        class_anchors(source, classes, embedding, self.title)  # what is missing is missed by its own name
         anchored = StatA().transduce(embedding, logits, source).probability
         found = evenness(anchored)
         lame = LAME(neighbours=min(LAME.neighbours, n // (4 * classes))).transduce(embedding, logits, source)

@@ -205,7 +205,9 @@ def chosen_calibrator(
     if not (method or preset or options.get("prior") or settings):
         found = usual(source or SourceStatistics())
         why = "" if found.title == "careful" else " without a prior, for nothing is said of the source"
-        notes.print(f"calibration: {found.title}{why}; the published one is --preset paper", highlight=False)
+        notes.print(
+            f"calibration: {found.title}{why}; the published one is --preset paper", highlight=False, soft_wrap=True
+        )
         return replace(found, group=options.get("group") or found.group)  # type: ignore[call-arg]
     method, preset = method or "ucapc", preset or "paper"
     if preset not in (*PRESETS, "safe"):
