@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin
 
-from pages import rechecks, shared_channel, speeds, study
+from pages import rechecks, shared_channel, speeds, strangers, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -116,6 +116,7 @@ def pictures(folder: Path) -> None:
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
     for name, models in study.studied().items():
         deployment_changes(models, folder / f"{name}-deployments.png")
+    strangers.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -130,6 +131,7 @@ def pages() -> dict[str, list[str]]:
         ],
         "place": ["# Where devices share a channel\n", shared_channel.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section()],
+        "strangers": ["# Strangers in a new place\n", strangers.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),
@@ -151,6 +153,7 @@ CONTENTS = f"""# Results
 | [The paper's tables, and ours](tables.md) | every table of the paper beside our runs, what agrees and what does not |
 | [Where devices share a channel](place.md) | the same where the room no longer names the device, beside the limit |
 | [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
+| [Strangers](strangers.md) | how well devices that nobody enrolled are told, by the frame and by the sender |
 | [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
 | [Erratum](erratum.md) | what earlier versions of these pages had wrong |
 """
