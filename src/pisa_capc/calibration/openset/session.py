@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, require
-from pisa_capc.calibration.openset.scores import Limit, ScoreFunction, UnknownScore, require_rows, validation_frames
+from pisa_capc.calibration.openset.scores import (
+    ROWS,
+    Limit,
+    ScoreFunction,
+    UnknownScore,
+    require_rows,
+    validation_frames,
+)
 from pisa_capc.calibration.openset.thresholds import conformal_threshold
 from pisa_capc.errors import DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -142,10 +149,14 @@ class SessionDistance(UnknownScore):
         place = sessions.place
         if len(torch.unique(place)) == 1:
             place = torch.arange(len(place), device=place.device)
-        here = (place[own.clamp_min(0), None] == place) & (own >= 0)[:, None]
-        same = torch.as_tensor(label, device=like.device)[:, None] == sessions.label
-        elsewhere = (same & ~here).any(dim=1, keepdim=True)
         project = sessions.project(1, self.moved)
-        far = torch.cdist(features @ project, sessions.means @ project).square()
-        found: NDArray[np.float64] = far.masked_fill(here & elsewhere, torch.inf).amin(dim=1).cpu().numpy()
+        centres = sessions.means @ project
+
+        def nearest(z: Tensor, session: Tensor, kind: Tensor) -> Tensor:
+            here = (place[session.clamp_min(0), None] == place) & (session >= 0)[:, None]
+            others = ((kind[:, None] == sessions.label) & ~here).any(dim=1, keepdim=True)
+            return torch.cdist(z @ project, centres).masked_fill(here & others, torch.inf).amin(dim=1).square()
+
+        parts = (values.split(ROWS) for values in (features, own, torch.as_tensor(label, device=like.device)))
+        found: NDArray[np.float64] = torch.cat([nearest(*part) for part in zip(*parts, strict=True)]).cpu().numpy()
         return found
