@@ -56,7 +56,7 @@ class Sessions(NamedTuple):
     @classmethod
     def of(cls, source: SourceStatistics, like: Tensor) -> Sessions:
         size = like.shape[1]
-        if source.session_mean is None:
+        if source.session_mean is None or not np.size(source.session_mean):
             raise DataError(
                 "session needs source_session_mean, what devices are like in each place and capture, which is not with "
                 "these scores: an earlier version trained the model. Train the model again, or choose another score, "
@@ -146,6 +146,11 @@ class SessionDistance(UnknownScore):
         sessions = Sessions.of(source, like)
         features, _, label = validation_frames(source, classes, like)
         own = require(source, "validation_session", (len(features),), like, USER).long()
+        if len(own) and not -1 <= int(own.min()) <= int(own.max()) < len(sessions.means):
+            raise DataError(
+                f"source_validation_session names session {int(own.max())} of {len(sessions.means)}; expected their "
+                "numbers from 0 on, or -1 for none."
+            )
         place = sessions.place
         if len(torch.unique(place)) == 1:
             place = torch.arange(len(place), device=place.device)
