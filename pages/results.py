@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import careful, receivers, rechecks, room, shared_channel, speeds, study
+from pages import careful, receivers, rechecks, room, shared_channel, speeds, strangers, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -122,6 +122,7 @@ def pictures(folder: Path) -> None:
     for name, models in study.studied().items():
         deployment_changes(models, folder / f"{name}-deployments.png")
     careful.picture(folder)
+    strangers.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -137,6 +138,7 @@ def pages() -> dict[str, list[str]]:
         "place": ["# Where devices share a channel\n", shared_channel.section()],
         "room": ["# What the room gives away\n", room.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
+        "strangers": ["# Strangers in a new place\n", strangers.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),
@@ -160,6 +162,7 @@ CONTENTS = f"""# Results
 | [Where devices share a channel](place.md) | the same where the room no longer names the device, beside the limit |
 | [What the room gives away](room.md) | when source validation lies, and when structure anchoring pays |
 | [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
+| [Strangers](strangers.md) | how well devices that nobody enrolled are told, by the frame and by the sender |
 | [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
 | [Erratum](erratum.md) | what earlier versions of these pages had wrong |
 """

@@ -34,6 +34,7 @@ Rows: TypeAlias = NDArray[np.int64]
 ENROLLED, PROXIES = 15, 20  # of a model that the choice is made with: trained on, and before which others are proxies
 STRANGERS = 20  # the first device that no choice has seen
 TOGETHER = 10  # frames of one sender
+KINDS = {"frame": 1, "sender": TOGETHER}
 POOLED = (1, 2, 3, 5, 10, 20, 30)
 SHARES = (0.01, 0.05)  # of false rejections
 CURVE = np.geomspace(0.002, 0.5, 25)  # shares of false rejections at which curves are kept
@@ -128,12 +129,16 @@ class Meeting:
         }
 
 
-def proxies(model: Model) -> Iterator[Meeting]:
-    """Source environments in turn, left out of the statistics; devices that were not trained on play the strangers."""
+def proxies(model: Model, halves: bool = False) -> Iterator[Meeting]:
+    """Source environments in turn, left out of the statistics; devices that were not trained on play the strangers.
+
+    halves: whether thresholds are asked for, which need frames of their own.
+    """
     for place in model.home:
         train = model.rows([e for e in model.home if e != place], 0, model.enrolled)
+        source = model.statistics(train[::2], train[1::2]) if halves else model.statistics(train, train)
         known = model.rows([place], 0, model.enrolled)
-        yield Meeting(model, model.statistics(train, train), known, model.rows([place], model.enrolled, PROXIES))
+        yield Meeting(model, source, known, model.rows([place], model.enrolled, PROXIES))
 
 
 def target(model: Model) -> Meeting:
@@ -161,20 +166,14 @@ def mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def measured(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
     """Mean over meetings, by the frame and by frames of one sender."""
-    return {
-        "frame": mean([figures(one.scores(score, 1)) for one in meetings]),
-        "sender": mean([figures(one.scores(score, TOGETHER)) for one in meetings]),
-    }
+    return {kind: mean([figures(one.scores(score, n)) for one in meetings]) for kind, n in KINDS.items()}
 
 
 def on_target(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
     """The same, with each model's own figures, curves and what the source's thresholds do."""
     found: dict[str, Any] = measured(meetings, score)
-    found["models"] = [
-        {one.model.seed: {kind: round(one.scores(score, n).auroc, 4) for kind, n in (("frame", 1), ("sender", 10))}}
-        for one in meetings
-    ]
-    for kind, frames in (("frame", 1), ("sender", TOGETHER)):
+    found["models"] = [{kind: round(one.scores(score, n).auroc, 4) for kind, n in KINDS.items()} for one in meetings]
+    for kind, frames in KINDS.items():
         curves = [[one.scores(score, frames).false_accepts_at(share) for share in CURVE] for one in meetings]
         found[kind]["curve"] = np.mean(curves, axis=0).round(4).tolist()
         found[kind]["thresholds"] = {
@@ -203,6 +202,14 @@ def pooled(meetings: Sequence[Meeting], score: UnknownScore, alpha: float) -> di
     return {str(n): mean([row(one, n) for one in meetings]) for n in POOLED}
 
 
+def one_place(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[str, Any]:
+    """What the thresholds of one source environment do in another."""
+    meetings = [meeting for model in models for meeting in proxies(model, halves=True)]
+    found = {kind: [one.at(score, n, alpha) for one in meetings] for kind, n in KINDS.items()}
+    worst = {kind: round(max(row["known rejected"] for row in rows), 4) for kind, rows in found.items()}
+    return {kind: {**mean(rows), "most known rejected": worst[kind]} for kind, rows in found.items()}
+
+
 def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, Any]:
     """One waveform's part of the record."""
 
@@ -211,7 +218,8 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
         return [Model.read(path) for path in paths]
 
     kinds = {name: kind() for name, kind in unknown_scores().items()}
-    source = [meeting for model in models(ENROLLED) for meeting in proxies(model)]
+    smaller = models(ENROLLED)
+    source = [meeting for model in smaller for meeting in proxies(model)]
     selection = {name: measured(source, score) for name, score in kinds.items()}
     moved = {f"{value:g}": measured(source, SessionDistance(value)) for value in MOVED}
     say(f"{waveform}: chosen on {len(source)} meetings of the source")
@@ -221,6 +229,7 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
         "models": [one.model.seed for one in unseen],
         "selection": selection,
         "moved": moved,
+        "one place": one_place(smaller, kinds[DEFAULT], SHARES[-1]),
         "target": scores,
         "captures": by_capture(unseen, kinds[DEFAULT]),
         "pooled": pooled(unseen, kinds[DEFAULT], SHARES[-1]),

@@ -1,4 +1,4 @@
-"""The figures on the page about unknown devices are those of the committed record."""
+"""What the page about unknown devices and that about strangers say is what the committed records have."""
 
 from __future__ import annotations
 
@@ -8,33 +8,50 @@ from pathlib import Path
 import numpy as np
 
 from pisa_capc.calibration import UCAPC, OpenSet
+from pisa_capc.calibration.openset import DEFAULT, unknown_scores
+from pisa_capc.calibration.openset.session import SessionDistance
+from pisa_capc.identify import Choices
+from pisa_capc.listen.recognise import Choices as Listening
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")
-RECORD = json.loads((ROOT / "results/studies/openset-2core.json").read_text(encoding="utf-8"))
+CALIBRATED, STRANGERS = (
+    json.loads((ROOT / f"results/studies/{name}.json").read_text(encoding="utf-8"))
+    for name in ("openset-2core", "strangers")
+)
+WAVEFORMS = STRANGERS["waveforms"].values()
 
 
 def test_the_page_quotes_the_record() -> None:
-    for name, found in RECORD["target"].items():
-        source = [fold["scores"][name]["auroc"] for fold in RECORD["folds"]]
-        areas = " | ".join(f"{found[metric]:.3f}" for metric in ("auroc", "fpr95", "oscr"))
-        shares = " | ".join(f"{100 * found[f'{kind} rejected']:.1f} %" for kind in ("known", "unknown"))
-        assert f"| {name} | {np.mean(source):.3f} ({min(source):.3f}) | {areas} | {shares} |" in PAGE
-    for plain, after in zip(RECORD["mixed"][::2], RECORD["mixed"][1::2], strict=True):
+    assert f"by `{CALIBRATED['chosen']}`" in PAGE
+    for plain, after in zip(CALIBRATED["mixed"][::2], CALIBRATED["mixed"][1::2], strict=True):
         rejected = "–" if after["unknown rejected"] is None else f"{100 * after['unknown rejected']:.1f} %"
         right = f"{plain['known right']:.3f} | {after['known right']:.3f} ({after['accepted known right']:.3f})"
         assert f"| {100 * plain['unknown share']:.0f} % | {right} | {rejected} |" in PAGE
 
 
 def test_the_default_score_is_the_one_chosen_on_the_source() -> None:
-    assert OpenSet(UCAPC()).score == RECORD["chosen"]
-    assert RECORD["chosen"] == max(RECORD["selection"], key=lambda name: RECORD["selection"][name]["auroc"])
+    def area(part: str, name: str) -> float:
+        return float(np.mean([own[part][name][kind]["auroc"] for own in WAVEFORMS for kind in ("frame", "sender")]))
+
+    assert max(unknown_scores(), key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
+    assert {OpenSet(UCAPC()).score, Choices().reject, Listening().reject} == {DEFAULT}
+    moved = next(iter(WAVEFORMS))["moved"]
+    assert float(max(moved, key=lambda value: area("moved", value))) == SessionDistance().moved
+    assert f"λ = {SessionDistance().moved:g}" in PAGE
 
 
-def test_the_first_two_folds_choose_otherwise() -> None:
-    first = [
-        f["scores"] for f in RECORD["folds"] if (f["environment"], f["unknown"][0]) in (("E2", "D01"), ("E3", "D03"))
-    ]
-    knn, mahalanobis = (np.mean([scores[name]["auroc"] for scores in first]) for name in ("knn", "mahalanobis"))
-    assert len(first) == 2
-    assert mahalanobis > knn
+def test_the_threshold_held_in_the_new_place_and_that_of_one_place_did_not() -> None:
+    for own in WAVEFORMS:
+        chosen = own["target"][DEFAULT]
+        assert all(chosen[kind]["thresholds"]["0.05"]["known rejected"] <= 0.05 for kind in ("frame", "sender"))
+        assert own["one place"]["sender"]["known rejected"] > 0.05
+
+
+def test_what_the_page_about_strangers_says_in_words_is_so() -> None:
+    for own in WAVEFORMS:
+        seen, unseen = own["captures"][:2], own["captures"][2:]
+        assert all(found["auroc"] >= 0.95 and found["false accepts at 0.05"] <= 0.2 for found in seen)
+        assert all(found["auroc"] < 0.95 and found["false accepts at 0.05"] > 0.2 for found in unseen)
+        areas = [found["auroc"] for found in own["pooled"].values()]
+        assert areas == sorted(areas)

@@ -41,3 +41,24 @@ def test_a_class_without_frames_has_no_mass():
     np.testing.assert_array_equal(found["prior"], [0.5, 0, 0.5])
     np.testing.assert_array_equal(found["class_mean"][1], 0)
     assert set(found["validation_label"]) == {0, 2}
+
+
+def test_a_session_is_a_class_in_a_capture_of_a_place():
+    draw = np.random.default_rng(2)
+    label, where = draw.integers(0, 2, 300), draw.integers(0, 2, (300, 2))
+    z = draw.normal(size=(300, 4)) + 10 * label[:, None] + where @ [[1], [3]]
+    held = np.array([0, 1, 1]), np.array([[1, 0], [0, 1], [9, 9]])  # of the last, no training frame was heard
+    parts = (z, label, np.zeros((3, 4)), np.zeros((3, 2)), torch.from_numpy(held[0]), where, held[1])
+    found = {name: value.numpy() for name, value in openset_statistics(*parts).items()}
+    assert len(found["session_mean"]) == 8
+    within = np.zeros((4, 4))
+    for s, (kind, place) in enumerate(zip(found["session_label"], found["session_place"], strict=True)):
+        own = z[(label == kind) & (where[:, 0] == place) & (where[:, 1] == s % 2)]
+        assert found["session_frames"][s] == len(own)
+        np.testing.assert_allclose(found["session_mean"][s], own.mean(0), rtol=1e-5)
+        within += len(own) * np.cov(own.T, bias=True)
+    np.testing.assert_allclose(found["session_covariance"], within / (300 - 8), rtol=1e-4, atol=1e-6)
+    first, second, none = found["validation_session"]
+    assert none == -1
+    assert (found["session_label"][[first, second]] == [0, 1]).all()
+    assert (found["session_place"][[first, second]] == [1, 0]).all()

@@ -107,8 +107,9 @@ def calibrate(
     --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
     "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
     `source_validation_logits` (V, C) and `source_validation_label` (V,), embeddings, logits and classes of frames that
-    the model was not trained on, and by the score `source_bank` (B, D), embeddings of training frames, or
-    `source_covariance` (D, D), of embeddings within their classes.
+    the model was not trained on, and by the score `source_bank` (B, D), embeddings of training frames,
+    `source_covariance` (D, D), of embeddings within their classes, or `source_session_…`, of devices in each capture of
+    each place, as `pisa embed` writes them.
 
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.

@@ -147,14 +147,15 @@ def session_statistics(
     session, index, count = torch.unique(of, dim=0, return_inverse=True, return_counts=True)
     means = torch.zeros(len(session), z.shape[1], dtype=z.dtype).index_add_(0, index, z) / count[:, None]
     within = z - means[index]
-    same = (others[:, None] == session).all(dim=2)
+    _, code = torch.unique(torch.cat([session, others]), dim=0, return_inverse=True)
+    number = torch.full((len(code),), -1).scatter_(0, code[: len(session)], torch.arange(len(session)))
     return {
         "session_mean": means.float(),
         "session_label": session[:, 0],
         "session_place": session[:, 1],
         "session_frames": count,
         "session_covariance": (within.T @ within / max(1, len(z) - len(session))).float(),
-        "validation_session": torch.where(same.any(dim=1), same.int().argmax(dim=1), -1),
+        "validation_session": number[code[len(session) :]],
     }
 
 

@@ -53,7 +53,7 @@ def test_unknown_frames_score_higher(name: str):
 @pytest.mark.parametrize("name", sorted(unknown_scores()))
 def test_a_frame_scores_the_same_alone_and_among_others(name: str, monkeypatch: pytest.MonkeyPatch):
     together = scores(unknown_score(name)())
-    monkeypatch.setattr("pisa_capc.calibration.openset.scores._ROWS", 7)
+    monkeypatch.setattr("pisa_capc.calibration.openset.scores.ROWS", 7)
     np.testing.assert_allclose(scores(unknown_score(name)()), together, rtol=1e-9)
 
 

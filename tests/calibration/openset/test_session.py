@@ -149,5 +149,8 @@ def test_a_device_more_and_one_less_keep_their_sessions() -> None:
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(DataError, match=r"an earlier version trained the model\. Train the model again, or choose"):
         OpenSet(UCAPC()).calibrate(np.zeros((3, FEATURES)), np.zeros((3, CLASSES)), source=SourceStatistics())
+    wrong = replace(RADIOS.source, validation_session=np.full(len(RADIOS.source.validation), 99))
+    with pytest.raises(DataError, match="names session 99 of 36; expected their numbers"):
+        OpenSet(UCAPC()).calibrate(np.zeros((3, FEATURES)), np.zeros((3, CLASSES)), source=wrong)
     with pytest.raises(ConfigError, match="moved is -1"):
         SessionDistance(-1)

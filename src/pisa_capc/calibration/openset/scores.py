@@ -32,7 +32,7 @@ from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
 ScoreFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-_ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
+ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
 # The covariance is stored in float32; directions with less variance than its rounding carry no information.
 _COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
 
@@ -173,7 +173,7 @@ class VirtualLogit(UnknownScore):
 def score_frames(function: ScoreFunction, embedding: Tensor, logits: Tensor, frames: Tensor | None = None) -> Tensor:
     """u (N,) float64 of frames, or of means of so many `frames` (N,) each, some at a time."""
     frames = torch.ones(len(embedding), device=embedding.device) if frames is None else frames
-    pieces = zip(embedding.split(_ROWS), logits.split(_ROWS), frames.split(_ROWS), strict=True)
+    pieces = zip(embedding.split(ROWS), logits.split(ROWS), frames.split(ROWS), strict=True)
     return torch.cat([function(z.double(), score.double(), count) for z, score, count in pieces])
 
 

@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, require
-from pisa_capc.calibration.openset.scores import Limit, ScoreFunction, UnknownScore, require_rows, validation_frames
+from pisa_capc.calibration.openset.scores import (
+    ROWS,
+    Limit,
+    ScoreFunction,
+    UnknownScore,
+    require_rows,
+    validation_frames,
+)
 from pisa_capc.calibration.openset.thresholds import conformal_threshold
 from pisa_capc.errors import DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -49,7 +56,7 @@ class Sessions(NamedTuple):
     @classmethod
     def of(cls, source: SourceStatistics, like: Tensor) -> Sessions:
         size = like.shape[1]
-        if source.session_mean is None:
+        if source.session_mean is None or not np.size(source.session_mean):
             raise DataError(
                 "session needs source_session_mean, what devices are like in each place and capture, which is not with "
                 "these scores: an earlier version trained the model. Train the model again, or choose another score, "
@@ -139,13 +146,22 @@ class SessionDistance(UnknownScore):
         sessions = Sessions.of(source, like)
         features, _, label = validation_frames(source, classes, like)
         own = require(source, "validation_session", (len(features),), like, USER).long()
+        if len(own) and not -1 <= int(own.min()) <= int(own.max()) < len(sessions.means):
+            raise DataError(
+                f"source_validation_session names session {int(own.max())} of {len(sessions.means)}; expected their "
+                "numbers from 0 on, or -1 for none."
+            )
         place = sessions.place
         if len(torch.unique(place)) == 1:
             place = torch.arange(len(place), device=place.device)
-        here = (place[own.clamp_min(0), None] == place) & (own >= 0)[:, None]
-        same = torch.as_tensor(label, device=like.device)[:, None] == sessions.label
-        elsewhere = (same & ~here).any(dim=1, keepdim=True)
         project = sessions.project(1, self.moved)
-        far = torch.cdist(features @ project, sessions.means @ project).square()
-        found: NDArray[np.float64] = far.masked_fill(here & elsewhere, torch.inf).amin(dim=1).cpu().numpy()
+        centres = sessions.means @ project
+
+        def nearest(z: Tensor, session: Tensor, kind: Tensor) -> Tensor:
+            here = (place[session.clamp_min(0), None] == place) & (session >= 0)[:, None]
+            others = ((kind[:, None] == sessions.label) & ~here).any(dim=1, keepdim=True)
+            return torch.cdist(z @ project, centres).masked_fill(here & others, torch.inf).amin(dim=1).square()
+
+        parts = (values.split(ROWS) for values in (features, own, torch.as_tensor(label, device=like.device)))
+        found: NDArray[np.float64] = torch.cat([nearest(*part) for part in zip(*parts, strict=True)]).cpu().numpy()
         return found
