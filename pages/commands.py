@@ -15,7 +15,7 @@ from pisa_capc import cli
 
 STAGES = {
     "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
-    "Model": ("encoders", "methods", "train", "embed", "evaluate"),
+    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate",),
     "Who is on the air": ("identify", "verify", "enrol", "listen", "serve"),
     "Benchmarks": ("bench",),
