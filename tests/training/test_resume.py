@@ -47,6 +47,22 @@ def test_a_killed_training_ends_where_it_would_have_ended(
     assert not list(tmp_path.rglob("checkpoint.safetensors"))
 
 
+def test_a_training_goes_on_with_the_threads_it_was_begun_with(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [whole] = fit(runs(frames), **FAST, threads=2)
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, threads=2, out=tmp_path)
+    [resumed] = fit(runs(frames), **FAST, out=tmp_path)
+    assert_identical(whole, resumed)
+    assert load_model(tmp_path).about["threads"] == 2
+    assert_identical(whole, *fit(runs(frames), **FAST, out=tmp_path))  # is there, whatever PyTorch's number is
+    with pytest.raises(ModelError, match=r"already holds another model \(threads: 2 there, 1 here"):
+        fit(runs(frames), **FAST, threads=1, out=tmp_path)
+
+
 def test_a_stack_killed_between_its_models_is_not_trained_again(
     frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
