@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ class TestCollections:
         path.write_text(path.read_text().replace('"name": "a"', f'"name": "{name}"'))
         with pytest.raises(DataError, match="is not beside it"):
             open_recording(path)
+
+    def test_a_name_that_no_file_can_have_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "array.sigmf-collection"
+        for name in ("x" * 5000, "a\0b"):
+            path.write_text(json.dumps({"collection": {"core:streams": [{"name": name, "hash": "0"}]}}))
+            with pytest.raises(DataError, match=r"array.sigmf-collection: cannot be read"):
+                open_recording(path)
 
     @pytest.mark.parametrize("text", ["{}", '{"collection": {"core:streams": []}}', "[", '{"collection": []}'])
     def test_what_is_no_collection_is_refused(self, text: str, tmp_path: Path) -> None:

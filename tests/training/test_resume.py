@@ -16,6 +16,7 @@ from pisa_capc import revisions
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, load_model
+from pisa_capc.inference.devices import cpu_threads
 from pisa_capc.store.seal import sealed
 from pisa_capc.training import fit
 from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
@@ -45,6 +46,25 @@ def test_a_killed_training_ends_where_it_would_have_ended(
     for a, b in zip(whole, resumed, strict=True):
         assert_identical(a, b)
     assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
+def test_a_training_goes_on_with_the_threads_it_was_begun_with(
+    frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [whole] = fit(runs(frames), **FAST, threads=1)
+    with monkeypatch.context() as patch:
+        kill_in_epoch(patch, 1)
+        with pytest.raises(Killed):
+            fit(runs(frames), **FAST, threads=1, out=tmp_path)
+    with cpu_threads(2):  # on another machine
+        [resumed] = fit(runs(frames), **FAST, out=tmp_path)
+        assert torch.get_num_threads() == 2
+        [there] = fit(runs(frames), **FAST, out=tmp_path)
+    assert whole.about["threads"] == 1
+    assert_identical(whole, resumed)
+    assert_identical(whole, there)
+    with pytest.raises(ModelError, match=r"already holds another model \(threads: 1 there, 2 here"):
+        fit(runs(frames), **FAST, threads=2, out=tmp_path)
 
 
 def test_a_stack_killed_between_its_models_is_not_trained_again(

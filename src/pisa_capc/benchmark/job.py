@@ -22,6 +22,7 @@ from pisa_capc.errors import ModelError, PisaError
 from pisa_capc.evaluation import Inference, deploy, infer
 from pisa_capc.frames import Frames, load
 from pisa_capc.inference import Embedding, TrainedModel, embed_many, load_model
+from pisa_capc.inference.devices import cpu_threads
 from pisa_capc.protocol import split
 from pisa_capc.rehearsal import fit_with_guard, learn_guard
 from pisa_capc.rehearsal.guard import FOLDER
@@ -72,20 +73,17 @@ class Outcome:
 def run_job(job: Job) -> Outcome:
     """Train and score. A failure is an outcome like any other: the jobs after it go on."""
     started = time.perf_counter()
-    before = torch.get_num_threads()
-    torch.set_num_threads(job.threads)
     records: tuple[Record, ...] = ()
     failure = ""
     try:
-        records = train_and_score(job)
+        with cpu_threads(job.threads):
+            records = train_and_score(job)
     except PisaError as error:
         failure = str(error)
     except Exception as error:  # a bug or a full device; its trace is kept for whoever looks into it
         path = job.folder / "failure.txt"
         write_text_atomic(path, traceback.format_exc())
         failure = f"{type(error).__name__}: {error} (see {path})"
-    finally:
-        torch.set_num_threads(before)
     return Outcome(job, records, failure, time.perf_counter() - started)
 
 

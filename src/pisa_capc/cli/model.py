@@ -101,6 +101,12 @@ def train(
     ),
     device: str = Device,
     precision: str = typer.Option("auto", help="float32 or bfloat16; auto is bfloat16 on a GPU."),
+    threads: int | None = typer.Option(
+        None,
+        min=1,
+        help="Threads of a CPU, which the result depends on: PyTorch's number, or that of a training that goes on.",
+        show_default=False,
+    ),
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
     guard: bool = typer.Option(
         True,
@@ -163,6 +169,7 @@ def train(
             precision=precision,
             out=out,
             dataset=fingerprint(dataset),
+            threads=threads,
             tensorboard=tensorboard,
         )
     if guard and models[0].statistics.guard is None:

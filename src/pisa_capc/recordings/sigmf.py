@@ -70,10 +70,11 @@ def data_beside(meta: Path, info: Metadata) -> Path:
         if not data.is_file():
             raise DataError(f"{meta}: its data file {data.name} is missing; expected it in the same folder.")
         return data
-    if not isinstance(other, str) or (meta.parent / other).resolve().parent != meta.parent.resolve():
-        raise DataError(f"{meta}: core:dataset {other!r} is not a file beside it. Expected its name alone.")
-    if not (meta.parent / other).is_file():
-        raise DataError(f"{meta}: core:dataset names {other}, which is missing; expected it in the same folder.")
+    with reading(meta, "the name of a file in core:dataset"):
+        if not isinstance(other, str) or (meta.parent / other).resolve().parent != meta.parent.resolve():
+            raise DataError(f"{meta}: core:dataset {other!r} is not a file beside it. Expected its name alone.")
+        if not (meta.parent / other).is_file():
+            raise DataError(f"{meta}: core:dataset names {other}, which is missing; expected it in the same folder.")
     return meta.parent / other
 
 
@@ -137,8 +138,10 @@ def _collection(path: Path) -> tuple[Metadata, dict[Path, str]]:
     streams = {}
     for name, digest in named:
         meta = path.parent / f"{name}{META}"
-        if meta.resolve().parent != path.parent.resolve():
-            raise DataError(f"{path}: the stream {name!r} is not beside it. Expected its name alone.")
+        with reading(path, "a SigMF collection of recordings beside it"):  # a name may be none that a file can have
+            if meta.resolve().parent != path.parent.resolve():
+                raise DataError(f"{path}: the stream {name!r} is not beside it. Expected its name alone.")
+            meta.is_file()
         streams[meta] = digest
     return info, streams
 

@@ -12,7 +12,7 @@ import torch
 from pisa_capc.calibration.guard import Guard, Rehearsals
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.inference.devices import choose_device
+from pisa_capc.inference.devices import choose_device, cpu_threads
 from pisa_capc.inference.model import method_of
 from pisa_capc.methods import METHODS
 from pisa_capc.methods.recommend import PUBLISHED
@@ -51,13 +51,16 @@ def fit_with_guard(
     if show and frames:
         console.print("For the guard, the same without each source environment in turn:", highlight=False)
 
+    threads = models[0].about.get("threads")
+
     def train(name: str, left_out: Run) -> TrainedModel:
         beside = None if out is None else Path(out) / FOLDER / name
         names = list(frames)
         later = sum(frames[other] for other in names[names.index(name) + 1 :])
-        return fit(left_out, out=beside, device=device, show=show, more_frames=later, **how)[0]
+        return fit(left_out, out=beside, device=device, show=show, more_frames=later, **how | {"threads": threads})[0]
 
-    guard = learn_guard(runs[0], models[0], train, choose_device(device))
+    with cpu_threads(threads):
+        guard = learn_guard(runs[0], models[0], train, choose_device(device))
     if guard is None:
         return models
     guarded = [model.with_guard(guard.thresholds) for model in models]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pisa_capc.config import parse_json
@@ -37,6 +39,15 @@ def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tenso
     except (ValueError, KeyError) as error:
         raise ModelError(f"{path}: damaged ({error}). {advice}") from error
     return {name: value.to(device) for name, value in tensors.items()}, progress
+
+
+def begun_with(folder: Path) -> list[dict[str, Any]]:
+    """What determines the runs of a checkpoint, of which nothing else is read; nothing where that cannot be."""
+    with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
+        with safe_open(folder / CHECKPOINT, framework="pt") as file:
+            runs = parse_json(file.metadata()["progress"])["runs"]
+        return [about for about in runs if isinstance(about, dict)]
+    return []
 
 
 def remove_checkpoint(folder: Path) -> None:

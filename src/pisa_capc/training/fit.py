@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from pisa_capc.errors import ConfigError
 from pisa_capc.frames import samples_seen
-from pisa_capc.inference.devices import choose_device, choose_precision
+from pisa_capc.inference.devices import choose_device, choose_precision, cpu_threads
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import Split
 from pisa_capc.stacked import check_run_axis
 from pisa_capc.training.bank import Bank, union
-from pisa_capc.training.keep import Keep, describe_run
+from pisa_capc.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.training.runs import Run, TrainingConfig, training_config
 from pisa_capc.training.trainer import Trainer
 
@@ -39,6 +40,7 @@ def fit(
     tensorboard: str | Path | None = None,
     show: bool = True,
     more_frames: int = 0,
+    threads: int | None = None,
     **optimisation: Any,
 ) -> list[TrainedModel]:
     """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
@@ -54,6 +56,8 @@ def fit(
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
         more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
+        threads: of a CPU, whose sums depend on how many share them; PyTorch's own number unless told. A training that
+            was begun in `out` goes on with those it was begun with.
 
     `pisa_capc.rehearsal.fit_with_guard` takes the same and also learns when a calibration may be trusted.
 
@@ -75,11 +79,15 @@ def fit(
     precision = choose_precision(precision, place)
     if place.type == "cpu":
         keep_freed_memory()
+        threads = threads or kept_threads(out, runs) or torch.get_num_threads()
+    elif threads is not None:
+        raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
     built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
     check_run_axis(built.build, f"method {method!r}")
     _check_batch(how.batch, runs)
-    keep = Keep(out, runs, [describe_run(run, built, method, variant, how, precision, dataset) for run in runs])
-    with keep.alone():
+    abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
+    keep = Keep(out, runs, abouts)
+    with keep.alone(), cpu_threads(threads):
         bank = None
         groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
         for number, group in enumerate(groups, 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,23 @@ from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference.model import SCHEMA, TrainedModel, load_model, runs_inside
 from pisa_capc.methods.registry import Method, plugins_used
 from pisa_capc.store.dataset import TIME
+from pisa_capc.store.files import read_json
 from pisa_capc.store.lock import only_runner
-from pisa_capc.training.checkpoint import has_checkpoint, remove_checkpoint
+from pisa_capc.training.checkpoint import begun_with, has_checkpoint, remove_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
 
 
 def describe_run(
-    run: Run, built: Method, method: str, variant: str, training: TrainingConfig, precision: str, dataset: str
+    run: Run,
+    built: Method,
+    method: str,
+    variant: str,
+    training: TrainingConfig,
+    precision: str,
+    dataset: str,
+    threads: int | None,
 ) -> dict[str, Any]:
-    """What determines a run, as it is kept in `model.json`."""
+    """What determines a run, as it is kept in `model.json`. threads: of a CPU, None on a GPU."""
     train, target = run.split.train, run.split.target
     about = {
         "schema": SCHEMA,
@@ -49,6 +57,8 @@ def describe_run(
         "version": revisions.PACKAGE,
         "code": revisions.of_run(method, built.setup.encoder, calibrated=False),
     }
+    if threads is not None:  # models of earlier versions do not say
+        about["threads"] = threads
     if train.domain != TIME:  # models of earlier versions do not say
         about["domain"] = train.domain
     if train.source.read_cfo_hz(train.rows[:1]) is None:  # models that say nothing had it
@@ -110,6 +120,24 @@ def run_folders(out: str | Path | None, runs: Sequence[Run]) -> list[Path | None
     return [None if out is None else Path(out) / (run.name if len(runs) > 1 else "") for run in runs]
 
 
+def kept_threads(out: str | Path | None, runs: Sequence[Run]) -> int | None:
+    """The threads that a training in `out` was begun with; None where none was, or it does not say."""
+    folders = [folder for folder in (*run_folders(out, runs), None if out is None else Path(out)) if folder is not None]
+    for folder in folders:
+        for about in (*begun_with(folder), *_described(folder)):
+            if isinstance(threads := about.get("threads"), int):
+                return threads
+    return None
+
+
+def _described(folder: Path) -> list[dict[str, Any]]:
+    """What `model.json` says, where there is one that can be read; who loads it says what is wrong with it."""
+    with suppress(OSError, ValueError):
+        found = read_json(folder / "model.json")
+        return [found] if isinstance(found, dict) else []
+    return []
+
+
 def _prepare(out: Path, several: bool) -> None:
     """Make the folder, for an hour of training should not end at a bad path; refuse one that holds something else."""
     if (out / "dataset.json").is_file():
@@ -133,7 +161,8 @@ def _finished(folder: Path | None, about: Mapping[str, Any]) -> TrainedModel | N
     if folder is None or not (folder / "model.json").is_file():
         return None
     found = load_model(folder)
-    if different := differences({key: found.about.get(key) for key in (*about, "plugins")}, about):
+    kept = {"threads": about.get("threads"), **found.about}  # of models that do not say it
+    if different := differences({key: kept.get(key) for key in (*about, "plugins")}, about):
         listed = "; ".join(f"{name}: {there!r} there, {here!r} here" for name, there, here in different[:3])
         listed += f"; and {len(different) - 3} more" if len(different) > 3 else ""
         raise ModelError(f"{folder}: already holds another model ({listed}). Choose another --out, or remove it.")

@@ -105,6 +105,7 @@ class Trainer:
             return
         tensors, kept = found
         first = {"code": revisions.FIRST, "split": dict(PUBLISHED_RULE)}  # of checkpoints that do not say it
+        first |= {key: self.abouts[0][key] for key in ("threads",) if key in self.abouts[0]}
         if [{**first, **about} for about in kept["runs"]] != list(self.abouts):
             raise ModelError(
                 f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
