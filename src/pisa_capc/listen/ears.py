@@ -13,7 +13,7 @@ from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.ring import Ring
 
 POLL_S = 0.1  # how soon an end is noticed
-WAITING = 4  # parts that may wait to be decided; then samples wait in the ring
+WAITING = 2  # parts that may wait to be decided; then samples wait in the ring
 
 
 @dataclass(frozen=True, eq=False)
