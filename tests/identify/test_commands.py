@@ -69,6 +69,24 @@ def test_identify_gives_json(pisa: Command, run: Path, room: Path) -> None:
     assert {"device", "like", "probability", "transmitter", "cfo_hz", "snr_db"} <= set(found["frames"][0])
 
 
+@pytest.mark.slow
+def test_onnxruntime_identifies_and_verifies_as_pytorch_does(
+    pisa: Command, run: Path, room: Path, addresses: Path
+) -> None:
+    refused(pisa("identify", run, room, *PLAIN, "--engine", "onnx"), "pisa export-model")
+    assert pisa("export-model", run).code == 0
+    for command in (("identify", run, room), ("verify", run, room, "--addresses", addresses)):
+        by_torch, by_onnx = (pisa(*command, *PLAIN, "--json", "--engine", engine) for engine in ("torch", "onnx"))
+        assert by_onnx.code == by_torch.code
+        said = [json.loads(found.out) for found in (by_torch, by_onnx)]
+        for key, name in (("frames", "device"), ("addresses", "verdict")):
+            assert [one[name] for one in said[1].get(key, [])] == [one[name] for one in said[0].get(key, [])]
+
+
+def test_an_engine_that_is_none_is_refused(pisa: Command, run: Path, room: Path) -> None:
+    refused(pisa("identify", run, room, *PLAIN, "--engine", "tpu"), "expected torch or onnx")
+
+
 def test_identify_writes_tables(pisa: Command, run: Path, room: Path, tmp_path: Path) -> None:
     for name in ("list.csv", "list.jsonl"):
         assert pisa("identify", run, room, *PLAIN, "--out", tmp_path / name).code == 0
