@@ -30,7 +30,7 @@ CFO_HZ = 20e3
 BLOCK = 1 << 16
 CASES = {7: (-14.0, -12.0, -10.0, -7.5, -5.0, 0.0, 10.0), 9: (-16.0, -12.5), 12: (-24.0, -20.0)}
 ANTENNAS = (1, 4)
-SPEED_SECONDS = 10.0
+SPEED_SECONDS = 4.0
 KERNEL = 4  # samples on either side that make what is between samples
 
 
@@ -140,8 +140,8 @@ def measure(trials: int, seconds: float) -> dict[str, dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.detect_lora", description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=200, help="frames for each case; fewer of the long ones")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of noise")
+    parser.add_argument("--trials", type=int, default=60, help="frames for each case; fewer of the long ones")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of noise")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
     options = parser.parse_args()
     record = measure(options.trials, options.seconds)

@@ -59,7 +59,7 @@ def test_a_lost_worker_or_raylet_loses_no_job(what: str, tmp_path: Path, monkeyp
         found = list(run_jobs(begin, jobs, "ray", workers=2))
     watcher.join()
     assert sorted(found) == [0, 1, 2]
-    assert len(list(tmp_path.iterdir())) > 3  # some were begun twice
+    assert what == "raylet" or len(list(tmp_path.iterdir())) > 3  # the worker's job was begun twice
 
 
 @pytest.mark.slow
