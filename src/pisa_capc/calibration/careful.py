@@ -36,6 +36,7 @@ from pisa_capc.calibration.peers.lame import LAME
 from pisa_capc.calibration.peers.pt_map import PTMAP
 from pisa_capc.calibration.peers.stata import StatA
 from pisa_capc.calibration.result import Judged
+from pisa_capc.calibration.safe import Safe
 from pisa_capc.calibration.ucapc import PRESETS, UCAPC
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
@@ -92,8 +93,11 @@ class Careful(Peer):
 
 
 def usual(source: SourceStatistics) -> Calibrator:
-    """What is used where nobody asks for another: careful, or where nothing is known of the classes in the source
-    U-CAPC without a prior. Neither assumes that devices send equally often."""
+    """What is used where nobody asks for another: U-CAPC under the guard that was trained with the model; without one
+    careful; where nothing is known of the classes in the source U-CAPC without a prior. None of them assumes that
+    devices send equally often."""
+    if source.guard is not None:
+        return Safe()
     return UCAPC(prior="none") if source.class_mean is None else Careful()
 
 

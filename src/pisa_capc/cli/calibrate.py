@@ -58,7 +58,8 @@ def calibrate(
         str | None,
         typer.Option(
             help="careful, ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, "
-            "bbse, joint or gated. Unless told: careful, or where nothing is said of the source U-CAPC without a prior."
+            "bbse, joint or gated. Unless told: safe where the model has a guard, else careful, or where nothing is "
+            "said of the source U-CAPC without a prior."
         ),
     ] = None,
     preset: Annotated[
@@ -205,10 +206,12 @@ def chosen_calibrator(
 
     if not (method or preset or options.get("prior") or settings):
         found = usual(source or SourceStatistics())
-        why = "" if found.title == "careful" else " without a prior, for nothing is said of the source"
-        notes.print(
-            f"calibration: {found.title}{why}; the published one is --preset paper", highlight=False, soft_wrap=True
-        )
+        which = {
+            Safe: "safe, under the model's guard",
+            UCAPC: "U-CAPC without a prior, for nothing is said of the source",
+        }
+        said = which.get(type(found), found.title)
+        notes.print(f"calibration: {said}; the published one is --preset paper", highlight=False, soft_wrap=True)
         return replace(found, group=options.get("group") or found.group)  # type: ignore[call-arg]
     method, preset = method or "ucapc", preset or "paper"
     if preset not in (*PRESETS, "safe"):

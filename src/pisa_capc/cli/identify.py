@@ -48,7 +48,9 @@ CalibrationName = typer.Option(
     "safe", "--calibration", help="What corrects decisions with the recording's own frames; as of `pisa calibrate`."
 )
 Reject = typer.Option(
-    "session", help="Set unknown devices aside: session, knn, mahalanobis, vim, energy, msp, or none."
+    "auto",
+    help="Set unknown devices aside: session, knn, mahalanobis, vim, energy, msp, or none; auto is session, and knn for "
+    "models of earlier versions, which keep no sessions.",
 )
 KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(
@@ -98,16 +100,16 @@ def identify_(
     if out is not None:
         check_format(out, 1 if reading.per_antenna else len(recordings))
         refuse_existing(out, force)
+    where = place(device, engine)
+    trained, opened = _opened(run, engine, recordings, reading)
     choices = Choices(
         chosen_calibrator(calibration, "paper", {}, []),
-        None if reject == "none" else reject,
+        rejection(reject, trained),
         alpha,
         window if together else None,
         keep_cfo,
         equalise_antennas,
     )
-    where = place(device, engine)
-    trained, opened = _opened(run, engine, recordings, reading)
     found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
     who = _identified(trained, found, choices, where, not as_json)
     if out is not None:
@@ -160,14 +162,14 @@ def verify_(
     from pisa_capc.identify.verify import check_alpha
 
     check_alpha(alpha)
+    where = place(device, engine)
+    trained, opened = _opened(run, engine, recordings, reading)
     choices = Choices(
         chosen_calibrator(calibration, "paper", {}, []),
-        None if reject == "none" else reject,
+        rejection(reject, trained),
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
     )
-    where = place(device, engine)
-    trained, opened = _opened(run, engine, recordings, reading)
     rename = renaming(pseudonyms)
     whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, waveform, rename, not as_json)
@@ -184,6 +186,19 @@ def verify_(
             notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
     if any(v.refuted for v in verdicts):
         raise typer.Exit(REFUTED)
+
+
+def rejection(name: str, trained: TrainedModel) -> str | None:
+    """The score that was asked for; unless told the usual one of the model, saying it where it is not the best."""
+    from pisa_capc.calibration.openset import DEFAULT, usual_score
+
+    if name != "auto":
+        return None if name == "none" else name
+    usual = usual_score(trained.statistics)
+    if usual != DEFAULT:
+        why = f"for the model keeps no sessions; trained again it would be {DEFAULT}"
+        notes.print(f"unknown devices are set aside by {usual}, {why}.", highlight=False, soft_wrap=True)
+    return usual
 
 
 def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:

@@ -14,7 +14,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled
+from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled, rejection
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming
@@ -98,9 +98,8 @@ class Listening:
         rename = renaming(self.pseudonyms)
         encoding = encoding_of(self.source, self.format)
         antennas = self.antennas or trained.geometry.antennas
-        reject = None if self.reject == "none" else self.reject
         plan = Plan(
-            choices=Choices(reject, self.alpha, self.keep_cfo, self.equalise_antennas),
+            choices=Choices(rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas),
             addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
             rename=rename,
             alpha=self.alarm_alpha,

@@ -3,7 +3,7 @@
 `OpenSet(UCAPC(), "session").calibrate(embedding, logits, capture, source)` rejects first and calibrates the rest.
 """
 
-from pisa_capc.calibration.openset.names import DEFAULT, unknown_score, unknown_scores
+from pisa_capc.calibration.openset.names import DEFAULT, unknown_score, unknown_scores, usual_score
 from pisa_capc.calibration.openset.reject import OpenSet
 from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
@@ -19,4 +19,5 @@ __all__ = [
     "score_senders",
     "unknown_score",
     "unknown_scores",
+    "usual_score",
 ]

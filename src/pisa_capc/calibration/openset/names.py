@@ -12,8 +12,10 @@ from pisa_capc.calibration.openset.scores import (
 )
 from pisa_capc.calibration.openset.session import SessionDistance
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.inference.statistics import SourceStatistics
 
 DEFAULT = "session"  # chosen on source environments: studies/strangers.py
+EARLIER = "knn"
 _SCORES: dict[str, type[UnknownScore]] = {
     "msp": MaximumSoftmax,
     "energy": Energy,
@@ -22,6 +24,11 @@ _SCORES: dict[str, type[UnknownScore]] = {
     "vim": VirtualLogit,
     "session": SessionDistance,
 }
+
+
+def usual_score(source: SourceStatistics) -> str:
+    """What sets strangers aside where nobody asks for another score: models of earlier versions keep no sessions."""
+    return DEFAULT if source.session_mean is not None else EARLIER
 
 
 def unknown_scores() -> dict[str, type[UnknownScore]]:
