@@ -78,10 +78,11 @@ def section() -> str:
 
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
 [Careful](../safe.md#careful-the-usual-calibration-without-a-guard) was chosen on source environments alone: on models
-of one source environment that met the other one. E1 was looked at once, after. Cells as above, with fewer frames, because 128 of a
-device are kept: 256 where shares are skewed. New are `bursts` (a correlated stream: 128 frames of six bursts), `stays`
-(devices come and go), `joined` (two captures taken for one), `small-skewed` (32 frames, Dirichlet 1) and `mixed` (half
-of the frames are of the source). Frames of unknown radios are not in it, nor are withheld identifiers.
+of one source environment that met the other one. E1 was looked at once, after. Cells as above, with fewer frames,
+because 128 of a device are kept: 256 where shares are skewed. New are `bursts` (a correlated stream: 128 frames of
+six bursts), `stays` (devices come and go), `joined` (two captures taken for one), `small-skewed` (32 frames,
+Dirichlet 1) and `mixed` (half of the frames are of the source). Frames of unknown radios are not in it, nor are
+withheld identifiers.
 
 ![Change of Macro-F1 by calibration and deployment](../{PICTURE})
 
