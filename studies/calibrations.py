@@ -119,7 +119,7 @@ class Model:
     @cached_property
     def logits(self) -> NDArray[np.float32]:
         bias = 0.0 if self.source.bias is None else self.source.bias
-        return np.float32(self.embedding @ np.asarray(self.source.weight).T + bias)
+        return (self.embedding @ np.asarray(self.source.weight).T + bias).astype(np.float32)
 
     def at(self, environments: Iterable[str]) -> NDArray[np.int64]:
         """Rows of the frames of these environments."""

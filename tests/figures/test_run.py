@@ -51,7 +51,7 @@ def test_drawing_shows_how_far_it_is(
 
 def test_stages_stand_in_the_order_of_the_paper(subjects: list[Subject], drawn: dict[str, list[str]]) -> None:
     three = ["Single", "PISA", "PISA-CAPC"]
-    assert [*stages(subjects)["CNN"]] == three
+    assert [*stages(subjects)["CNN"]] == [*three, "PISA-CAPC (careful)"]
     assert [text for text in drawn["tsne"] if text in three] == three
     for name in three:
         assert any(text.startswith(name) for text in drawn["confusion"])
@@ -72,7 +72,7 @@ def test_chance_is_named_and_scores_end_at_one(drawn: dict[str, list[str]]) -> N
 
 
 def test_single_alone_is_also_shown_calibrated(subjects: list[Subject]) -> None:
-    assert [*stages(subjects[1:])["CNN"]] == ["Single", "Single + U-CAPC"]
+    assert [*stages(subjects[1:])["CNN"]] == ["Single", "Single + U-CAPC", "Single + U-CAPC (careful)"]
 
 
 def test_seeds_of_one_experiment_are_scored_together(data: Path, trained: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_run_with_a_guard_is_also_shown_under_it(data: Path, trained: Path, tm
     [guarded] = infer_runs([(folder, model.with_guard((1e-9, 1e9, 1e9)))], load(data), ["E1"], show=False)
     assert {decision.level for decision in guarded.stages["safe"].guard or ()} == {"part"}
     found = stages([[guarded]])["CNN"]
-    assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (safe)"]
+    assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (safe)", "PISA-CAPC (careful)"]
     [safe] = found["PISA-CAPC (safe)"]
     assert safe.to_json() == guarded.evaluator.score(guarded.stages["safe"].probability).to_json()
     page = report_of_runs([[guarded]], data, kinds=["captures"]).html()
