@@ -197,7 +197,9 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], tmp_path: Path)
     code, text, _ = pisa("bench", "figures", *chosen, "--format", "svg", "--out", tmp_path / "figures")
     assert (code, text.split()) == (0, [str(tmp_path / "figures" / "deployments-1-pisa.svg")])
     picture = (tmp_path / "figures" / "deployments-1-pisa.svg").read_text(encoding="utf-8")
-    assert all(words in picture for words in ("U-CAPC as published", "safe preset", "30 % unknown devices", "-.10", "TCN"))
+    assert all(
+        words in picture for words in ("U-CAPC as published", "safe preset", "30 % unknown devices", "-.10", "TCN")
+    )
     assert pisa("report", *chosen, "--out", tmp_path / "page.html")[0] == 0
 
 
