@@ -72,8 +72,9 @@ out of the statistics and play the new place. AUROC of {" / ".join(KINDS.values(
 
 Covariances of each class, a background model and a correction of the capture's shift were tried on the same frames and
 gave nothing that shows; these trials are not in the record. Forms of the score and rules for the threshold had been
-looked at in E1 before they were settled on the source, so they are not blind to it; which score, and λ, are the choice
-of the source. Strangers are drawn as the enrolled devices are, boards of one model.
+looked at in E1 before they were settled on the source, and that the noise of session means is taken off S was added
+after its figures for ten frames had been seen; so they are not blind to it. Which score, and λ, are the choice of the
+source. Strangers are drawn as the enrolled devices are, boards of one model.
 
 Commands: `python -m studies.embeddings --devices 40 --enrolled 20 --scale 0.5 --frames 64 --method pisa-equalised
 --encoder transformer --waveform wifi`, the same for `lora`, both with `--enrolled 15 --frames 48`, then
