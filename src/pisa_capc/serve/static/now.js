@@ -94,7 +94,8 @@ export function nowView(again) {
     tiles.Frames.update(`${fixed(st.frames_per_s, st.frames_per_s < 10 ? 1 : 0)} /s`, `${large(st.frames)} in all`);
     tiles.Delay.update(st.frames ? `${fixed(st.delay_ms[0], 1)} ms` : "–", st.frames ? `${fixed(st.delay_ms[1], 0)} ms at 99 %` : "no frame yet", st.delay_ms[1] > 1000 ? "warn" : "");
     tiles["Samples missed"].update(large(st.missed), st.missed ? `of ${large(st.samples)}` : silent && !st.samples ? "none received yet" : "none", now() - air.missedAt < 600e3 ? "warn" : "");
-    tiles["New alarms"].update(whole(st.unseen), st.alarms ? `${whole(st.alarms)} in all` : "none so far", st.unseen ? "bad" : "");
+    const alarms = Math.max(st.alarms, st.unseen); // some may be from before the last start
+    tiles["New alarms"].update(whole(st.unseen), alarms ? `${whole(alarms)} in all` : "none so far", st.unseen ? "bad" : "");
     if (!all.length) tiles["Transmitters now"].update("0", silent ? "nothing comes from the source" : "no frame yet");
   }
 
