@@ -168,11 +168,16 @@ CONTENTS = f"""# Results
 """
 
 
+def texts() -> dict[str, str]:
+    """Every page by the name of its file."""
+    made = {name: "\n".join([title, f"{MADE}\n", *parts]) for name, (title, *parts) in pages().items()}
+    return {f"{name}.md": text for name, text in {**made, "index": CONTENTS}.items()}
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, (title, *parts) in pages().items():
-        (FOLDER / f"{name}.md").write_text("\n".join([title, f"{MADE}\n", *parts]), encoding="utf-8")
-    (FOLDER / "index.md").write_text(CONTENTS, encoding="utf-8")
+    for name, text in texts().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
     pictures(FOLDER.parent)
     print(FOLDER)
 

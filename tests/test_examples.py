@@ -96,6 +96,7 @@ def test_the_first_hour(tmp_path: Path) -> None:
     assert min(found[of]["paper"]["macro_f1"] for of in ("target", "recording")) > 0.9
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_folder(tmp_path, monkeypatch)
     example = README.split("```python\n")[1].split("```")[0]

@@ -146,7 +146,8 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
     best = max(three, key=three.__getitem__)
     first = page.split("<p")[1]
     assert re.search(
-        rf"In E1, {best} with CNN (tells|does not tell) the 3 devices apart: Macro-F1 {three[best]:.3f} ", first
+        rf"In E1, {re.escape(best)} with CNN (tells|does not tell) the 3 devices apart: Macro-F1 {three[best]:.3f} ",
+        first,
     )
     assert ", chance 0.333)." in first
     assert '<figure class="narrow">' in page  # captures, of one column

@@ -25,9 +25,11 @@ def test_batches_come_in_order_from_another_thread() -> None:
         readers.add(threading.current_thread())
         return item**2
 
-    for count in (0, 1, AHEAD, 20):
+    for count in (0, 2, AHEAD, 20):
         assert list(read_ahead(read, range(count))) == [i**2 for i in range(count)]
     assert threading.current_thread() not in readers
+    assert list(read_ahead(read, [7])) == [49]  # one alone needs no thread
+    assert threading.current_thread() in readers
 
 
 def test_it_reads_ahead_but_never_far() -> None:
@@ -76,7 +78,7 @@ def test_no_more_is_read_than_was_begun_when_it_ends_early(how: str) -> None:
 
     batches = read_ahead(read, range(30))
     assert next(batches) == 0
-    later = threading.Timer(0.05, hold.set)
+    later = threading.Timer(0.3, hold.set)
     later.start()
     if how == "closed":
         batches.close()

@@ -47,6 +47,7 @@ def train(data: Path, out: Path, *more: object) -> list[object]:
     return ["train", data, "--source", "E2,E3", "--target", "E1", "--out", out, *QUICK, *more]
 
 
+@pytest.mark.slow
 def test_the_example_is_installed_and_every_command_knows_its_parts(data: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(EXAMPLE, tmp_path / "example")  # building leaves files beside the source
     site = tmp_path / "site"
