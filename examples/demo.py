@@ -60,7 +60,7 @@ def main() -> None:
     console.print("4. Identify the frames of E1, and calibrate PISA's decisions, capture by capture, without labels")
     subjects = [infer_runs([(FOLDER / method, models[method])], frames, ["E1"]) for method in ("pisa", "single")]
     [by_stage] = stages(subjects).values()
-    scores = {name: own for name, [own] in by_stage.items()}
+    scores = {name: by_stage[name][0] for name in STAGES}
     plot_confusions(FOLDER / "confusion.png", scores)
     source_f1 = {name: models[method].about["metrics"]["validation_f1"] for name, method in STAGES.items()}
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import demo
 
 import pisa_capc
 from pisa_capc.cli import main
@@ -94,6 +95,17 @@ def test_the_first_hour(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "tour/result.json").read_text())
     assert found["seconds_of_computing"] < 300
     assert min(found[of]["paper"]["macro_f1"] for of in ("target", "recording")) > 0.9
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_its_table_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_folder(tmp_path, monkeypatch)
+    demo.main()
+    found = json.loads((tmp_path / "demo/result.json").read_text(encoding="utf-8"))["stages"]
+    scores = [found[name]["macro_f1"] for name in demo.STAGES]
+    assert scores == sorted(scores)
+    assert scores[-1] > 0.9
+    assert (tmp_path / "demo/report.html").is_file()
 
 
 @pytest.mark.slow

@@ -82,8 +82,8 @@ def infer(
 
 
 def usual_calibrations(models: Sequence[TrainedModel]) -> dict[str, Calibrator]:
-    """U-CAPC as published; the careful one, which is what `pisa calibrate` does unless told otherwise; and where every
-    run has a guard, because runs are compared by stage, the safe one."""
+    """U-CAPC as published; the careful one, which needs no guard; and where every run has one, because runs are
+    compared by stage, the safe one."""
     guarded = all(trained.statistics.guard is not None for trained in models)
     return {PAPER: UCAPC(), **({SAFE: Safe()} if guarded else {}), CAREFUL: Careful()}
 
