@@ -174,7 +174,7 @@ def _join_ray(workers: int) -> bool:
             address=address,
             num_cpus=None if address else workers,
             include_dashboard=None if address else False,
-            logging_level=logging.CRITICAL,  # below that it prints its own logs when a part of it is lost
+            logging_level=logging.CRITICAL,  # quieter; when a part of it is lost, some of its logs come all the same
             log_to_driver=False,
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
