@@ -41,9 +41,7 @@ def check_plausible(file: SampleFile) -> None:
         what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
     else:
         return
-    raise DataError(
-        f"{file.path}: read as {found.name}, {what}. {advice}, or --format {found.name} if you are sure."
-    )
+    raise DataError(f"{file.path}: read as {found.name}, {what}. {advice}, or --format {found.name} if you are sure.")
 
 
 def _other_reading(encoding: Encoding) -> Encoding:
