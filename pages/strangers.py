@@ -103,13 +103,14 @@ the nearest, means of classes in the place of sessions and all axes in the place
 tried on the same frames and gave nothing that shows on both waveforms; these trials are not in the record. Forms of
 the score and rules for the threshold had been looked at in E1 before they were settled on the source, and that the
 noise of session means is taken off S was added after its figures for ten frames had been seen; so they are not blind
-to it. Which score, and λ, are the choice of the source. Strangers are drawn as the enrolled devices are, boards of one
-model.
+to it. Which score, and λ, are the choice of the source; `{CARRIER}` takes λ as it is and was tried in E1 once.
+Strangers are drawn as the enrolled devices are, boards of one model.
 
 Commands: `python -m studies.embeddings --devices 40 --enrolled 20 --scale 0.5 --frames 64 --method pisa-equalised
 --encoder transformer --waveform wifi`, the same for `lora`, both with `--enrolled 15 --frames 48`, then
 `make study-strangers`. Sessions are here from every second validation frame, and thresholds from the others; models
-keep sessions of their training frames.
+keep sessions of their training frames. These files do not hold the CFO of the frames, which is drawn again as the
+simulator drew it.
 """
 
 
@@ -253,4 +254,4 @@ def picture(folder: Path) -> None:
             axes.set_xlabel("known rejected")
         for axes in panels[:, 0]:
             axes.set_ylabel("strangers accepted")
-        panels[0, 0].legend()
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS))
