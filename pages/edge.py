@@ -69,7 +69,7 @@ def _eight_bits() -> str:
     gain = row["int8 frames/s"] / row["float32 frames/s"]
     return f"""
 Eight bits are {"worth it" if offered(row) else "not offered"}: convolutions of eight bits, with ranges from source
-frames, take {own:+.4f} Macro-F1 from the source's validation and {other:+.4f} from the new place
+frames, change Macro-F1 by {-own:+.4f} on the source's validation frames and by {-other:+.4f} in the new place
 ({row["float32 source"]:.3f} and {row["float32 target"]:.3f} before; up to {COST} would be let pass), and run at
 {gain:.2f} times the speed (PISA of `make demo`, CNN; `make bench-edge ARGS="--int8 demo/pisa demo/wifi"`).
 """
