@@ -56,30 +56,30 @@ class Blocks(Generic[T]):
         return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep)
 
 
-def spilled(blocks: Blocks[Tensor]) -> Blocks[Tensor]:
+def spilled(blocks: Blocks[Tensor], dtype: torch.dtype = torch.float64) -> Blocks[Tensor]:
     """The same blocks, made once and read back from a temporary file on later walks; walk them in order.
 
-    For blocks of float64 that do not fit in memory and cost more to make than to read.
+    For blocks that do not fit in memory and cost more to make than to read; they are stored as `dtype`.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
     places: list[tuple[int, torch.Size, torch.device]] = []
 
     @cache
     def mapped(written: int) -> Tensor:  # where they are: a copy of every block costs more than what is done with it
-        return torch.from_numpy(np.memmap(file, dtype=np.float64, mode="r+"))
+        return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+")).view(dtype)
 
     def make(number: int) -> Tensor:
         if number < len(places):
             first, shape, device = places[number]
             return mapped(len(places))[first : first + math.prod(shape)].view(shape).to(device)
-        block = blocks[number]
+        block = blocks[number].to(dtype)
         try:
-            first = file.seek(0, 2) // 8
+            first = file.seek(0, 2) // dtype.itemsize
             block.cpu().contiguous().numpy().tofile(file)
             file.flush()
         except OSError as error:
             raise DataError(
-                f"{tempfile.gettempdir()}: no room for the {bytes_text(block.numel() * 8 * len(blocks))} that this "
+                f"{tempfile.gettempdir()}: no room for the {bytes_text(block.nbytes * len(blocks))} that this "
                 f"calibration lays aside ({error}). Point TMPDIR to a larger disk, or calibrate smaller groups."
             ) from error
         places.append((first, block.shape, block.device))

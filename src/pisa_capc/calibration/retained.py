@@ -115,7 +115,8 @@ class _LaidAside:
     def weighted(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, frames in rising order, and the weights of these frames in these rows."""
         self._look()
-        above, reached = ((self.value >= self.last * by).sum(dim=1) for by in (1 + _TIE, 1 - _TIE))
+        above = (self.value > self.last * (1 + _TIE)).sum(dim=1, dtype=torch.float64)
+        reached = (self.value >= self.last * (1 - _TIE)).sum(dim=1, dtype=torch.float64)
         weight = _weight(self.value, self.last, _share(self.top, above, reached))
         row, place = weight.nonzero(as_tuple=True)
         frame, order = self.frame[row, place].long().sort()

@@ -110,7 +110,7 @@ class UCAPC(Calibrator):
 
     Memory beyond input and output is bounded by 16 bytes a frame for the grouping, one workspace and a few blocks of
     16 MiB (256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result, through a
-    temporary file of eight bytes a score.
+    temporary file of four or eight bytes a score.
     """
 
     title = "U-CAPC"
@@ -125,7 +125,7 @@ class UCAPC(Calibrator):
     epsilon: float = 1.0  # ε, entropic smoothing
     prior: str = "balanced"  # "none": μ = 0 and a plain softmax at the end
     group: str = "capture"  # "none": all frames are one group; "auto": groups are found, see `grouping`
-    workspace_mib: int = 1024  # memory of a pass; changes no result
+    workspace_mib: int = 1024  # memory of a pass; changes nothing beyond the precision of the logits
     _priors: ClassVar[tuple[str, ...]] = PRIORS
 
     def __post_init__(self) -> None:
@@ -168,6 +168,7 @@ class UCAPC(Calibrator):
                 keep=group.keep,
                 shares=None if shares is None else shares[batch],
                 relaxation=relaxation,
+                rounded=inputs.logits.dtype == torch.float32,
             )
             result = self.calibrate_group(group, transport)
             for rows, logits, (score, probability) in zip(group.rows, group.logits, result.decided, strict=True):

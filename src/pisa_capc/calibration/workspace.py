@@ -37,10 +37,11 @@ def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
     # Blocks that are made anew on every walk should never leave the cache.
     width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
-    rows = row_blocks(inputs.groups, batch, max(1, width), keep)
+    keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
+    rows = row_blocks(inputs.groups, batch, max(1, width), keep_index)
     return Workspace(
         rows,
-        rows.map(lambda block: block.present, keep=keep),
+        rows.map(lambda block: block.present, keep=False),
         rows.map(lambda block: read_embedding(inputs, block), keep=keep_rows),
         rows.map(lambda block: read_logits(inputs, block), keep=keep_rows),
         keep,
