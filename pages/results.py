@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import careful, receivers, rechecks, room, shared_channel, speeds, strangers, study
+from pages import careful, edge, receivers, rechecks, room, shared_channel, speeds, strangers, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -146,7 +146,7 @@ def pages() -> dict[str, list[str]]:
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),
-            *filter(None, (receivers.detect(), receivers.listen())),
+            *filter(None, (receivers.detect(), receivers.listen(), edge.section())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }

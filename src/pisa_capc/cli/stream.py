@@ -19,7 +19,6 @@ from pisa_capc.cli.calibrate import commands, read_scores, write_result
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 from pisa_capc.progress import progress
-from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
@@ -84,6 +83,7 @@ def stream(
     from pisa_capc.calibration import Online, SourceStatistics
     from pisa_capc.calibration.feed import EXPECTED, Playback
     from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.store.files import refuse_existing
 
     given = from_assignments(set_ or [])
     settings = from_mapping(Online, given, "stream")
