@@ -86,10 +86,11 @@ def report(
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.results import load_results
     from pisa_capc.figures.run import USUAL, check
+    from pisa_capc.inference.model import runs_inside
     from pisa_capc.reports import report_of_dataset, report_of_protocol, report_of_runs
 
     run = Path(subject)
-    if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
+    if data is not None or (run / "model.json").is_file() or runs_inside(run):
         if data is None:
             raise ConfigError(f"{subject}: a report of a run needs the dataset it was trained on: give --data FOLDER.")
         kinds = USUAL if kind is None else listed(kind)
