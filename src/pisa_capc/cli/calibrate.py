@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes, wide_console
+from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
 from pisa_capc.store.files import atomic, reading, refuse_existing
@@ -283,7 +283,7 @@ def show_result(result: Calibration, method: str, out: Path, as_json: bool) -> N
         typer.echo(json.dumps({**_summary(result, method), "out": str(out)}))
         return
     _print_table(result, method)
-    typer.echo(f"{out}: {len(result.prediction):,} frames")
+    say(f"{out}: {len(result.prediction):,} frames")
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:

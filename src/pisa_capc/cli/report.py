@@ -9,7 +9,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.bench import ResultsFolder
-from pisa_capc.cli.output import listed
+from pisa_capc.cli.output import listed, say
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
@@ -58,7 +58,7 @@ def figures(
     check(kinds, format, points)
     pictures = draw_run(_subjects([run, *beside], dataset, target, device), out, format, kinds, points, seed)
     for picture in pictures:
-        print(picture.path)
+        say(str(picture.path))
     notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
 
 
@@ -105,7 +105,7 @@ def report(
             protocol = read_protocol(subject)
             page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
     page.save(out)
-    print(out)
+    say(str(out))
 
 
 def _subjects(folders: list[Path], dataset: Path, target: str | None, device: str) -> list[Subject]:
