@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes, wide_console
+from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
 
@@ -298,7 +298,7 @@ def show_result(result: Calibration, method: str, out: Path, as_json: bool) -> N
         typer.echo(json.dumps({**_summary(result, method), "out": str(out)}))
         return
     _print_table(result, method)
-    typer.echo(f"{out}: {len(result.prediction):,} frames")
+    say(f"{out}: {len(result.prediction):,} frames")
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:
