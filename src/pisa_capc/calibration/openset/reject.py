@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import Calibrator
@@ -14,7 +17,7 @@ from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.openset.names import DEFAULT, unknown_score
-from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
+from pisa_capc.calibration.openset.scores import ScoreFunction, UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.result import Calibration, Judged, Recorder
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -132,6 +135,29 @@ def _checked_carriers(carrier_hz: Array, inputs: Inputs) -> Tensor:
             "frames. Leave it out where it was not recorded."
         )
     return carriers
+
+
+@dataclass(frozen=True, eq=False)
+class Rejection:
+    """A score at work on frames as they come. limit: those that score higher are rejected. reference: (n,) scores of
+    known frames that the limit was drawn by."""
+
+    score: ScoreFunction
+    limit: float
+    reference: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, name: str, source: SourceStatistics, classes: int, features: int, alpha: float) -> Rejection:
+        score, like = unknown_score(name)(), torch.empty((0, features), dtype=torch.float64)
+        return cls(score.fit(source, classes, like), *score.limit(source, classes, like, alpha))
+
+    def unlike(
+        self, embedding: NDArray[Any], logits: NDArray[Any], cfo_hz: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """(N,) how little each frame resembles the source."""
+        carrier = None if cfo_hz is None else torch.from_numpy(cfo_hz)
+        found = score_frames(self.score, torch.from_numpy(embedding), torch.from_numpy(logits), carrier)
+        return np.asarray(found.numpy())
 
 
 def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:
