@@ -202,12 +202,12 @@ def _chosen(
 def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
     """What fits a rejection to a stream of so many classes and features."""
     from pisa_capc.calibration import UCAPC
-    from pisa_capc.calibration.openset import OpenSet, Rejection, usual_score
+    from pisa_capc.calibration.openset import DEFAULT, OpenSet, Rejection, usual_score
 
+    OpenSet(UCAPC(), DEFAULT if name == "auto" else name, alpha)  # what is wrong is said before a frame has come
     if source is None:
         raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
     score = usual_score(source) if name == "auto" else name
-    OpenSet(UCAPC(), score, alpha)  # what is wrong is said before a frame has come
     return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
 
 

@@ -39,9 +39,11 @@ def test_strangers_change_nothing_of_what_is_learnt(heard: tuple[np.ndarray, np.
     own = without.push(z[known], RADIOS.logits(z[known]))
     assert every.known is not None
     assert every.unknown_score is not None
+    assert own.unknown_score is not None
     assert not every.known[~known].any()
     assert every.known[known].mean() > 0.9
-    for name in ("probability", "prediction", "group", "unknown_score"):
+    np.testing.assert_allclose(every.unknown_score[known], own.unknown_score, rtol=1e-9)
+    for name in ("probability", "prediction", "group"):
         np.testing.assert_array_equal(vars(every)[name][known], vars(own)[name])
     aside = ~every.known
     assert (every.prediction[aside] == -1).all()
