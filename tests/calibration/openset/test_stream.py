@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pisa_capc.calibration import UCAPC, OnlineCalibrator, OpenSet
 from pisa_capc.calibration.openset import Rejection
 from pisa_capc.cli import app
+from pisa_capc.cli import stream as _registers  # noqa: F401
 from tests.calibration.openset.test_session import APART, CLASSES, FEATURES, RADIOS
 
 FRAMES = 400
