@@ -99,8 +99,8 @@ strangers, and E2 and E3 in turn are left out of the statistics and play the new
 {_moved()}
 
 A rule that weighs all scores of the fingerprint and the length of the embedding, a logistic regression that was fitted
-to these proxies, gained on the source and not in E1: five devices are too few to say how the next stranger scores. It is
-left out. AUROC of one frame, accepted at 5 % rejected:
+to these proxies, gained on the source and not in E1: five devices say little about the next stranger. It is left out.
+AUROC of one frame, accepted at 5 % rejected:
 
 {_rule(best)}
 
