@@ -212,7 +212,7 @@ def _claims(
         "confirmed": sum(support is not None and against is None for against, support in genuine),
         "others": len(other),
         "alarms": len(alarms),
-        "frames until": float(np.median(alarms)),
+        "frames until": float(np.median(alarms)) if alarms else None,
         "wrongly confirmed": sum(support is not None and against is None for against, support in other),
     }
 

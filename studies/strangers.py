@@ -23,8 +23,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_senders, unknown_scores
+from pisa_capc.calibration.openset.scores import Mahalanobis
 from pisa_capc.calibration.openset.session import SessionDistance
 from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
 from pisa_capc.openset_scores import OpenSetScores, openset_score
@@ -261,6 +265,41 @@ def wander(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[s
     return {kind: {f"{ppm:g}": rows(ppm, where) for ppm in WANDER} for kind, where in kinds.items()}
 
 
+def evidence(one: Meeting, rows: Rows) -> NDArray[np.float64]:
+    """(n, 7) every score of the fingerprint of single frames, and the length of their embeddings."""
+    scores = [kind() for kind in unknown_scores().values() if not kind.needs_carrier]
+    found = [one.unlike(score, rows[:, None]) for score in scores]
+    length = np.log(one.model.z[rows].norm(dim=1).numpy())
+    squared = (SessionDistance, Mahalanobis)  # of any size
+    return np.column_stack(
+        [*(np.log(u) if isinstance(s, squared) else u for s, u in zip(scores, found, strict=True)), length]
+    )
+
+
+def rule(source: Sequence[Meeting], unseen: Sequence[Meeting]) -> dict[str, dict[str, float]]:
+    """All scores together, weighed by a logistic regression that knows proxies from known devices on the source.
+
+    On the source it is fitted where the other environment plays the new place, for the target on all of it.
+    """
+    seen = {id(one): tuple(evidence(one, rows) for rows in (one.known, one.unknown)) for one in (*source, *unseen)}
+    place = {id(one): int(one.model.where[one.known[0], 0]) for one in source}
+
+    def judged(one: Meeting, others: Sequence[Meeting]) -> dict[str, float]:
+        parts = [part for other in others for part in seen[id(other)]]
+        label = np.repeat(np.arange(len(parts)) % 2, [len(part) for part in parts])
+        fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced"))
+        fitted.fit(np.concatenate(parts), label)
+        known, unknown = (fitted.decision_function(part) for part in seen[id(one)])
+        right = one.model.logits[one.known].argmax(dim=1).numpy() == one.model.device[one.known]
+        return figures(openset_score(known, right, unknown))
+
+    elsewhere = {id(one): [o for o in source if place[id(o)] != place[id(one)]] for one in source}
+    return {
+        "source": mean([judged(one, elsewhere[id(one)]) for one in source]),
+        "target": mean([judged(one, source) for one in unseen]),
+    }
+
+
 def one_place(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[str, Any]:
     """What the thresholds of one source environment do in another."""
     meetings = [meeting for model in models for meeting in proxies(model, halves=True)]
@@ -293,6 +332,7 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
         "target": scores,
         "captures": by_capture(unseen, kinds[DEFAULT]),
         "pooled": pooled(unseen, kinds[DEFAULT], SHARES[-1]),
+        "rule": rule(source, unseen),
         "wander": wander(larger, kinds["carrier"], SHARES[-1]),
     }
 

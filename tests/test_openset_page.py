@@ -62,6 +62,12 @@ def test_the_carrier_pays_where_the_source_shows_how_crystals_move_and_only_ther
         assert rejected[-1] > 0.4
 
 
+def test_a_rule_fitted_to_proxies_gains_on_the_source_and_not_in_the_new_place() -> None:
+    for own in WAVEFORMS:
+        assert own["rule"]["source"]["auroc"] > own["selection"][DEFAULT]["frame"]["auroc"] + 0.005
+        assert own["rule"]["target"]["auroc"] < own["target"][DEFAULT]["frame"]["auroc"] + 0.001
+
+
 def test_what_the_page_about_strangers_says_in_words_is_so() -> None:
     for own in WAVEFORMS:
         seen, unseen = own["captures"][:2], own["captures"][2:]

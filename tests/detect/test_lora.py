@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from pisa_capc.detect import Detection
+from pisa_capc.detect.dataset import without_cfo
 from pisa_capc.detect.lora import LoraDetector
 from pisa_capc.errors import ConfigError
 from pisa_capc.phy.lora import lorawan, transmit
@@ -93,6 +94,26 @@ def test_start_cfo_snr_and_address_are_right(spreading_factor: int, frames: int)
         assert frame.header.fcs is True
         assert frame.samples == frame.iq.shape[1]
         assert_array_equal(frame.iq, samples[:, frame.start : frame.start + frame.iq.shape[1]])
+
+
+def test_chirps_that_begin_between_samples_are_brought_to_where_those_on_a_sample_are() -> None:
+    rng = np.random.default_rng(5)
+    samples, starts, _ = recording(rng, 8, 9000, 2, 30.0)
+    chirp = np.exp(2j * np.pi * np.cumsum((np.arange(320) + 0.5) / 1024 - 0.5) / 8)
+    found = detect(samples, carrier_hz=CARRIER_HZ)
+    late = np.array(starts) - [one.start for one in found]
+    assert np.abs(late).max() > 0.3  # samples, or the example shows nothing
+
+    def least(turns: bool) -> float:
+        """Part of the energy that is the chirp's, of the worst frame."""
+        frames = [one.iq[:, :320] for one in found]
+        offsets = [one.cfo_hz + (one.turn_hz if turns else 0.0) for one in found]
+        taken = [without_cfo(x, f, 1e6) for x, f in zip(frames, offsets, strict=True)]
+        return min(float(np.min(np.abs(x @ chirp.conj()) ** 2 / (320 * np.sum(np.abs(x) ** 2, axis=1)))) for x in taken)
+
+    assert least(turns=True) > least(turns=False)
+    slopes = [one.turn_hz / (-125e3 / 1024e-6 * 1e-6) for one in found]
+    np.testing.assert_allclose(slopes, late, atol=0.1)
 
 
 def test_what_is_found_does_not_depend_on_the_blocks() -> None:

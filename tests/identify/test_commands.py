@@ -60,6 +60,14 @@ def test_identify_prints_devices_and_the_addresses_they_claim(pisa: Command, run
     assert "nobody was set aside" in found.err
 
 
+def test_strangers_can_be_told_by_their_carrier_too(pisa: Command, run: Path, room: Path) -> None:
+    found = pisa("identify", run, room, *PLAIN[:-1], "carrier", "--json")
+    assert found.code == 0, found.err
+    scores = [frame["unknown_score"] for frame in json.loads(found.out)["frames"]]
+    plain = json.loads(pisa("identify", run, room, *PLAIN[:-1], "session", "--json").out)["frames"]
+    assert all(both > alone["unknown_score"] for both, alone in zip(scores, plain, strict=True))
+
+
 def test_identify_gives_json(pisa: Command, run: Path, room: Path) -> None:
     found = json.loads(pisa("identify", run, room, *PLAIN, "--json", "--together").out)
     assert [frame["start"] for frame in found["frames"]] == [2000 * i + 100 for i in range(90)]

@@ -39,9 +39,10 @@ def claim_lines(record: dict[str, Any]) -> Iterator[str]:
     tested["pisa-equalised, LoRa"] = record["lora"]["claims"]
     for method, claims in tested.items():
         for kind, row in claims.items():
+            until = "–" if row["frames until"] is None else f"{row['frames until']:g}"
             yield (
                 f"| {method}, {kind} | {row['false alarms']} of {row['genuine']} | {row['confirmed']} | "
-                f"{row['alarms']} of {row['others']} | {row['frames until']:g} | {row['wrongly confirmed']} |"
+                f"{row['alarms']} of {row['others']} | {until} | {row['wrongly confirmed']} |"
             )
 
 

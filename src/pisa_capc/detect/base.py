@@ -20,6 +20,7 @@ class Detection:
     received.
     cfo_hz, snr_db: (A,) of each antenna. quality: 0 … 1, how much of the preamble's energy the known preamble explains.
     samples: of the whole frame, where its header says it. front: what was read of a Wi-Fi frame to know that.
+    turn_hz: how much faster its samples turn than its carrier does: a chirp that begins between two samples.
     """
 
     start: int
@@ -30,6 +31,7 @@ class Detection:
     samples: int | None = None
     header: Header = field(default_factory=Header)
     front: Front | None = None
+    turn_hz: float = 0.0
 
 
 class Detector(Protocol):

@@ -177,7 +177,8 @@ def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any
         iq = np.stack([chosen.found.stream.read(chosen.frame.at, samples) for chosen in some])
         if not keep_cfo:
             rate_hz = some[0].found.waveform.sample_rate_hz
-            iq = without_cfo(iq, np.array([chosen.frame.cfo_hz for chosen in some]), rate_hz)
+            turns_hz = [np.add(chosen.frame.cfo_hz, chosen.frame.turn_hz) for chosen in some]
+            iq = without_cfo(iq, np.array(turns_hz), rate_hz)
         yield iq
         done(len(some))
 

@@ -29,7 +29,7 @@ class FoundFrame:
 
     start: its first preamble sample, counted in the recording. time_s: the same in seconds. at, samples: its first
     sample and, where its header says it, its length, at the waveform's own rate.
-    cfo_hz, snr_db: of each antenna. quality: as of `Detection`.
+    cfo_hz, snr_db: of each antenna. quality, turn_hz: as of `Detection`.
     """
 
     recording: str
@@ -41,6 +41,7 @@ class FoundFrame:
     snr_db: tuple[float, ...]
     quality: float
     header: Header
+    turn_hz: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         header = self.header
@@ -156,6 +157,7 @@ def _placed(detection: Detection, recording: Recording, waveform: Waveform, rena
         tuple(detection.snr_db.tolist()),
         float(detection.quality),
         header,
+        detection.turn_hz,
     )
 
 

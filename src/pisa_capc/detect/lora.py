@@ -97,6 +97,7 @@ class _Pending:
     start: int
     preamble: Preamble
     end: int  # as far as it is known: the header's, until that tells more
+    turn_hz: float  # as of `Detection`
 
 
 @cache
@@ -164,10 +165,12 @@ class _Search:
         if found is None or found.stands_out < max(threshold / (RUN * len(samples)) - 1, TWICE):
             return
         start = first + round(found.start)
+        late_s = (found.start - round(found.start)) / self._modulation.sample_rate_hz
+        turn_hz = -late_s * self._modulation.bandwidth_hz * self._modulation.bin_hz  # the slope of the chirp
         data = start + round((self._upchirps + SYNC_SYMBOLS + DOWNCHIRPS) * size)
         self._resume = data
         if start > -self._modulation.oversampling and data <= history.end:
-            self._pending.append(_Pending(max(start, 0), found, data + HEADER_SYMBOLS * size))
+            self._pending.append(_Pending(max(start, 0), found, data + HEADER_SYMBOLS * size, turn_hz))
 
     def _complete(self, history: History, ended: bool) -> list[Detection]:
         """The pending frames whose end has come, or the stream's."""
@@ -193,4 +196,5 @@ class _Search:
             frame.end = frame.start + header.samples
             return self._look(frame, history, ended)
         snr_db = found.snr_db(self._modulation)
-        return Detection(frame.start, iq, found.cfo_hz, snr_db, found.quality, header.samples, header)
+        measured = found.cfo_hz, snr_db, found.quality
+        return Detection(frame.start, iq, *measured, header.samples, header, turn_hz=frame.turn_hz)

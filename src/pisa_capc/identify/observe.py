@@ -169,7 +169,8 @@ def as_trained(
 ) -> NDArray[np.complex64]:
     """Frames (N, A, T) as received → as the model's training set had them; `iq` may be changed.
 
-    An antenna whose carrier offset, of cfo_hz (N, A), is not known is dead, and absent: zero.
+    cfo_hz (N, A): how fast the samples turn, the carrier offset and what a chirp between samples adds to it. An antenna
+    of which that is not known is dead, and absent: zero.
     """
     iq[~np.isfinite(cfo_hz)] = 0
     if not keep_cfo:
@@ -205,7 +206,9 @@ class _StreamSource:
     def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
         pieces = [self.streams[self.recording[i]].read(self.about[i].at, samples) for i in rows.tolist()]
         iq = np.stack(pieces) if pieces else np.empty((0, self.antennas, samples), dtype=np.complex64)
-        iq = as_trained(iq, self.cfo_hz[rows], self.rate_hz, self.keep_cfo, self.equalise_antennas)
+        turn_hz = np.array([self.about[i].turn_hz for i in rows.tolist()])
+        turning_hz = self.cfo_hz[rows] + turn_hz[:, None]
+        iq = as_trained(iq, turning_hz, self.rate_hz, self.keep_cfo, self.equalise_antennas)
         if out is None:
             return iq
         out[...] = iq

@@ -30,7 +30,8 @@ ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")
 class Kept:
     """Samples (A, T) as received that are kept for a while, and what was decided of them, where they are a frame.
 
-    start, at: of the first of them, in the stream and in UTC. embedding: (D,) of a frame.
+    start, at: of the first of them, in the stream and in UTC. embedding: (D,) of a frame. turn_hz: as of
+    `Detection`.
     """
 
     iq: NDArray[np.complex64]
@@ -39,6 +40,7 @@ class Kept:
     start: int
     at: str
     embedding: NDArray[np.float32] | None = None
+    turn_hz: float = 0.0
 
 
 class Recent:

@@ -225,7 +225,8 @@ class Listener:
             verdict, causes = self._mind.tested(sender, one.start / self.air.sample_rate_hz, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
             iq = one.found.iq[:, :SAMPLES].copy()
-            kept = Kept(iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i])
+            found = iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
+            kept = Kept(*found, one.found.turn_hz)
             self._recent.add(decision.number, kept)
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)

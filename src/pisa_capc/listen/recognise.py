@@ -47,13 +47,16 @@ class Recognised:
 
 
 class Sampled(Protocol):
-    """A frame as it was received, (A, T), and its carrier offset (A,)."""
+    """A frame as it was received, (A, T), its carrier offset (A,), and `turn_hz` as of `Detection`."""
 
     @property
     def iq(self) -> NDArray[np.complex64]: ...
 
     @property
     def cfo_hz(self) -> NDArray[np.float64]: ...
+
+    @property
+    def turn_hz(self) -> float: ...
 
 
 class Recogniser:
@@ -94,7 +97,8 @@ class Recogniser:
         cfo_hz = np.array([one.cfo_hz for one in found])
         iq = np.stack([one.iq[:, : self.samples] for one in found])
         rate = float(self.trained.about["sample_rate_hz"])
-        iq = as_trained(iq, cfo_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
+        turning_hz = cfo_hz + np.array([[one.turn_hz] for one in found])
+        iq = as_trained(iq, turning_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
         order, one = np.arange(len(found)), np.zeros(len(found), dtype=np.int64)
         return UnlabelledFrames(
             source=MemorySource(iq, np.where(np.isfinite(cfo_hz), cfo_hz, 0.0)),  # of a dead antenna nobody asks
