@@ -86,6 +86,7 @@ def summary() -> str:
   little about the target, the selection by it rewards the shortcut, and nothing in two environments says which part is
   the radio. The methods see the antennas stacked, as Single does, not one by one as PISA does. So far from success
   their order means nothing.
+{shared_channel.finding()}
 - **U-CAPC has stronger peers** where captures are balanced ({peers}; mean over all PISA models), and like PT-MAP it
   harms where they are not. In the mean over the kinds of deployment the best is {leaders}; the safe preset has
   {guarded}.

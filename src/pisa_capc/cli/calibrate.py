@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes, wide_console
+from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
 
@@ -82,7 +82,10 @@ def calibrate(
         bool | None, typer.Option(help="Whether a guard watches; --preset safe has one, the others do not.")
     ] = None,
     reject: Annotated[
-        str, typer.Option(help="Reject unknown devices first: session, knn, mahalanobis, vim, energy, msp, or none.")
+        str,
+        typer.Option(
+            help="Reject unknown devices first: session, carrier, knn, mahalanobis, vim, energy, msp, or none."
+        ),
     ] = "none",
     alpha: Annotated[
         float, typer.Option(help="Share of source-like frames of a known device to reject at most.")
@@ -99,9 +102,9 @@ def calibrate(
     input names the classes in `devices` (C,) as `pisa embed` does, `device`, the name of whom it is from.
 
     The input may also hold `capture` (strings or integers) to group by, `environment` and `frame`, which are carried
-    through, `cfo_hz` (N,), which with `frame` helps `--group auto`, and statistics of the source for the methods that
-    need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,), `source_class_mean` (C, D),
-    `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
+    through, `cfo_hz` (N,), which with `frame` helps `--group auto` and which `--reject carrier` needs, and statistics
+    of the source for the methods that need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,),
+    `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
     --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
     "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
@@ -137,9 +140,11 @@ def calibrate(
         if find:
             arrays["group"] = _found_groups(arrays)
         capture = arrays["group"] if find else arrays.get("capture")
-        result = chosen.calibrate(
-            arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
-        )
+        frames = arrays["embedding"], arrays["logits"], capture, SourceStatistics.from_arrays(arrays)
+        if isinstance(chosen, OpenSet):
+            result = chosen.calibrate(*frames, carrier_hz=arrays.get("cfo_hz"))
+        else:
+            result = chosen.calibrate(*frames)
         _say_if_untrained(arrays)
     drawn = _capture_key(result, plot_capture)
     result.capture(drawn)  # an unknown one is said before anything is written
@@ -293,7 +298,7 @@ def show_result(result: Calibration, method: str, out: Path, as_json: bool) -> N
         typer.echo(json.dumps({**_summary(result, method), "out": str(out)}))
         return
     _print_table(result, method)
-    typer.echo(f"{out}: {len(result.prediction):,} frames")
+    say(f"{out}: {len(result.prediction):,} frames")
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:

@@ -12,7 +12,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.options import options_of
-from pisa_capc.cli.output import print_table
+from pisa_capc.cli.output import print_table, say
 from pisa_capc.cli.recordings import (
     NONE_FOUND,
     PseudonymKey,
@@ -187,7 +187,7 @@ def _show(found: Sequence[Found], written: Written | None, out: Path | None, met
         notes.print(sentence, soft_wrap=True)
     if written is not None:
         captures = written.dataset.captures
-        print(f"{out}: {sum(c.frames for c in captures):,} frames in {len(captures)} captures")
+        say(f"{out}: {sum(c.frames for c in captures):,} frames in {len(captures)} captures")
         for reason, count in written.left_out.items():
             notes.print(f"left out: {count:,} frames {reason}.", soft_wrap=True)
     for path in metadata:

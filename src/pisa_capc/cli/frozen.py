@@ -16,8 +16,7 @@ from pisa_capc.cli.calibrate import (
     show_result,
     write_result,
 )
-from pisa_capc.cli.output import warnings_as_notes
-from pisa_capc.progress import visible
+from pisa_capc.cli.output import say, warnings_as_notes
 
 Force = typer.Option("--force", help="Replace what exists.")
 
@@ -65,7 +64,7 @@ def fit(
     names = [str(capture) for capture in frozen.captures]
     if frozen.guard is not None:
         names = [f"{decision.capture} (guard: {decision.level})" for decision in frozen.guard]
-    typer.echo(visible(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}"))
+    say(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}")
 
 
 @commands.command()

@@ -9,7 +9,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.options import Decorator, deferred, either, options_of
-from pisa_capc.cli.output import print_table
+from pisa_capc.cli.output import print_table, say
 
 if TYPE_CHECKING:
     from pisa_capc.simulate.generate import Generated
@@ -47,9 +47,9 @@ def simulate(
         return
     print_table(made.folder, ["", "this run", "dataset"], _generated(made))
     if not made.captures_written:
-        typer.echo("The dataset was already complete; nothing was written.")
+        say("The dataset was already complete; nothing was written.")
     elif made.captures_written < made.captures:
-        typer.echo(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
+        say(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
 
 
 def _generated(made: Generated) -> list[list[str]]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.recordings.encoding import Encoding
-from pisa_capc.recordings.health import CLIPPED, DEAD
+from pisa_capc.recordings.health import CLIPPED, DEAD, TOO_LARGE
 
 EVERY = 32  # of the samples is looked at: a clipping receiver clips often
 WINDOW_S = 1.0  # after which a verdict is made
@@ -34,7 +34,7 @@ class Receiver:
             with np.errstate(over="ignore", invalid="ignore"):
                 power = sum(float(np.vdot(row, row).real) for row in block)
             if not np.isfinite(power):
-                bad = ~(np.abs(block) < 1e18)  # whose squares are no numbers are none either
+                bad = ~(np.abs(block) < TOO_LARGE)
                 self.unusable += int(np.count_nonzero(bad))
                 block = np.where(bad, np.complex64(0), block)
         some = np.ascontiguousarray(block[:, ::EVERY]).view(np.float32)

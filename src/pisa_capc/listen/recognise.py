@@ -87,8 +87,9 @@ class Recogniser:
         logits = np.asarray(scores.logits, dtype=np.float64)
         unknown, known = None, np.ones(len(found), dtype=bool)
         if self.choices.reject is not None:
-            embedding = torch.from_numpy(scores.embedding)
-            unknown = score_frames(self._score, embedding, torch.from_numpy(scores.logits)).numpy()
+            carriers = None if scores.cfo_hz is None else torch.from_numpy(scores.cfo_hz)
+            seen = torch.from_numpy(scores.embedding), torch.from_numpy(scores.logits), carriers
+            unknown = score_frames(self._score, *seen).numpy()
             known = unknown <= self.limit
         weight = np.exp(logits - logits.max(axis=1, keepdims=True))
         probability = weight / weight.sum(axis=1, keepdims=True)
