@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from benchmarks.report import RESULTS, read
 
 from pages.against_paper import markdown_table as table
 from pisa_capc.benchmark.tables import stage_name
 
+EMBED_AIM = 10_000  # frames/s on two CPU cores
 TRAINING_FRAMES = 40_570  # of a source of two environments, in the paper's set and in the simulated ones
 
 
@@ -100,9 +102,20 @@ the same in every stack and after every stop, and costs more on a CPU than drawi
 
 {table(["machine", "frames/s"], embed_rows)}
 
+The aim on two cores was {EMBED_AIM:,}. The products of so many frames alone are {_of_cores(cpu, "transformer"):.0%} of
+what these cores do in a second of one large product, with a CNN {_of_cores(cpu, "cnn"):.0%} (of each frame of a step a
+sixth: it has two views, forward and twice as much backward). So it is out of reach there;
+[exported models](#on-the-edge) come nearer.
+
 Command: `make bench-train`;
 `python -m benchmarks.train --no-eager --encoders transformer --methods single,…` for the methods
 """
+
+
+def _of_cores(record: dict[str, Any], encoder: str) -> float:
+    """Operations of `EMBED_AIM` frames, of those that the processor of a record does in a second."""
+    [step] = [row["GFLOP"] for row in record["rows"] if (row["encoder"], row["method"]) == (encoder, "pisa")]
+    return float(EMBED_AIM * step / (6 * 128) / (1e3 * record["matmul_tflops"]))
 
 
 def calibrate() -> str:

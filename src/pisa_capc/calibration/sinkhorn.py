@@ -155,7 +155,7 @@ def _potential_by_logarithms(
 
 def assignment(scores: Tensor, potential: Tensor, epsilon: float = 1.0) -> Tensor:
     """B(S) = softmax(S/ε + g): the row update. Scores (G, C, b), potential (G, C) → (G, C, b), sums to one over C."""
-    return torch.softmax(scores / epsilon + potential.unsqueeze(-1), dim=1)
+    return torch.softmax((scores if epsilon == 1 else scores / epsilon) + potential.unsqueeze(-1), dim=1)
 
 
 def balanced_assignment(scores: Tensor, iterations: int = 20, epsilon: float = 1.0) -> Tensor:
