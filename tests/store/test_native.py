@@ -254,7 +254,7 @@ def test_the_fingerprint_follows_samples_and_not_origin(tmp_path: Path) -> None:
     assert fingerprint(first) != fingerprint(other)
 
 
-@pytest.mark.parametrize("samples", [17, 2**40, 2**70])
+@pytest.mark.parametrize("samples", [17, 2**40, 2**62])
 def test_a_description_of_longer_frames_than_the_files_hold_is_refused_before_room_is_made(
     samples: int, tmp_path: Path
 ) -> None:
