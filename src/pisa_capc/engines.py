@@ -188,7 +188,7 @@ def _join_ray(workers: int) -> bool:
 
 
 def _knock(address: str) -> None:
-    """OSError where nobody answers at HOST:PORT: Ray itself would wait for minutes, and with some addresses for ever."""
+    """OSError where nobody answers at HOST:PORT: Ray itself would wait for minutes, at some addresses for ever."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
