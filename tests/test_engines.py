@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -74,3 +75,13 @@ def test_one_killed_worker_does_not_end_the_others_work(tmp_path: Path) -> None:
 def test_work_that_kills_its_worker_every_time_is_given_up() -> None:
     with pytest.raises(PisaError, match=f"{LOST + 1} times in a row a worker process ended"):
         list(run_jobs(die, [(i,) for i in range(2)], workers=2))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_nobody_answers_for_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as free:  # bound, and not listened to
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", address.format(free.getsockname()[1]))
+        with pytest.raises(PisaError, match=r"which RAY_ADDRESS names \(.*Connection refused\)\. See to it, or use"):
+            list(run_jobs(pow, [(2, 3)], "ray", workers=1))

@@ -10,6 +10,10 @@ def test_an_unknown_name_comes_with_the_nearest_and_all_known() -> None:
     assert message == "unknown encoder 'resnt'. Did you mean 'resnet'? Known: cnn, resnet, tcn."
 
 
+def test_what_is_no_word_is_a_name_too() -> None:
+    assert unknown_name("calibration", 7, {"paper": 1, 8: 2}) == "unknown calibration 7. Known: 8, paper."
+
+
 def test_a_name_near_nothing_suggests_nothing() -> None:
     assert unknown_name("encoder", "zzz", ["cnn"]) == "unknown encoder 'zzz'. Known: cnn."
 

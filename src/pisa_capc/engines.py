@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -26,6 +27,7 @@ from pisa_capc.errors import ConfigError, MissingExtraError, PisaError, unknown_
 T = TypeVar("T")
 Arguments = tuple[Any, ...]  # of one job
 ENGINES = ("local", "ray")
+ANSWER_S = 5.0  # in which a machine of a cluster must take a connection
 LOST = 2  # times in a row that work goes on with new processes after one was killed
 
 
@@ -170,6 +172,7 @@ def _join_ray(workers: int) -> bool:
         return False
     address = os.environ.get("RAY_ADDRESS")
     try:
+        _knock(address or "")
         ray.init(
             address=address,
             num_cpus=None if address else workers,
@@ -177,8 +180,15 @@ def _join_ray(workers: int) -> bool:
             logging_level=logging.CRITICAL,  # quieter; when a part of it is lost, some of its logs come all the same
             log_to_driver=False,
         )
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         where = f"at {address}, which RAY_ADDRESS names" if address else "here"
         raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --engine local.") from error
     return True
+
+
+def _knock(address: str) -> None:
+    """OSError where nobody answers at HOST:PORT: Ray itself would wait for minutes, at some addresses for ever."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()

@@ -37,9 +37,9 @@ class MissingExtraError(PisaError):
         super().__init__(f"{purpose} needs the package {package}: pip install 'pisa-capc[{extra}]'")
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Message for a name that is not among `known`, naming the nearest one."""
-    choices = sorted(known)
-    near = get_close_matches(name, choices, n=1, cutoff=0.5)
+def unknown_name(kind: str, name: object, known: Iterable[object]) -> str:
+    """Message for a name that is not among `known`, naming the nearest one. In YAML a name may be a number."""
+    choices = sorted(map(str, known))
+    near = get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {name!r}.{hint} Known: {', '.join(choices)}."

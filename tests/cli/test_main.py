@@ -30,6 +30,12 @@ def test_a_full_disk_under_standard_output_is_one_line(command: list[str]) -> No
     assert "standard output: No space left on device" in done.stderr
 
 
+def test_a_name_that_is_too_long_is_called_that(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
+    found = pisa("inspect", str(tmp_path / ("x" * 300)))
+    assert found.code == 2
+    assert found.err.endswith("File name too long. Give a shorter name.\n")
+
+
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "h5py", "onnxruntime")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -32,11 +33,11 @@ class TestOnlyPlainFilesAreReplaced:
             path.mkdir()
         else:
             path.symlink_to("/dev/null")
-        before = path.lstat()
+        before = path.lstat().st_ino
         for write in (lambda: refuse_existing(path, force=True), lambda: write_text_atomic(path, "new")):
             with pytest.raises(DataError, match="only plain files are replaced"):
                 write()
-        assert path.lstat() == before
+        assert path.lstat().st_ino == before
         assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
     def test_a_file_is_with_force(self, tmp_path: Path) -> None:
@@ -133,6 +134,17 @@ class TestAdvice:
             assert out.exists() == there
         export_dataset("mat", frames, out)
         assert len(list(out.rglob("*.mat"))) == 8
+
+    @pytest.mark.parametrize("format", ["mat", "sigmf", "npz"])
+    def test_an_export_for_which_there_is_no_room_says_so(self, format: str, tmp_path: Path) -> None:
+        frames, limits = load(write_random(tmp_path / "set")), resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+            with pytest.raises(DataError, match=r"cannot be written \(File too large\)\. Free space and run again\.$"):
+                export_dataset(format, frames, tmp_path / "out")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert not (tmp_path / "out").exists()
 
     def test_an_export_into_a_folder_of_something_else_leaves_it_alone(self, tmp_path: Path) -> None:
         frames = load(write_random(tmp_path / "set"))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -129,6 +130,7 @@ class TestFullDisk:
     def test_the_operating_system_refusing_more_bytes_is_a_clear_error(self, tmp_path: Path) -> None:
         program = f"""
 import resource
+from dataclasses import replace
 from pathlib import Path
 from pisa_capc.errors import DataError
 from tests.datasets import write_random
@@ -250,3 +252,13 @@ def test_the_fingerprint_follows_samples_and_not_origin(tmp_path: Path) -> None:
     write_capture(other, spec, iq, cfo_hz)
     assert fingerprint(first) == fingerprint(same)
     assert fingerprint(first) != fingerprint(other)
+
+
+@pytest.mark.parametrize("samples", [17, 2**40, 2**62])
+def test_a_description_of_longer_frames_than_the_files_hold_is_refused_before_room_is_made(
+    samples: int, tmp_path: Path
+) -> None:
+    folder = write_random(tmp_path / "set")
+    replace(Dataset.read(folder), samples=samples).write(folder)
+    with pytest.raises(DataError, match=r"E1/D01/L1\.h5: "):
+        load(folder).iq  # noqa: B018

@@ -38,13 +38,13 @@ class TestArchives:
             archive.writestr("photographs.npy", b"not even an array")
         assert set(read_scores(scores)) == {"embedding", "logits", "source_bias", "frame"}
 
-    def test_a_small_archive_that_would_fill_the_memory_is_refused_unopened(
+    def test_a_small_archive_that_would_fill_the_memory_is_refused_unread(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(outside, "ROOM", 1 << 20)
         path = tmp_path / "bomb.npz"
         np.savez_compressed(path, embedding=np.zeros((1 << 17, 2)), logits=np.zeros((1 << 17, 2)))
-        monkeypatch.setattr(zipfile.ZipFile, "open", None)
+        monkeypatch.setattr(zipfile.ZipExtFile, "read", None)
         with pytest.raises(DataError, match=r"would unpack .* to 4,194,\d+; expected at most 100 times as many"):
             read_scores(path)
 
@@ -77,6 +77,14 @@ class TestArchives:
             archive.writestr("logits.npy", packed(np.zeros((3, 4))))
         with pytest.raises(DataError, match="two arrays of one name"):
             read_arrays(scores)
+
+    def test_an_optional_array_whose_name_is_damaged_in_the_list_is_not_taken_for_absent(self, scores: Path) -> None:
+        content = bytearray(scores.read_bytes())
+        place = content.rindex(b"logits.npy")
+        content[place : place + 3] = b"\xff\xff\xff"
+        scores.write_bytes(content)
+        with pytest.raises(zipfile.BadZipFile, match="File name in directory"):
+            read_arrays(scores, ["embedding"], optional="logits")
 
     def test_samples_that_do_not_match_the_checksum_of_the_archive_are_not_imported(self, tmp_path: Path) -> None:
         path = tmp_path / "frames.npz"

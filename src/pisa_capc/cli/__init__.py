@@ -150,7 +150,10 @@ def _run() -> int | str | None:
         if error.errno == errno.EPIPE:  # who read it has read enough
             return 1
         place = error.filename or "standard output"
-        _say(f"{place}: {error.strerror or error}. See who may read and write there, and whether there is space.")
+        advice = "See who may read and write there, and whether there is space."
+        if error.errno == errno.ENAMETOOLONG:
+            advice = "Give a shorter name."
+        _say(f"{place}: {error.strerror or error}. {advice}")
     return 2
 
 

@@ -143,8 +143,8 @@ def _calibration(one: Inference, path: Path) -> list[Picture]:
     plot_overview(result, path)
     caption = "What the calibration changes in each capture: decisions, and the expected share of each class."
     pictures = [Picture(path, caption)]
-    for summary in result.captures:
-        own = path.with_stem(f"{path.stem}-{str(summary.capture).replace('/', '-')}")
+    for number, summary in enumerate(result.captures, 1):
+        own = path.with_stem(f"{path.stem}-{_file_name(str(summary.capture), number)}")
         plot_capture(result, own, summary.capture, one.trained.devices)
         caption = (
             f"Capture {summary.capture} before and after calibration, on the principal axes of its embeddings: "
@@ -152,6 +152,16 @@ def _calibration(one: Inference, path: Path) -> list[Picture]:
         )
         pictures.append(Picture(own, caption))
     return pictures
+
+
+def _file_name(capture: str, number: int) -> str:
+    """A capture's name as part of that of a file; its start and its number where it is too long for one.
+
+    >>> _file_name("E1/L1", 1), _file_name("hall/" + 300 * "L", 2)
+    ('E1-L1', 'hall-LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL-2')
+    """
+    name = capture.replace("/", "-")
+    return name if len(name.encode()) <= 200 else f"{name[:40]}-{number}"
 
 
 def _projections(kind: str, subjects: Sequence[Subject], sample: Sample, path: Path) -> list[Picture]:

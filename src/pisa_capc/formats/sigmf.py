@@ -218,7 +218,8 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
         stem = out / spec.environment / spec.device / spec.capture
         data = stem.with_name(stem.name + ".sigmf-data")
         with atomic(data) as temporary:
-            part.iq.transpose(0, 2, 1).astype("<c8").tofile(temporary)
+            # NumPy's own tofile does not say why a file could not be written.
+            temporary.write_bytes(np.ascontiguousarray(part.iq.transpose(0, 2, 1), dtype="<c8").data)
         info = {
             "core:datatype": "cf32_le",
             "core:sample_rate": frames.sample_rate_hz,

@@ -124,12 +124,11 @@ class StoreSource:
     def read_iq(
         self, rows: NDArray[np.int64], samples: int, out: NDArray[np.complex64] | None = None
     ) -> NDArray[np.complex64]:
+        parts = [(self._capture(i), where, local) for i, where, local in self._by_capture(rows)]
+        # Only now is it known that the files hold frames of this shape.
         out = np.empty((len(rows), self.antennas, samples), dtype=np.complex64) if out is None else out
         scattered = bool(np.count_nonzero(np.diff(rows) != 1) > len(rows) / 2)
-        begun = []
-        for i, where, local in self._by_capture(rows):
-            capture = self._capture(i)
-            begun.append((capture, capture.begin(out, where, local, scattered)))
+        begun = [(capture, capture.begin(out, where, local, scattered)) for capture, where, local in parts]
         for capture, wanted in begun:  # the disk is at work on all of them
             capture.finish(wanted)
         return out
@@ -179,9 +178,9 @@ class StoreSource:
     @cached_property
     def _mapped(self) -> bool:
         """Whether the page cache can hold all of the set, and its files may all be open."""
-        size = self.starts[-1] * self.antennas * self.samples * 8
+        size = int(self.starts[-1]) * self.antennas * self.samples * 8
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return bool(size < memory / 2 and len(self._paths) <= MAPPED)
+        return size < memory / 2 and len(self._paths) <= MAPPED
 
     def _capture(self, i: int) -> CaptureFile:
         """A capture, opened anew where another file has been put in its place."""

@@ -75,6 +75,8 @@ def read_arrays(path: Path, wanted: Iterable[str] | None = None, optional: str =
 
 def array_members(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
     """The arrays of an archive by name, each once."""
+    for member in archive.infolist():
+        archive.open(member).close()  # its name in the list must be the one that stands before its content
     members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
     found = {member.filename.removesuffix(".npy"): member for member in members}
     if len(found) != len(members):
