@@ -2,48 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
 
-from pisa_capc.detect.wifi.screen import BLOCK, block_products
+from pisa_capc.detect.wifi.chunk import Chunk, Plain
+from pisa_capc.detect.wifi.screen import BLOCK
 
-PART = 16  # blocks that are looked at together
 QUIET = 0.25  # of the parts, those that are background
 COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; noise has 0.05
 ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
-LEARNT = 16  # parts that the filter is made from
+LEARNT = 16  # parts that tell this, and that the filter is made from
 DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
+LOUD = 3.8  # standard deviations of a part's noise above the quietest quarter, which is 1.3 below the mean
+AROUND = 2  # parts around one that is loud
 
 
-def in_parts(values: NDArray[Any]) -> NDArray[Any]:
-    """(A, parts) sums over the blocks of each part."""
-    parts = values.shape[1] // PART
-    return np.asarray(values[:, : parts * PART].reshape(len(values), parts, PART).sum(-1))
+@dataclass(frozen=True)
+class Powers:
+    """noise: (A,) power of quiet parts. level: (parts,) sum over the antennas, each by its noise, by its quietest parts.
 
-
-def quietest(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(A, parts) the quietest parts of each antenna; those of which a squelch has left nothing do not count."""
-    sounding = powers > 0
-    order = np.sort(np.where(sounding, powers, np.inf), axis=1)
-    last = (QUIET * (sounding.sum(1) - 1).clip(0)).astype(int)
-    return np.asarray(sounding & (powers <= np.take_along_axis(order, last[:, None], axis=1)))
-
-
-def background(products: NDArray[np.complex64], powers: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    """(A, parts) which parts are background, (A,) its power and its lag-16 coherence.
-
-    The coherence is the parts' median: a carrier is in all of them, an L-STF in few.
+    deviation: of the level in noise.
     """
-    c, p = np.abs(in_parts(products)), in_parts(powers[:, :-1])
-    chosen = quietest(p)
-    count = chosen.sum(1)
-    each = np.sort(np.divide(c, p, out=np.full_like(p, np.inf), where=chosen), axis=1)
-    median = np.take_along_axis(each, count[:, None] // 2, axis=1)[:, 0]
-    power = p.sum(1, dtype=np.float64, where=chosen) / np.maximum(count, 1)
-    return chosen, power, np.where(count > 0, median, 0)
+
+    noise: NDArray[np.float64]
+    level: NDArray[np.float64]
+    deviation: float
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> Powers:
+        parts = chunk.some().view(np.float32)
+        powers = np.vecdot(parts, parts)
+        noise = np.array([own[quietest(own)].mean(dtype=np.float64) if own.any() else 0.0 for own in powers])
+        live = noise > 0
+        level = np.divide(1, noise, out=np.zeros_like(noise), where=live) @ powers
+        if live.any():
+            level /= level[quietest(level)].mean()
+        return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * parts.shape[2] / 2)))
+
+    def loud(self) -> NDArray[np.bool_]:
+        """(parts,) those that do not sound like the noise, and those next to them, where a preamble may begin.
+
+        A preamble must explain a fifth of the power, of which it explains a twentieth of noise's: the part that it
+        fills is louder by 0.7 dB at least. What is fainter than the noise is not like it either: a gain was changed.
+        """
+        most = 1 + LOUD * self.deviation
+        unlike = ~((self.level < most) & (self.level > 1 / most))
+        return np.asarray(maximum_filter1d(unlike, 2 * AROUND + 1))
+
+
+def quietest(powers: NDArray[np.floating]) -> NDArray[np.intp]:
+    """The quietest of (parts,), from the least on; those of which a squelch has left nothing do not count."""
+    order = np.argsort(powers)
+    sounding = order[powers[order] > 0]
+    return sounding[: math.ceil(QUIET * len(sounding))]
+
+
+def coherence(parts: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(A,) |Σ y*[n] y[n + 16]| / Σ |y[n]|² of (A, parts, PART) samples.
+
+    Their median: a carrier is in all of them, an L-STF in few.
+    """
+    early, late = parts[..., :-BLOCK], parts[..., BLOCK:]
+    power = np.vecdot(early, early).real
+    each = np.divide(np.abs(np.vecdot(early, late)), power, out=np.zeros_like(power), where=power > 0)
+    return np.asarray(np.sort(each)[:, each.shape[1] // 2])
 
 
 def prediction_filter(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
@@ -66,22 +93,28 @@ def filtered(samples: NDArray[np.complex64], taps: NDArray[np.complex64]) -> NDA
     return out
 
 
-def without_background(
-    iq: NDArray[np.complex64],
-) -> tuple[NDArray[np.complex64], NDArray[np.complex64], NDArray[np.float32], NDArray[np.float64]]:
-    """Samples with what was coherent between the frames taken off, their block products and powers, and the weights.
+def without_background(chunk: Chunk) -> tuple[Chunk, NDArray[np.float64], NDArray[np.bool_]]:
+    """Samples with what was coherent between the frames taken off, the weights (A,), one over the noise, and which
+    parts are loud.
 
-    Where nothing is coherent, which is the rule, the samples are as they were. weights: (A,) one over the noise.
+    Where nothing is coherent, which is the rule, the samples are as they were.
     """
-    products, powers = block_products(iq)
-    chosen, before, coherence = background(products, powers)
-    noise = before
-    coloured = np.flatnonzero(coherence > COHERENT)
-    if len(coloured):
-        iq = iq.copy()
-        for antenna in coloured:
-            parts = iq[antenna, : chosen.shape[1] * PART * BLOCK].reshape(-1, PART * BLOCK)[chosen[antenna]]
-            iq[antenna] = filtered(iq[antenna], prediction_filter(parts[:: -(-len(parts) // LEARNT)]))
-        products, powers = block_products(iq)
-        _, noise, _ = background(products, powers)
-    return iq, products, powers, np.divide(1, noise, out=np.zeros_like(noise), where=noise > DEAD * before)
+    before = powers = Powers.of(chunk)
+    chosen = quietest(powers.level)
+    if len(chosen):
+        quiet = chunk.parts(chosen[:: -(-len(chosen) // LEARNT)])
+        coloured = np.flatnonzero(coherence(quiet) > COHERENT)
+        if len(coloured):
+            chunk = without_carriers(chunk, quiet, coloured)
+            powers = Powers.of(chunk)
+    living = powers.noise > DEAD * before.noise
+    weights = np.divide(1, powers.noise, out=np.zeros_like(powers.noise), where=living)
+    return chunk, weights, powers.loud()
+
+
+def without_carriers(chunk: Chunk, quiet: NDArray[np.complex64], coloured: NDArray[np.intp]) -> Plain:
+    """Some antennas behind filters that foretell their quiet parts (A, K, PART)."""
+    iq = chunk.parts(slice(None)).reshape(len(quiet), -1).copy()
+    for antenna in coloured:
+        iq[antenna] = filtered(iq[antenna], prediction_filter(quiet[antenna]))
+    return Plain(iq)
