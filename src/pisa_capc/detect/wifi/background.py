@@ -18,7 +18,8 @@ COHERENT = 0.2  # of its power at lag 16, above which it is not left as it is; n
 ORDER = 8  # taps of the filter: wide notches, of which a few carriers can have one each
 LEARNT = 16  # parts that tell this, and that the filter is made from
 DEAD = 1e-7  # of an antenna's power: with less left of it, it has no noise and hears nothing
-LOUD = 3.8  # standard deviations of a part's noise above the quietest quarter, which is 1.3 below the mean
+LOUD = 3.8  # standard deviations of a part's noise above the quietest quarter, which is 1.3 below the mean, but
+FAINTEST = 0.16  # at most so much more power: what a preamble that is good enough adds to a part that it fills
 AROUND = 2  # parts around one that is loud
 
 
@@ -35,31 +36,40 @@ class Powers:
 
     @classmethod
     def of(cls, chunk: Chunk) -> Powers:
-        parts = chunk.some().view(np.float32)
-        powers = np.vecdot(parts, parts)
-        noise = np.array([own[quietest(own)].mean(dtype=np.float64) if own.any() else 0.0 for own in powers])
+        some = chunk.some().view(np.float32)
+        powers = np.vecdot(some, some)
+        noise = quiet_power(powers)
         live = noise > 0
         level = np.divide(1, noise, out=np.zeros_like(noise), where=live) @ powers
         if live.any():
-            level /= level[quietest(level)].mean()
-        return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * parts.shape[2] / 2)))
+            level /= quiet_power(level[None])
+        return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * some.shape[2] / 2)))
 
     def loud(self) -> NDArray[np.bool_]:
         """(parts,) those that do not sound like the noise, and those next to them, where a preamble may begin.
 
-        A preamble must explain a fifth of the power, of which it explains a twentieth of noise's: the part that it
-        fills is louder by 0.7 dB at least. What is fainter than the noise is not like it either: a gain was changed.
+        A preamble must explain a fifth of the power, and explains a twentieth of noise's: it adds 0.19 of that. The
+        shortest frame fills at least 0.94 of some part. What is fainter than the noise is not like it either: a gain
+        was changed.
         """
-        most = 1 + LOUD * self.deviation
+        most = 1 + min(LOUD * self.deviation, FAINTEST)
         unlike = ~((self.level < most) & (self.level > 1 / most))
         return np.asarray(maximum_filter1d(unlike, 2 * AROUND + 1))
 
+    def quiet(self) -> NDArray[np.intp]:
+        """Some of the quietest parts."""
+        order = np.argsort(self.level)
+        order = order[self.level[order] > 0]
+        few = order[: math.ceil(QUIET * len(order))]
+        return few[:: -(-len(few) // LEARNT) or 1]
 
-def quietest(powers: NDArray[np.floating]) -> NDArray[np.intp]:
-    """The quietest of (parts,), from the least on; those of which a squelch has left nothing do not count."""
-    order = np.argsort(powers)
-    sounding = order[powers[order] > 0]
-    return sounding[: math.ceil(QUIET * len(sounding))]
+
+def quiet_power(powers: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(A,) mean of the quietest of (A, parts); those of which a squelch has left nothing do not count."""
+    order = np.sort(np.where(powers > 0, powers, np.inf), axis=1)
+    count = np.ceil(QUIET * np.isfinite(order).sum(1)).astype(int)
+    total = np.cumsum(order, axis=1, dtype=np.float64)[np.arange(len(order)), count - 1]
+    return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
 
 
 def coherence(parts: NDArray[np.complex64]) -> NDArray[np.float64]:
@@ -100,9 +110,9 @@ def without_background(chunk: Chunk) -> tuple[Chunk, NDArray[np.float64], NDArra
     Where nothing is coherent, which is the rule, the samples are as they were.
     """
     before = powers = Powers.of(chunk)
-    chosen = quietest(powers.level)
+    chosen = powers.quiet()
     if len(chosen):
-        quiet = chunk.parts(chosen[:: -(-len(chosen) // LEARNT)])
+        quiet = chunk.parts(chosen)
         coloured = np.flatnonzero(coherence(quiet) > COHERENT)
         if len(coloured):
             chunk = without_carriers(chunk, quiet, coloured)

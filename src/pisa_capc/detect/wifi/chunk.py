@@ -54,8 +54,8 @@ class Coded:
     encoding: Encoding
 
     def some(self) -> NDArray[np.complex64]:
-        """Of each part half, which is enough of several antennas."""
-        return self._decoded(self.instants.reshape(-1, PART)[:, : PART // min(2, self.antennas)])
+        """Of all antennas together as many as two have."""
+        return self._decoded(self.instants.reshape(-1, PART)[:, : 2 * PART // max(self.antennas, 2)])
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self._decoded(self.instants.reshape(-1, PART)[chosen])
