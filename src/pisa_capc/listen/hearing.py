@@ -23,9 +23,9 @@ LEAST_S = 0.003  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
-# Detectors that take bytes as they come, and decode no more of them than they must.
+# Detectors that take bytes as they come, and decode no more of them than they must; in one thread of several here.
 TAKING_BYTES: dict[str, Callable[[About, Encoding], Detector]] = {
-    "wifi": lambda about, encoding: WifiDetector(about.antennas, encoding=encoding)
+    "wifi": lambda about, encoding: WifiDetector(about.antennas, encoding=encoding, workers=1)
 }
 
 

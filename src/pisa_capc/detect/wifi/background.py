@@ -36,14 +36,13 @@ class Powers:
 
     @classmethod
     def of(cls, chunk: Chunk) -> Powers:
-        some = chunk.some().view(np.float32)
-        powers = np.vecdot(some, some)
+        powers = chunk.powers()
         noise = quiet_power(powers)
         live = noise > 0
         level = np.divide(1, noise, out=np.zeros_like(noise), where=live) @ powers
         if live.any():
             level /= quiet_power(level[None])
-        return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * some.shape[2] / 2)))
+        return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * chunk.judged)))
 
     def loud(self) -> NDArray[np.bool_]:
         """(parts,) those that do not sound like the noise, and those next to them, where a preamble may begin.

@@ -16,8 +16,13 @@ PART = 256  # samples whose power is looked at together: the shortest frame, of 
 class Chunk(Protocol):
     """Samples that follow each other, in whole parts."""
 
-    def some(self) -> NDArray[np.complex64]:
-        """(A, parts, n) samples of each part by which its power is judged: all, or as many as are enough."""
+    @property
+    def judged(self) -> int:
+        """Samples of each part by which its power is judged: all, or as many as are enough."""
+        ...
+
+    def powers(self) -> NDArray[np.float32]:
+        """(A, parts) mean |y[n]|² of each part."""
         ...
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
@@ -35,8 +40,11 @@ class Plain:
 
     iq: NDArray[np.complex64]
 
-    def some(self) -> NDArray[np.complex64]:
-        return self.parts(slice(None))
+    judged = PART
+
+    def powers(self) -> NDArray[np.float32]:
+        numbers = self.parts(slice(None)).view(np.float32)
+        return np.asarray(np.vecdot(numbers, numbers)) / PART
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self.iq.reshape(len(self.iq), -1, PART)[:, chosen]
@@ -53,9 +61,15 @@ class Coded:
     antennas: int
     encoding: Encoding
 
-    def some(self) -> NDArray[np.complex64]:
+    @property
+    def judged(self) -> int:
         """Of all antennas together as many as two have."""
-        return self._decoded(self.instants.reshape(-1, PART)[:, : 2 * PART // max(self.antennas, 2)])
+        return 2 * PART // max(self.antennas, 2)
+
+    def powers(self) -> NDArray[np.float32]:
+        pairs = self.encoding.pairs(self.instants, self.antennas).reshape(-1, PART, self.antennas)
+        numbers = self.encoding.numbers(np.moveaxis(pairs[:, : self.judged], 2, 0))
+        return np.asarray(np.vecdot(numbers, numbers)) * np.float32(self.encoding.step**2 / self.judged)
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self._decoded(self.instants.reshape(-1, PART)[chosen])

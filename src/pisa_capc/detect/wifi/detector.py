@@ -134,7 +134,7 @@ class WifiDetector:
         if encoding is not None and encoding.kind == "u":
             raise ConfigError(f"samples as {encoding.name} have no zero. Decode them first.")
         self.antennas, self.sample_rate_hz, self.samples, self.encoding = antennas, sample_rate_hz, samples, encoding
-        self._pool = ThreadPoolExecutor(workers)
+        self._workers, self._pool = workers, ThreadPoolExecutor(workers)
         self._room = Room(self._silence(AHEAD), -AHEAD, 4 * CHUNK)  # samples that are still needed
         self._received = 0
         self._next = 0  # where the next chunk begins
@@ -195,7 +195,7 @@ class WifiDetector:
         """Look at all chunks that are whole, and remember their frames."""
         firsts = range(self._next, self._room.end - CHUNK - BEHIND + 1, CHUNK)
         chunks = [self._chunk(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
-        each = map if len(chunks) < 2 else self._pool.map  # one needs no other thread
+        each = map if min(len(chunks), self._workers) < 2 else self._pool.map  # one needs no other thread
         results = examine(list(each(look, chunks)), self.sample_rate_hz)
         found = []
         for first, one in ((first, one) for first, result in zip(firsts, results, strict=True) for one in result):
