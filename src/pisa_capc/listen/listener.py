@@ -81,7 +81,7 @@ class Listener:
     def _prepared(self, model: TrainedModel) -> Mind:
         check_recording(model, self._about)
         plan = self.plan
-        recogniser = Recogniser(model, plan.choices, self._device)
+        recogniser = Recogniser(model, plan.choices, self._device, live=not self.source.patient)
         spacing = plan.spacing_s, plan.change_spacing_s
         return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
