@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.detect import Detection, WifiDetector, with_headers
-from pisa_capc.detect.base import Detector
-from pisa_capc.detect.finding import DETECTORS, HEADERS, Rename, renamed, waveform_named
+from pisa_capc.detect import Detection, with_headers
+from pisa_capc.detect.finding import DETECTORS, HEADERS, TAKING_BYTES, Rename, renamed, waveform_named
 from pisa_capc.listen.receiver import Receiver
 from pisa_capc.recordings import About, Annotation, resampled
 from pisa_capc.recordings.encoding import Encoding
@@ -23,10 +22,6 @@ LEAST_S = 0.003  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
-# Detectors that take bytes as they come, and decode no more of them than they must; in one thread of several here.
-TAKING_BYTES: dict[str, Callable[[About, Encoding], Detector]] = {
-    "wifi": lambda about, encoding: WifiDetector(about.antennas, encoding=encoding, workers=1)
-}
 
 
 @dataclass(frozen=True, eq=False)

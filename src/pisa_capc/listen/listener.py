@@ -289,7 +289,12 @@ class Listener:
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
         snippet, sample = list[Kept](), self._ring.received if newest is None else newest.first
-        if trouble.shown and newest is not None and newest.shown.size and self.sample_rate_hz == self.air.sample_rate_hz:
+        if (
+            trouble.shown
+            and newest is not None
+            and newest.shown.size
+            and self.sample_rate_hz == self.air.sample_rate_hz
+        ):
             nowhere = np.full(self.air.antennas, np.nan)
             snippet = [Kept(newest.shown, nowhere, None, sample, self._when(sample))]
         self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)

@@ -81,7 +81,8 @@ class Encoding:
         return 1.0 if self.kind == "f" else 2 / (2.0**self.bits - (self.kind == "u"))
 
     @cached_property
-    def _number(self) -> np.dtype[Any]:
+    def number(self) -> np.dtype[Any]:
+        """What I is, and Q."""
         return np.dtype(f"{self.order}{self.kind}{self.bits // 8}")
 
     def pairs(self, data: NDArray[Any], channels: int) -> NDArray[Any]:
@@ -90,7 +91,7 @@ class Encoding:
 
     def numbers(self, pairs: NDArray[Any]) -> NDArray[np.float32]:
         """(…, 2 n) I and Q of (…, n) samples; integers are not scaled."""
-        return np.ascontiguousarray(pairs).view(self._number).astype(np.float32)
+        return np.ascontiguousarray(pairs).view(self.number).astype(np.float32)
 
     def decode(self, data: NDArray[np.uint8], channels: int) -> NDArray[np.complex64]:
         """(channels, n) samples of interleaved channels; integers at a full scale of one."""
@@ -101,7 +102,7 @@ class Encoding:
             tile = samples[first : first + _TILE]
             own = apart[:, : len(tile)]
             own[...] = tile.T
-            self._scale(own.view(self._number), out[:, first : first + _TILE].view(np.float32))
+            self._scale(own.view(self.number), out[:, first : first + _TILE].view(np.float32))
         return out
 
     def _scale(self, numbers: NDArray[Any], out: NDArray[np.float32]) -> None:

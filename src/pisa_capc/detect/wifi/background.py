@@ -25,9 +25,10 @@ AROUND = 2  # parts around one that is loud
 
 @dataclass(frozen=True)
 class Powers:
-    """noise: (A,) power of quiet parts. level: (parts,) sum over the antennas, each by its noise, by its quietest parts.
+    """How loud the parts of a chunk are.
 
-    deviation: of the level in noise.
+    noise: (A,) power of the quietest. level: (parts,) sum over the antennas, each in units of its noise, in units of its
+    quietest. deviation: of the level in noise.
     """
 
     noise: NDArray[np.float64]
@@ -39,7 +40,7 @@ class Powers:
         powers = chunk.powers()
         noise = quiet_power(powers)
         live = noise > 0
-        level = np.divide(1, noise, out=np.zeros_like(noise), where=live) @ powers
+        level = np.asarray(np.divide(1, noise, out=np.zeros_like(noise), where=live) @ powers, dtype=np.float64)
         if live.any():
             level /= quiet_power(level[None])
         return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * chunk.judged)))

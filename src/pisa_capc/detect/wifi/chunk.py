@@ -44,7 +44,7 @@ class Plain:
 
     def powers(self) -> NDArray[np.float32]:
         numbers = self.parts(slice(None)).view(np.float32)
-        return np.asarray(np.vecdot(numbers, numbers)) / PART
+        return np.asarray(np.vecdot(numbers, numbers)) / np.float32(PART)
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self.iq.reshape(len(self.iq), -1, PART)[:, chosen]

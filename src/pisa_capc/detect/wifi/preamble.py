@@ -36,8 +36,9 @@ EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES  # samples in which a preamble is looked
 class Fit:
     """Preambles as they were found: K of them, A antennas.
 
-    start: (K,) first samples in their excerpts. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the preamble explains.
-    least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its energy is in.
+    start: (K,) first samples in their excerpts. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the
+    preamble explains. least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its
+    energy is in.
     """
 
     start: NDArray[np.intp]
