@@ -200,7 +200,7 @@ class Listener:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
             self._hear([one for part in parts for one in part.heard])
-            self._look(parts[-1] if parts else None)
+            self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:
                 self._keep()
 

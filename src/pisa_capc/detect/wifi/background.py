@@ -27,8 +27,8 @@ AROUND = 2  # parts around one that is loud
 class Powers:
     """How loud the parts of a chunk are.
 
-    noise: (A,) power of the quietest. level: (parts,) sum over the antennas, each in units of its noise, in units of its
-    quietest. deviation: of the level in noise.
+    noise: (A,) power of the quietest. level: (parts,) mean over the antennas, each in units of its noise, in units of
+    the quietest again. deviation: of the level in noise.
     """
 
     noise: NDArray[np.float64]

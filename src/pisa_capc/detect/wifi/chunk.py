@@ -44,7 +44,7 @@ class Plain:
 
     def powers(self) -> NDArray[np.float32]:
         numbers = self.parts(slice(None)).view(np.float32)
-        return np.asarray(np.vecdot(numbers, numbers)) / np.float32(PART)
+        return np.asarray(np.vecdot(numbers, numbers) / PART, dtype=np.float32)
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self.iq.reshape(len(self.iq), -1, PART)[:, chosen]
@@ -69,7 +69,7 @@ class Coded:
     def powers(self) -> NDArray[np.float32]:
         pairs = self.encoding.pairs(self.instants, self.antennas).reshape(-1, PART, self.antennas)
         numbers = self.encoding.numbers(np.moveaxis(pairs[:, : self.judged], 2, 0))
-        return np.asarray(np.vecdot(numbers, numbers)) * np.float32(self.encoding.step**2 / self.judged)
+        return np.asarray(np.vecdot(numbers, numbers) * (self.encoding.step**2 / self.judged), dtype=np.float32)
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self._decoded(self.instants.reshape(-1, PART)[chosen])
