@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
@@ -184,7 +183,9 @@ class Ring:
     def arrival(self, number: int) -> float:
         """When the sample was received, on the clock of time.monotonic; as early as is remembered."""
         with self._changed:
-            arrivals = list(self._arrivals)
-        if not arrivals:
-            return time.monotonic()
-        return arrivals[min(bisect_left(arrivals, (number + 1, 0.0)), len(arrivals) - 1)][1]
+            found = self._arrivals[-1][1] if self._arrivals else time.monotonic()
+            for written, when in reversed(self._arrivals):  # it is among the newest
+                if written <= number:
+                    break
+                found = when
+            return found

@@ -68,6 +68,17 @@ def basis() -> NDArray[np.complex128]:
 
 
 @cache
+def _basis() -> NDArray[np.complex64]:
+    return basis().astype(np.complex64)
+
+
+@cache
+def _limits(antennas: int) -> tuple[float, float]:
+    """Of noise in `first_path`: its median, and what it exceeds with the chance of CHANCE."""
+    return float(gammaincinv(antennas, 0.5)), float(gammainccinv(antennas, CHANCE))
+
+
+@cache
 def _trial(step: float) -> NDArray[np.complex64]:
     """(320, 3 TAPS) the basis at a frequency lower by `step` radians a sample, as it is, and higher."""
     turn = np.exp(1j * step * np.arange(PREAMBLE_SAMPLES))[:, None]
@@ -95,12 +106,13 @@ def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArr
     """
     long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
     paths = (weights[..., None] * np.abs(long) ** 2).sum(1)
-    antennas = np.maximum(np.count_nonzero(weights, axis=1), 1)[:, None]
-    noise = np.median(paths, axis=1, keepdims=True) / gammaincinv(antennas, 0.5)
+    limits = [_limits(max(antennas, 1)) for antennas in np.count_nonzero(weights, axis=1).tolist()]
+    median, most = np.array(limits).T[..., None]
+    noise = np.median(paths, axis=1, keepdims=True) / median
     peak = paths.argmax(1)
     place = np.arange(paths.shape[1])
     early = (place >= peak[:, None] - NEAR) & (place <= peak[:, None])
-    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * gammainccinv(antennas, CHANCE)
+    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * most
     strong |= place == peak[:, None]
     return np.asarray((early & strong).argmax(1))
 
@@ -120,7 +132,7 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
 
 def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
     """(K, A) ‖Qᴴ y‖², what the preamble explains behind its best channel."""
-    return np.asarray((np.abs(still @ basis().conj().astype(np.complex64)) ** 2).sum(-1))
+    return np.asarray((np.abs(still @ _basis().conj()) ** 2).sum(-1))
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -157,7 +169,7 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
 
     Of a part it is the squared coherence |Σ ŷ* y|²/(Σ|ŷ|² Σ|y|²) with the fit ŷ = Q Qᴴ y.
     """
-    q = basis().astype(np.complex64)
+    q = _basis()
     fitted = (still @ q.conj()) @ q.T
     parts = (*still.shape[:2], PARTS, -1)
     y, model = still.reshape(parts), fitted.reshape(parts)
