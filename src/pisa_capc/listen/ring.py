@@ -1,7 +1,8 @@
 """Samples between the thread that receives them and the one that looks at them: a ring of fixed size.
 
 Bytes go in as they come, in pieces of any size; whole samples of all antennas come out. Where there is no room, what
-comes is missed: it is counted, and the sample numbers of all that follows are right nevertheless.
+comes is missed until half of the ring is free, for one long gap cuts fewer frames than many short ones. It is counted,
+and the sample numbers of all that follows are right nevertheless.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Ring:
         self._gaps: deque[_Gap] = deque()
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS)  # (number after the newest sample, when)
         self._written = first  # number after the newest sample
+        self._full = False  # and not half empty since
         self.missed = self.breaks = 0
         self.ended = False
         self._changed = threading.Condition()
@@ -81,6 +83,8 @@ class Ring:
         while len(new):
             with self._changed:
                 room = len(self._data) - (self._end - self._begin)
+                self._full = self._full and 2 * room < len(self._data)
+                room = 0 if self._full else room
                 if room < len(new) and self.wait and not self.ended:
                     if room < self.sample_bytes:
                         self._changed.wait(0.1)
@@ -90,6 +94,7 @@ class Ring:
             self._store(new[:room])
             if room < len(new) and not (self.wait and not self.ended):
                 self.skip(len(new) - room)
+                self._full = True
                 return
             new = new[room:]
 
