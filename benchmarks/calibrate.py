@@ -11,10 +11,8 @@ import argparse
 import json
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.memory import peak_memory
 from pisa_capc.calibration import UCAPC, SourceStatistics, calibrators
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.calibration.ucapc import capture_prototypes, fuse_scores, prototype_scores
@@ -79,38 +78,6 @@ def ucapc_on_pot(
             score = fuse_scores(anchor, prototype_scores(z, prototypes)[0].T)
         probability[rows] = transport(score).to(logits.dtype)
     return probability
-
-
-class Peak:
-    """Largest memory of its own a block of code held above where it started; mapped files do not count."""
-
-    bytes = 0
-
-
-@contextmanager
-def peak_memory(interval_s: float) -> Iterator[Peak]:
-    peak, done, start = Peak(), threading.Event(), _anonymous_bytes()
-
-    def watch() -> None:
-        while not done.wait(interval_s):
-            peak.bytes = max(peak.bytes, _anonymous_bytes() - start)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _anonymous_bytes() -> int:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    found = [line for line in status.splitlines() if line.startswith("RssAnon")]
-    return int(found[0].split()[1]) * 1024 if found else 0
 
 
 def measure(run: Callable[[], Any], device: str, repeats: int) -> dict[str, float]:

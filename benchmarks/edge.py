@@ -33,7 +33,7 @@ from pisa_capc.inference.model import method_of
 from pisa_capc.inference.statistics import BANK
 from pisa_capc.scores import as_probability, macro_f1
 
-BLOCKS = (1, 4, 16, 64)
+BLOCKS = (1, 16, 64)
 SAMPLES = 320
 
 MEASURE = """
@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default="pisa,single")
     parser.add_argument("--encoders", help="of every method; unless told all of PISA, and the CNN of the others")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time per measurement")
+    parser.add_argument("--seconds", type=float, default=0.5, help="time per measurement")
     parser.add_argument("--int8", nargs=2, type=Path, metavar=("RUN", "DATASET"))
     options = parser.parse_args()
     if options.int8 is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,13 @@ from pisa_capc.protocol import DIRECT, PAPER
 NOTHING = "–"
 CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018
 # By dataset: what it was simulated from.
-SCENES = {"wifi-sim": "wifi-own-place", "lora-sim": "lora-own-place", "wifi-place": "wifi", "lora-place": "lora"}
+SCENES = {"wifi-sim": "wifi-own-place", "lora-sim": "lora-own-place", "wifi": "wifi", "lora": "lora"}
+# Protocols that repeat one of the paper's on another set: that one's table is beside theirs.
+REPEATED = {"baselines-place": "external-baselines", "complementary-place": "measured-complementary"}
 LIMIT = "Limit: what a receiver has that knows each device's hardware and estimates the channel, `pisa limit`"
-_PICTURES = {"wifi-sim": "stages", "lora-sim": "stages", "external-baselines": "methods"}  # beside the page
+_PICTURES = {"wifi-sim": "stages", "lora-sim": "stages"} | dict.fromkeys(
+    ("external-baselines", "baselines-place"), "methods"
+)  # beside the page
 LIMITS = """## What cannot be compared
 
 The paper's simulation generator is not public: our scene follows its description and was fixed from the literature
@@ -49,7 +54,10 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 def section(name: str, folder: Path) -> str:
     """A protocol's part of the page. folder: of all records."""
-    protocol, paper = read_protocol(name), published()[name]
+    protocol, paper = read_protocol(name), published()[REPEATED.get(name, name)]
+    if name in REPEATED:
+        own = {row: numbers for row, numbers in paper.numbers.items() if row[:4] in _planned(protocol)}
+        paper = replace(paper, numbers=own)
     heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
     try:
@@ -62,8 +70,7 @@ def section(name: str, folder: Path) -> str:
         return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
-    planned = {run.cell for run in plan(protocol)}
-    if absent := [row for row in paper.numbers if row[:4] not in planned]:
+    if absent := [row for row in paper.numbers if row[:4] not in _planned(protocol)]:
         listed = ", ".join(
             dict.fromkeys(f"{encoder_title(row.encoder)} {stage_name(row.method, row.stage)}" for row in absent)
         )
@@ -71,6 +78,10 @@ def section(name: str, folder: Path) -> str:
     if protocol.search:
         parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
     return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
+
+
+def _planned(protocol: Protocol) -> set[tuple[str, str, str, str]]:
+    return {run.cell for run in plan(protocol)}
 
 
 def _made(results: Results) -> str:
@@ -223,12 +234,14 @@ says little:
 
 def _edges(search: Search, methods: dict[str, Any]) -> str:
     """Where a better value may lie outside the grid, and where most of the grid was of no use."""
-    at_end = [
-        stage_name(method, DIRECT)
+    ends = {
+        (stage_name(method, DIRECT), found["chosen"][key])
         for method, found in methods.items()
         for key, values in search.grid.get(method, {}).items()
         if len(values) > 2 and found["chosen"][key] in (values[0], values[-1])
-    ]
+    }
+    at_end = sorted(method for method, value in ends if value != 0)
+    without = sorted(method for method, value in ends if value == 0)
     alone = [
         stage_name(method, DIRECT)
         for method, found in methods.items()
@@ -237,6 +250,8 @@ def _edges(search: Search, methods: dict[str, Any]) -> str:
     found = []
     if at_end:
         found.append(f"At an end of their grid, so that a better value may lie beyond: {', '.join(at_end)}.")
+    if without:
+        found.append(f"Chosen is nothing of what they add to Single, a weight of zero: {', '.join(without)}.")
     if alone:
         found.append(f"All other points of {', '.join(alone)} score as one answer for all.")
     return "\n\n" + " ".join(found) if found else ""

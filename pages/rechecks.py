@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.report import RECORDS, read
 
 from pages.against_paper import difference, spread
 from pages.against_paper import markdown_table as table
-from pages.sides import PLACES
+from pages.sides import PLACES, SHARED
 from pages.verdicts import NEAR_CHANCE
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record
@@ -54,23 +55,35 @@ Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call 
 
 def unlearnt() -> str:
     """Runs that never left the beginning, and whether that is the machine's doing."""
-    found = []
-    for name in ("wifi-sim", "lora-sim", "component-ablation", "external-baselines"):
-        for key, runs in load_results(read_protocol(name), RECORDS / name).runs.items():
-            if few := sum(record.validation_f1 < NEAR_CHANCE for record in runs.values()):
-                found.append(f"{_row_name(key.method, key.variant)} on {PLACES[key.dataset]}, {few} of {len(runs)}")
+    own = _unlearnt(("wifi-sim", "lora-sim", "component-ablation", "external-baselines"), PLACES)
+    shared = _unlearnt(("wifi-place", "lora-place", "component-ablation", "baselines-place"), SHARED)
     rows = [_twice(r, f", {r['run']}") for r in read("studies/replicate-unlearnt-2core.json")["rows"]]
     headings = ["run", "set", "H200, bfloat16, 30 epochs", "CPU, float32", "epochs of it"]
     return f"""## Runs that did not learn
 
-Some runs know next to nothing even of their source (validation Macro-F1 below {NEAR_CHANCE}): {"; ".join(found)}.
+Some runs know next to nothing even of their source (validation Macro-F1 below {NEAR_CHANCE}): {own}.
 They are in the means as they are. It is the training's doing, not the GPU's: of each kind one, trained again on
 a CPU, stays there too. Source validation Macro-F1:
 
 {table(headings, rows)}
 
+Where devices share a channel more do not, and none of these was trained again: {shared}.
+On LoRa it is [the phase](place.md#why-networks-miss-what-is-there-on-lora).
+
 Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call for each row
 """
+
+
+def _unlearnt(protocols: Sequence[str], sets: Mapping[str, str]) -> str:
+    """By row, as in the first of the protocols that has it: how many runs know next to nothing of their source."""
+    found: dict[str, str] = {}
+    for name in protocols:
+        for key, runs in load_results(read_protocol(name), RECORDS / name).runs.items():
+            few = sum(record.validation_f1 < NEAR_CHANCE for record in runs.values())
+            if few and key.dataset in sets:
+                row = f"{encoder_title(key.encoder)} {_row_name(key.method, key.variant)} on {sets[key.dataset]}"
+                found.setdefault(row, f"{row}, {few} of {len(runs)}")
+    return ";\n".join(found.values())
 
 
 def _twice(row: dict[str, Any], which: str = "") -> list[str]:

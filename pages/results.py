@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import careful, receivers, rechecks, room, shared_channel, speeds, strangers, study
+from pages import careful, edge, receivers, rechecks, room, shared_channel, speeds, strangers, study
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published
 from pisa_capc.benchmark.protocols import read_protocol
@@ -86,6 +86,7 @@ def summary() -> str:
   little about the target, the selection by it rewards the shortcut, and nothing in two environments says which part is
   the radio. The methods see the antennas stacked, as Single does, not one by one as PISA does. So far from success
   their order means nothing.
+{shared_channel.finding()}
 - **U-CAPC has stronger peers** where captures are balanced ({peers}; mean over all PISA models), and like PT-MAP it
   harms where they are not. In the mean over the kinds of deployment the best is {leaders}; the safe preset has
   {guarded}.
@@ -145,7 +146,7 @@ def pages() -> dict[str, list[str]]:
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),
-            *filter(None, (receivers.detect(), receivers.listen())),
+            *filter(None, (receivers.detect(), receivers.listen(), edge.section())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from benchmarks.report import RECORDS, read
 
 from pages.against_paper import markdown_table as table
+from pages.against_paper import section as beside_the_paper
 from pages.against_paper import spread
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.results import Key, Results, load_results, mean, not_recorded, paired_difference
 from pisa_capc.benchmark.tables import FULL, stage_name
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.bars import three_stage_bars
+from pisa_capc.figures.methods import method_scores
+from pisa_capc.methods import method_title
 from pisa_capc.protocol import DIRECT, PAPER, SAFE
 
 NAMES = {"wifi-place": "wifi", "lora-place": "lora"}  # protocol: scene
@@ -26,6 +30,7 @@ COLUMNS = (
     ("pisa-equalised", DIRECT),
     ("pisa-equalised", PAPER),
 )
+CARRY_OVER = ("pisa-equalised", "eada", "equalised", "pisa")  # to the new place, on Wi-Fi
 METHODS = {"single": "Single", "sigmix": "SigMix", "eada": "EADA", "pisa": "PISA", "pisa-capc": "PISA-CAPC"}
 
 
@@ -54,9 +59,57 @@ not kept):
 
 {_lora_source()}
 
-Not run yet on these scenes: the other methods, the component and calibration ablations, and the other directions.
-The probe's figures: `results/studies/placement-probe.json`.
+The component and calibration ablations on these sets (`wifi`, `lora`) are among [the tables](tables.md). The probe's
+figures: `results/studies/placement-probe.json`.
+
+{_order()}
+
+{beside_the_paper("baselines-place", RECORDS)}
+
+{beside_the_paper("complementary-place", RECORDS)}
 """
+
+
+class Ranked:
+    """The methods of the comparison on one set by direct inference, best first, and what paired runs decide of it."""
+
+    def __init__(self, found: Results, place: tuple[str, str]) -> None:
+        own = {key: score.mean for key in found.runs if key[:2] == place and (score := mean(found.f1(key, DIRECT)))}
+        keys = sorted(own, key=own.__getitem__, reverse=True)
+        pairs = [paired_difference(found.f1(a, DIRECT), found.f1(b, DIRECT)) for a, b in combinations(keys, 2)]
+        self.dataset = place[0]
+        self.scores = {key.method: own[key] for key in keys}
+        self.pairs = len(pairs)
+        self.decided = sum(pair is not None and pair.low > 0 for pair in pairs)
+
+
+def ranked() -> list[Ranked]:
+    found = results("baselines-place")
+    return [Ranked(found, place) for place in found.places()]
+
+
+def finding() -> str:
+    """The comparison of methods where devices share a channel, as a finding."""
+    [wifi] = [found for found in ranked() if found.dataset == "wifi"]
+    others = max(score for method, score in wifi.scores.items() if method not in CARRY_OVER)
+    led = ", ".join(f"{method_title(method)} {wifi.scores[method]:.3f}" for method in CARRY_OVER)
+    return f"""- **Where devices share the channel of their place, the same comparison decides**: on Wi-Fi
+  {led},
+  all others at most {others:.3f}; the intervals decide {wifi.decided} of {wifi.pairs} pairs
+  ([all of it](place.md#which-method-carries-over))."""
+
+
+def _order() -> str:
+    """What the comparison of methods decides, pair by pair."""
+
+    def said(found: Ranked) -> str:
+        listed = ",\n".join(f"{method_title(method)} {score:.3f}" for method, score in found.scores.items())
+        return (
+            f"On the set `{found.dataset}` (E1, direct inference) the methods stand, best first:\n{listed}.\n"
+            f"The 95 % interval of the paired difference decides {found.decided} of the {found.pairs} pairs."
+        )
+
+    return "## Which method carries over\n\n" + "\n\n".join(map(said, ranked()))
 
 
 def _table(name: str) -> str:
@@ -171,3 +224,7 @@ def pictures(folder: Path) -> None:
     for name in NAMES:
         found = results(name)
         three_stage_bars(read_protocol(name), found, found.places()[0], folder / f"{name}-stages.png")
+    protocol = read_protocol("baselines-place")
+    found = results(protocol.name)
+    for place in found.places():
+        method_scores(protocol, found, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")

@@ -16,7 +16,8 @@ from pisa_capc.protocol import DIRECT
 
 PUBLISHED = Path(__file__).with_name("paper_tables.yaml")
 
-PLACES = {"wifi-sim": "Wi-Fi", "lora-sim": "LoRa"}
+PLACES = {"wifi-sim": "Wi-Fi", "lora-sim": "LoRa"}  # sets in which every device has a channel of its own
+SHARED = {"wifi": "Wi-Fi", "lora": "LoRa"}  # and those in which it is the place's
 
 
 class Row(NamedTuple):

@@ -5,7 +5,8 @@
 
 Of a simulated set the first devices are enrolled, and a model of each seed is trained on them in the source. One file
 for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or not, with
-their labels, and what the model says of its source. In the source only validation frames of those enrolled are there.
+their labels and CFO, and what the model says of its source. In the source only validation frames of those enrolled are
+there. With `--parts` also what each antenna alone gives, and each path of PISA before one is suppressed by the other.
 A file that is there is not made again.
 """
 
@@ -17,10 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from pisa_capc import Frames, load, simulate
+from pisa_capc import Frames, UnlabelledFrames, load, simulate
 from pisa_capc.cli.output import listed_numbers
-from pisa_capc.inference import TrainedModel, embed_many
+from pisa_capc.inference import TrainedModel, embed, embed_many
 from pisa_capc.inference.statistics import PREFIX
 from pisa_capc.progress import console
 from pisa_capc.protocol import split
@@ -48,12 +52,40 @@ def seen(frames: Frames, run: Run, source: tuple[str, ...], most: int) -> Frames
     return union([parts[0], frames.select(np.isin(frames.rows, parts[1].rows))])
 
 
-def write(path: Path, model: TrainedModel, frames: Frames, z: np.ndarray) -> None:
-    """z (N, D) in half precision: logits follow from it and the classifier."""
+def parts_of(model: TrainedModel, frames: UnlabelledFrames, device: str) -> dict[str, NDArray[np.float16]]:
+    """alone (N, A, D): embeddings of each antenna without the others. identity, context (N, D): of the two paths."""
+    every = range(frames.antennas)
+    alone = [embed(model, frames, device, missing=[b for b in every if b != a]).embedding for a in every]
+    return {"alone": np.stack(alone, axis=1).astype(np.float16), **paths_of(model, frames, device)}
+
+
+def paths_of(model: TrainedModel, frames: UnlabelledFrames, device: str) -> dict[str, NDArray[np.float16]]:
+    found: dict[str, list[NDArray[np.float16]]] = {"identity": [], "context": []}
+
+    def keep(name: str) -> RemovableHandle:
+        def taken(module: nn.Module, given: object, output: Tensor) -> None:
+            found[name].append(output[0].half().cpu().numpy())
+
+        projection: nn.Module = getattr(model.model, f"project_{name}")
+        return projection.register_forward_hook(taken)
+
+    hooks = [keep(name) for name in found]
+    embed(model, frames, device)
+    for hook in hooks:
+        hook.remove()
+    return {name: np.concatenate(batches) for name, batches in found.items()}
+
+
+def write(
+    path: Path, model: TrainedModel, frames: Frames, z: np.ndarray, cfo_hz: np.ndarray, **parts: np.ndarray
+) -> None:
+    """z (N, D) in half precision: logits follow from it and the classifier. cfo_hz (N,): mean over antennas."""
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
             file,
             z=z.astype(np.float16),
+            cfo_hz=cfo_hz,
+            **parts,  # type: ignore[arg-type]
             device=frames.device.astype(np.int16),
             environment=frames.environment.astype(np.int16),
             capture=frames.capture.astype(np.int16),
@@ -76,6 +108,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=128, help="kept of a device, capture and environment (128)")
     parser.add_argument("--seeds", default="2026,2027,2028")
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--parts", action="store_true", help="also each antenna alone, and each path of PISA")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--data", type=Path, default=Path("work/embeddings-data"))
     parser.add_argument("--out", type=Path, default=Path("work/embeddings"))
@@ -100,7 +133,9 @@ def main() -> None:
             for path, model, own in zip(
                 paths, models, embed_many(models, kept.unlabelled(), options.device), strict=True
             ):
-                write(path, model, kept, own.embedding)
+                assert own.cfo_hz is not None  # simulated frames have it
+                parts = parts_of(model, kept.unlabelled(), options.device) if options.parts else {}
+                write(path, model, kept, own.embedding, own.cfo_hz, **parts)
             console.print(name, [round(m.about["metrics"]["validation_f1"], 3) for m in models], soft_wrap=True)
 
 

@@ -5,7 +5,8 @@
 Ten radios with coarse hardware are enrolled in E2 and E3. Continuous recordings in E1 hold these and one more, and one
 of them takes the address of another; frames are identified as the detector finds them and as the truth cuts them.
 Then claims of addresses are tested one recording of the set after the other, genuine and not, on frames like the
-reference's, on the same in the order of time, and in E1. The last line is one JSON object.
+reference's, on the same in the order of time, and in E1. The same for LoRa with one method and one recording. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardwa
 SOURCE, TARGET = ("E2", "E3"), "E1"
 METHODS = ("pisa-equalised", "single")  # the first is tried on recordings
 CAPTURES = ("L1", "L3")
+DUTY = {"wifi": 0.15, "lora": 0.5}
+LORA: dict[str, Any] = {"scale": 0.05, "epochs": 8, "seconds": 30.0}  # frames are long and come seldom
 SPOOF = "D03:D01"  # takes the address of, from half of the recording on
 SLACK = 8  # samples between a frame's true beginning and where it is found
 ALPHA = 0.01
@@ -69,8 +72,8 @@ class Truth:
         return {note["pisa:address"]: note["core:label"] for note in own if note["pisa:address"]}
 
 
-def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]]) -> Found:
-    """The frames of a recording at 20 MS/s where its annotations say that they are."""
+def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]], waveform: str = "wifi") -> Found:
+    """The frames of a recording at the waveform's own rate where its annotations say that they are."""
     frames = [
         FoundFrame(
             recording.about.name,
@@ -85,7 +88,7 @@ def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]]) -> 
         )
         for note in notes
     ]
-    return Found(recording, recording, WAVEFORMS["wifi"], tuple(frames))
+    return Found(recording, recording, WAVEFORMS[waveform], tuple(frames))
 
 
 class Trained(NamedTuple):
@@ -100,31 +103,36 @@ def scene_file(folder: Path, devices: int = 10) -> Path:
     return path
 
 
-def enrol(folder: Path, scene: Path, method: str, epochs: int, scale: float, seed: int) -> Trained:
+def enrol(folder: Path, waveform: str, scene: Path, method: str, epochs: int, scale: float, seed: int) -> Trained:
     """A set of the enrolled radios, and a model of them with its guard."""
-    frames = simulate("wifi", folder / "wifi", seed=seed, scale=scale, scene=scene, workers=1, show_progress=False)
+    frames = simulate(waveform, folder / waveform, seed=seed, scale=scale, scene=scene, workers=1, show_progress=False)
     part = split(frames, SOURCE, TARGET, seed)
     training = TrainingConfig(epochs=epochs, batch=64)
     [model] = fit_with_guard(
-        Run(part, seed), method=method, encoder="cnn", training=training, device="cpu", out=folder / method
+        Run(part, seed),
+        method=method,
+        encoder="cnn",
+        training=training,
+        device="cpu",
+        out=folder / "models" / waveform / method,
     )
     return Trained(model, part, frames)
 
 
-def recorded(folder: Path, scene: Path, capture: str, seconds: float, seed: int) -> Path:
+def recorded(folder: Path, waveform: str, scene: Path, capture: str, seconds: float, seed: int) -> Path:
     """A recording in the place that the model never saw, with a stranger and a spoofer."""
     made = record(
-        "wifi", folder / "recordings", seconds, environment=TARGET, capture=capture, unknown=1, duty=0.15,
-        spoof=SPOOF, seed=seed, scene=scene, workers=1, show_progress=False,
+        waveform, folder / "recordings" / waveform, seconds, environment=TARGET, capture=capture, unknown=1,
+        duty=DUTY[waveform], spoof=SPOOF, seed=seed, scene=scene, workers=1, show_progress=False,
     )  # fmt: skip
     return Path(made.recording)
 
 
-def identified(model: TrainedModel, meta: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def identified(model: TrainedModel, meta: Path, waveform: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """How well the frames of a recording are identified, cut by the truth and as they are found."""
     recording, truth = open_recording(meta), Truth(meta)
-    yield "cut by the truth", _scores(model, found_by_truth(recording, truth.notes), truth)
-    yield "detected", _scores(model, detect(recording), truth)
+    yield "cut by the truth", _scores(model, found_by_truth(recording, truth.notes, waveform), truth)
+    yield "detected", _scores(model, detect(recording, waveform), truth)
 
 
 def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
@@ -225,26 +233,42 @@ def main() -> None:
         scene = scene_file(folder)
         for method in METHODS:
             console.print(method)
-            trained = enrol(folder, scene, method, options.epochs, options.scale, options.seed)
-            found[method] = {
-                "validation_f1": trained.model.about["metrics"]["validation_f1"],
-                "claims": claims(trained, options.seed),
-            }
+            trained = enrol(folder, "wifi", scene, method, options.epochs, options.scale, options.seed)
+            found[method] = _claimed(trained, options.seed)
             if method == METHODS[0]:
-                metas = {c: recorded(Path(temporary), scene, c, options.seconds, options.seed) for c in CAPTURES}
-                found["recordings"] = {c: dict(identified(trained.model, meta)) for c, meta in metas.items()}
-    for capture, rows in found["recordings"].items():
-        plain = {k: {**v, "together": v["together"]["known right"]} for k, v in rows.items()}
-        _table(f"Recording in {TARGET}, {capture}", plain)
+                found["recordings"] = {
+                    capture: _recording(trained, Path(temporary), "wifi", scene, capture, options.seconds, options.seed)
+                    for capture in CAPTURES
+                }
+        console.print("lora")
+        trained = enrol(folder, "lora", scene, METHODS[0], LORA["epochs"], LORA["scale"], options.seed)
+        rows = _recording(trained, Path(temporary), "lora", scene, CAPTURES[0], LORA["seconds"], options.seed)
+        found["lora"] = {**_claimed(trained, options.seed), "recordings": {CAPTURES[0]: rows}}
     for method in METHODS:
         _table(f"Claims at α = {ALPHA:g}, {method}", found[method]["claims"])
+    _table(f"Claims at α = {ALPHA:g}, LoRa", found["lora"]["claims"])
     record = {
         "benchmark": "identify",
         "machine": machine(),
-        "settings": {name: value for name, value in vars(options).items() if name != "folder"},
+        "settings": {name: value for name, value in vars(options).items() if name != "folder"} | {"lora": LORA},
         **found,
     }
     print(json.dumps(record))
+
+
+def _claimed(trained: Trained, seed: int) -> dict[str, Any]:
+    return {"validation_f1": trained.model.about["metrics"]["validation_f1"], "claims": claims(trained, seed)}
+
+
+def _recording(
+    trained: Trained, folder: Path, waveform: str, scene: Path, capture: str, seconds: float, seed: int
+) -> dict[str, Any]:
+    """A recording, made and identified."""
+    meta = recorded(folder, waveform, scene, capture, seconds, seed)
+    rows = dict(identified(trained.model, meta, waveform))
+    plain = {k: {**v, "together": v["together"]["known right"]} for k, v in rows.items()}
+    _table(f"{WAVEFORMS[waveform].title} in {TARGET}, {capture}", plain)
+    return rows
 
 
 def _table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:

@@ -6,7 +6,9 @@ Reads what `studies.embeddings` wrote of simulated sets of 40 devices. Which sco
 on the source alone: of models of the first 15 devices the next five play the strangers, and each source environment in
 turn is left out of the statistics and plays the new place. Then models of the first 20 meet the other 20 in the
 environment that was never seen. Where files were made before models kept their sessions, these are from every second
-validation frame, and thresholds from the others.
+validation frame, and thresholds from the others; where they were made before they kept the CFO, it is drawn again as
+the simulator drew it. Crystals that wander more than the simulated ones are tried as well, whether or not the source
+shows it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_senders, 
 from pisa_capc.calibration.openset.session import SessionDistance
 from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
 from pisa_capc.openset_scores import OpenSetScores, openset_score
+from pisa_capc.randomness import generator
+from pisa_capc.simulate.capture import capture_stream, device_profile, temperature_stream
+from pisa_capc.simulate.cfo import nominal_cfo_hz
+from pisa_capc.simulate.scene import load_scene
 from pisa_capc.sources import groups
 from pisa_capc.store.files import write_text_atomic
 
@@ -39,6 +45,8 @@ POOLED = (1, 2, 3, 5, 10, 20, 30)
 SHARES = (0.01, 0.05)  # of false rejections
 CURVE = np.geomspace(0.002, 0.5, 25)  # shares of false rejections at which curves are kept
 MOVED = (0.0, 1.0, 3.0, 10.0)  # λ of `session` that were compared
+WANDER = (0.0, 1.0, 2.0, 4.0)  # ppm, standard deviation of how far crystals move between places besides the simulated
+SEED, SCALE = 2026, 0.5  # of the sets that the embeddings are of
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +55,7 @@ class Model:
 
     z: torch.Tensor
     logits: torch.Tensor
+    cfo_hz: torch.Tensor  # (N,)
     device: Rows
     where: Rows  # (N, 2) environment, capture
     frame: Rows
@@ -65,10 +74,21 @@ class Model:
         logits = z @ torch.as_tensor(source.weight).double().T + torch.as_tensor(source.bias).double()
         where = np.stack([found["environment"], found["capture"]], axis=1).astype(np.int64)
         names = tuple(str(name) for name in found["environments"])
+        device = found["device"].astype(np.int64)
+        cfo_hz = found["cfo_hz"] if "cfo_hz" in found else drawn_cfo_hz(path.stem, device, where, found["frame"])
         return cls(
-            *(z, logits, found["device"].astype(np.int64), where, found["frame"], names, int(where[:, 1].max()) + 1),
+            *(z, logits, torch.from_numpy(cfo_hz), device, where, found["frame"], names, int(where[:, 1].max()) + 1),
             *(source, logits.shape[1], path.stem),
         )
+
+    def wandering(self, ppm: float, environments: Sequence[int]) -> Model:
+        """The same with crystals that are off by so much more in some environments, each by its own."""
+        scene = load_scene(self.seed.split("-")[0])
+        draw = generator(SEED, "wander", self.seed)
+        off = ppm * draw.normal(size=(len(self.environments), int(self.device.max()) + 1))
+        off[[e for e in range(len(off)) if e not in environments]] = 0
+        more = 1e-6 * scene.waveform.carrier_hz * off[self.where[:, 0], self.device]
+        return replace(self, cfo_hz=self.cfo_hz + torch.from_numpy(more))
 
     @property
     def home(self) -> list[int]:
@@ -92,8 +112,30 @@ class Model:
     def statistics(self, train: Rows, held: Rows) -> SourceStatistics:
         """What a model would keep of training frames `train` and validation frames `held`."""
         frames = (self.z[train], self.device[train], self.z[held], self.logits[held], self.device[held])
-        made = openset_statistics(*frames, self.where[train], self.where[held])
+        carriers = self.cfo_hz[train], self.cfo_hz[held]
+        made = openset_statistics(*frames, self.where[train], self.where[held], *carriers)
         return replace(self.source, **{name: value.numpy() for name, value in made.items()})
+
+
+def drawn_cfo_hz(name: str, device: Rows, where: Rows, frame: Rows) -> NDArray[np.float64]:
+    """(N,) CFO of the frames of the set of a file called `name`, mean over antennas, as the simulator drew it."""
+    waveform, devices = name.split("-")[:2]
+    scene = replace(load_scene(waveform), devices=int(devices), absent=())
+    kinds = [
+        list(dict.fromkeys(column))
+        for column in zip(*((s.environment, s.device, s.capture) for s in scene.layout(SCALE)), strict=True)
+    ]
+    traces = {}
+    for spec in scene.layout(SCALE):
+        key = tuple(
+            names.index(own) for names, own in zip(kinds, (spec.environment, spec.device, spec.capture), strict=True)
+        )
+        time_s = scene.waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
+        streams = temperature_stream(scene, SEED, spec), capture_stream(scene, SEED, spec, "cfo")
+        profile = device_profile(scene, SEED, spec.device)
+        traces[key] = nominal_cfo_hz(profile, scene.frequency, scene.waveform.carrier_hz, time_s, *streams).mean(axis=1)
+    rows = zip(where[:, 0].tolist(), device.tolist(), where[:, 1].tolist(), frame.tolist(), strict=True)
+    return np.array([traces[e, d, c][i] for e, d, c, i in rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +159,7 @@ class Meeting:
         z, logits = self.model.z[rows], self.model.logits[rows]
         sender = torch.arange(len(senders)).repeat_interleave(senders.shape[1])
         function = score.fit(self.source, self.model.enrolled, z)
-        return score_senders(function, z, logits, sender)[:: senders.shape[1]].numpy()
+        return score_senders(function, z, logits, sender, self.model.cfo_hz[rows])[:: senders.shape[1]].numpy()
 
     def at(self, score: UnknownScore, frames: int, alpha: float) -> dict[str, float]:
         """What the threshold of the source does here."""
@@ -148,7 +190,7 @@ def target(model: Model) -> Meeting:
     if source.session_mean is None:
         held = model.rows(model.home, 0, model.enrolled)
         made = model.statistics(held[::2], held[1::2])
-        kept = [name for name in vars(made) if "session" in name or name.startswith("validation")]
+        kept = [name for name in vars(made) if "session" in name or "carrier" in name or name.startswith("validation")]
         source = replace(source, **{name: getattr(made, name) for name in kept})
     last = int(model.device.max()) + 1
     return Meeting(model, source, model.rows(away, 0, model.enrolled), model.rows(away, STRANGERS, last))
@@ -202,6 +244,23 @@ def pooled(meetings: Sequence[Meeting], score: UnknownScore, alpha: float) -> di
     return {str(n): mean([row(one, n) for one in meetings]) for n in POOLED}
 
 
+def wander(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[str, dict[str, dict[str, float]]]:
+    """What a score is worth by the frame where crystals wander, everywhere or only where the source did not see it."""
+
+    def row(one: Meeting) -> dict[str, float]:
+        found = one.scores(score, 1)
+        return {"auroc": found.auroc, "false accepts": found.false_accepts_at(alpha), **one.at(score, 1, alpha)}
+
+    def rows(ppm: float, everywhere: bool) -> dict[str, float]:
+        def places(model: Model) -> list[int]:
+            return [e for e in range(len(model.environments)) if everywhere or e not in model.home]
+
+        return mean([row(target(model.wandering(ppm, places(model)))) for model in models])
+
+    kinds = {"everywhere": True, "only in the new place": False}
+    return {kind: {f"{ppm:g}": rows(ppm, where) for ppm in WANDER} for kind, where in kinds.items()}
+
+
 def one_place(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[str, Any]:
     """What the thresholds of one source environment do in another."""
     meetings = [meeting for model in models for meeting in proxies(model, halves=True)]
@@ -223,7 +282,8 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
     selection = {name: measured(source, score) for name, score in kinds.items()}
     moved = {f"{value:g}": measured(source, SessionDistance(value)) for value in MOVED}
     say(f"{waveform}: chosen on {len(source)} meetings of the source")
-    unseen = [target(model) for model in models(STRANGERS)]
+    larger = models(STRANGERS)
+    unseen = [target(model) for model in larger]
     scores = {name: on_target(unseen, score) for name, score in kinds.items()}
     return {
         "models": [one.model.seed for one in unseen],
@@ -233,12 +293,13 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
         "target": scores,
         "captures": by_capture(unseen, kinds[DEFAULT]),
         "pooled": pooled(unseen, kinds[DEFAULT], SHARES[-1]),
+        "wander": wander(larger, kinds["carrier"], SHARES[-1]),
     }
 
 
 def chosen(selection: Mapping[str, Mapping[str, Any]]) -> str:
-    """The score with the highest AUROC on the source, mean of the waveforms, by the frame and by the sender."""
-    names = next(iter(selection.values()))
+    """The score of the fingerprint with the highest AUROC on the source, mean of the waveforms, by frame and sender."""
+    names = [name for name, kind in unknown_scores().items() if not kind.needs_carrier]
 
     def area(name: str) -> float:
         return float(np.mean([found[name][kind]["auroc"] for found in selection.values() for kind in found[name]]))

@@ -37,14 +37,13 @@ def test_readme_quotes_the_records() -> None:
     grid = record("speed/grid-h200.json")
     tables = f"{grid['runs']} runs of the two simulation tables before the safe stage, one H200"
     assert f"{tables} | {grid['seconds'] / 60:.0f} min |" in README
-    for folder, chosen in (("wifi-sim", ("pisa", "mscnn")), ("external-baselines", ("pisa-equalised", "transformer"))):
-        runs = [json.loads(path.read_text()) for path in (ROOT / "results/records" / folder).glob("*.json")]
-        own = [r for r in runs if r["dataset"] == "wifi-sim"]
-        own = [r for r in own if (r["run"]["method"], r["run"]["encoder"]) == chosen]
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results/records/wifi-place").glob("*.json")]
+    for chosen in (("pisa", "mscnn"), ("pisa-equalised", "transformer")):
+        own = [r for r in runs if (r["run"]["method"], r["run"]["encoder"]) == chosen]
         scores = [[run["stages"][stage]["macro_f1"] for run in own] for stage in ("direct", "paper")]
         assert len(own) == 9
         quoted = " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores)
-        assert f"{quoted} | `results/records/{folder}/` |" in README
+        assert f"{quoted} | `results/records/wifi-place/` |" in README
     assert f"{record('speed/calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
     streamed = {
         row["what"]: row["ms a batch"] for row in record("speed/load-2core.json")["rows"] if "ms a batch" in row

@@ -34,7 +34,9 @@ def test_the_default_score_is_the_one_chosen_on_the_source() -> None:
     def area(part: str, name: str) -> float:
         return float(np.mean([own[part][name][kind]["auroc"] for own in WAVEFORMS for kind in ("frame", "sender")]))
 
-    assert max(unknown_scores(), key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
+    fingerprint = [name for name, score in unknown_scores().items() if not score.needs_carrier]
+    assert max(fingerprint, key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
+    assert max(unknown_scores(), key=lambda name: area("selection", name)) == "carrier"  # which has to be asked for
     assert {OpenSet(UCAPC()).score, Choices().reject, Listening().reject} == {DEFAULT}
     moved = next(iter(WAVEFORMS))["moved"]
     assert float(max(moved, key=lambda value: area("moved", value))) == SessionDistance().moved
@@ -46,6 +48,18 @@ def test_the_threshold_held_in_the_new_place_and_that_of_one_place_did_not() -> 
         chosen = own["target"][DEFAULT]
         assert all(chosen[kind]["thresholds"]["0.05"]["known rejected"] <= 0.05 for kind in ("frame", "sender"))
         assert own["one place"]["sender"]["known rejected"] > 0.05
+
+
+def test_the_carrier_pays_where_the_source_shows_how_crystals_move_and_only_there() -> None:
+    for own in WAVEFORMS:
+        frame, with_carrier = own["target"][DEFAULT]["frame"], own["target"]["carrier"]["frame"]
+        assert with_carrier["false accepts at 0.05"] < frame["false accepts at 0.05"] / 2
+        shown, hidden = own["wander"]["everywhere"], own["wander"]["only in the new place"]
+        assert shown["0"] == hidden["0"]
+        assert all(found["auroc"] > frame["auroc"] - 0.001 for found in shown.values())
+        rejected = [found["known rejected"] for found in hidden.values()]
+        assert rejected == sorted(rejected)
+        assert rejected[-1] > 0.4
 
 
 def test_what_the_page_about_strangers_says_in_words_is_so() -> None:

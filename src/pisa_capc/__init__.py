@@ -5,9 +5,9 @@ Data flows left to right: store / simulate → Frames → protocol → training 
 
 from typing import TYPE_CHECKING, Any
 
+import pisa_capc.simulate  # noqa: F401  (at once: imported later, the room would take the place of the function)
 from pisa_capc import plugins, registry
 from pisa_capc.revisions import PACKAGE as __version__
-from pisa_capc.simulate.generate import simulate  # at once: later the room of that name would be in its place
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import UCAPC
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pisa_capc.inference.embed import embed
     from pisa_capc.model import PISA, Single
     from pisa_capc.protocol import split
+    from pisa_capc.simulate.generate import simulate
     from pisa_capc.training import Run, TrainingConfig
     from pisa_capc.training.fit import fit
 
@@ -52,6 +53,7 @@ _LAZY = {
     "fit": "pisa_capc.training",
     "load": "pisa_capc.frames",
     "load_model": "pisa_capc.inference",
+    "simulate": "pisa_capc.simulate.generate",
     "split": "pisa_capc.protocol",
 }
 
@@ -64,4 +66,5 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
+globals().pop("simulate")  # the room, whose name is asked for as that of the function
 registry.search_with(plugins.load)  # last: what is imported above asks for no plugin

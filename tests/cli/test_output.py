@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
-from pisa_capc.cli.output import print_table
+from pisa_capc import cli
+from pisa_capc.cli.output import print_table, say
 from pisa_capc.progress import PlainConsole, visible
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
@@ -32,9 +36,10 @@ NAMES = ["room[/b]", "[red]D1", "a\x1b[2Jb", "bell\x07", ":smile:", "[link=http:
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_printed_as_they_are_with_control_codes_written_out(name: str, capsys) -> None:
     print_table(name, ["capture", "frames"], [[name, "3"]])
+    say(f"{name}.npz: 3 frames")
     PlainConsole(stderr=True).print(f"note: {name}", soft_wrap=True)
     out, err = capsys.readouterr()
-    assert out.count(visible(name)) == 2, out
+    assert out.count(visible(name)) == 3, out
     assert err == f"note: {visible(name)}\n"
     assert "\x1b" not in out + err
 
@@ -42,3 +47,12 @@ def test_names_are_printed_as_they_are_with_control_codes_written_out(name: str,
 def test_text_of_people_is_left_as_it_is() -> None:
     assert visible("Büro 3, 会议室\n[x]") == "Büro 3, 会议室\n[x]"
     assert visible("\x9b2J\u202e\r") == r"\x9b2J\u202e\r"
+
+
+def test_what_commands_print_is_json_or_said_the_one_way() -> None:
+    safe = ("json.dumps(", "visible(", "'")
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("print", "typer.echo"):
+                text = ast.unparse(call.args[0])
+                assert text.startswith(safe) or text == "f'pisa-capc {PACKAGE}'", f"{path.name}: print({text})"

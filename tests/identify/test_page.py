@@ -21,7 +21,8 @@ RECORD = json.loads((ROOT / "results/studies/identify-2core.json").read_text(enc
 
 
 def recording_lines(record: dict[str, Any]) -> Iterator[str]:
-    for capture, rows in record["recordings"].items():
+    lora = {f"LoRa, {capture}": rows for capture, rows in record["lora"]["recordings"].items()}
+    for capture, rows in (record["recordings"] | lora).items():
         for how, row in rows.items():
             shares = (row["known right"], row["together"]["known right"])
             aside = (row["stranger set aside"], row["together"]["stranger set aside"])
@@ -34,8 +35,10 @@ def recording_lines(record: dict[str, Any]) -> Iterator[str]:
 
 
 def claim_lines(record: dict[str, Any]) -> Iterator[str]:
-    for method in ("pisa-equalised", "single"):
-        for kind, row in record[method]["claims"].items():
+    tested = {name: record[name]["claims"] for name in ("pisa-equalised", "single")}
+    tested["pisa-equalised, LoRa"] = record["lora"]["claims"]
+    for method, claims in tested.items():
+        for kind, row in claims.items():
             yield (
                 f"| {method}, {kind} | {row['false alarms']} of {row['genuine']} | {row['confirmed']} | "
                 f"{row['alarms']} of {row['others']} | {row['frames until']:g} | {row['wrongly confirmed']} |"

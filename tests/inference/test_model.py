@@ -18,7 +18,9 @@ from safetensors.torch import load_file, save_file
 
 import pisa_capc
 from pisa_capc.errors import DataError, ModelError
+from pisa_capc.evaluation import load_runs
 from pisa_capc.inference import TrainedModel, embed, load_model
+from pisa_capc.inference.model import runs_inside
 from pisa_capc.store.seal import sealed
 from pisa_capc.training import TrainingConfig, fit
 from tests.problems import runs, small_frames
@@ -114,6 +116,24 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(folder: Path, monkeyp
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: description)
     with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read \(Permission denied\)"):
         load_model(folder)
+
+
+def test_a_run_that_may_not_be_looked_into_is_not_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs tests as root may look into everything."""
+    is_file = Path.is_file
+
+    def refusing(self: Path) -> bool:
+        if self.parent.name == "b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return is_file(self)
+
+    shutil.copytree(folder, folder.parent / "runs" / "a")
+    assert runs_inside(folder.parent / "runs") == [folder.parent / "runs" / "a"]
+    assert runs_inside(folder.parent / "nowhere") == runs_inside(folder / "model.json") == []
+    (folder.parent / "runs" / "b").mkdir()
+    monkeypatch.setattr(Path, "is_file", refusing)
+    with pytest.raises(ModelError, match=r"b/model\.json: cannot be read \(Permission denied\)"):
+        load_runs(folder.parent / "runs")
 
 
 @pytest.mark.parametrize("tensor", ["model.classifier.weight", "source.mean"])

@@ -41,7 +41,7 @@ def vim(
     return alpha * residual(z) + energy(logits)
 
 
-def session(
+def sessions(
     z: np.ndarray,
     frames: int,
     means: np.ndarray,
@@ -49,8 +49,8 @@ def session(
     count: np.ndarray,
     within: np.ndarray,
     moved: float,
-) -> float:
-    """The distance to the nearest session along the discriminant axes, which a generalised eigenproblem gives."""
+) -> np.ndarray:
+    """Squared distances to sessions along the discriminant axes, which a generalised eigenproblem gives."""
 
     def shrunk(matrix: np.ndarray, share: float) -> np.ndarray:
         return (1 - share) * matrix + share * np.trace(matrix) / len(matrix) * np.eye(len(matrix))
@@ -65,7 +65,23 @@ def session(
     together = shrunk(moved * moves + spread / frames, 0.003)
     between = np.cov(classes.T)
     basis = scipy.linalg.eigh(between, together)[1][:, ::-1][:, : len(kinds) - 1]  # unit variance within
-    return min(float(np.sum(((z - m) @ basis) ** 2)) for m in means)
+    return np.array([np.sum(((z - m) @ basis) ** 2) for m in means])
+
+
+def carriers(
+    carrier_hz: float,
+    frames: int,
+    means: np.ndarray,
+    label: np.ndarray,
+    count: np.ndarray,
+    within: float,
+    moved: float,
+) -> np.ndarray:
+    """Squared distances to the carriers of sessions, in standard deviations of how they move and spread."""
+    own = {k: np.mean([m for m, kind in zip(means, label, strict=True) if kind == k]) for k in set(label.tolist())}
+    scatter = sum((m - own[k]) ** 2 for m, k in zip(means, label.tolist(), strict=True)) / (len(means) - len(own))
+    moves = max(0.0, scatter - within * np.mean(1 / count))
+    return np.array([(carrier_hz - m) ** 2 / (moved * moves + within / frames) for m in means])
 
 
 def auroc(known: np.ndarray, unknown: np.ndarray) -> float:

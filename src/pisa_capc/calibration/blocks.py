@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -34,6 +35,11 @@ class Blocks(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def kept(self) -> bool:
+        """Whether a walk after the first costs nothing."""
+        return self._kept is not None
+
     def __iter__(self) -> Iterator[T]:
         for number in range(self._count):
             yield self[number]
@@ -50,30 +56,33 @@ class Blocks(Generic[T]):
         return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep)
 
 
-def spilled(blocks: Blocks[Tensor]) -> Blocks[Tensor]:
+def spilled(blocks: Blocks[Tensor], dtype: torch.dtype = torch.float64) -> Blocks[Tensor]:
     """The same blocks, made once and read back from a temporary file on later walks; walk them in order.
 
-    For blocks of float64 that do not fit in memory and cost more to make than to read.
+    For blocks that do not fit in memory and cost more to make than to read; they are stored as `dtype`.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
     places: list[tuple[int, torch.Size, torch.device]] = []
 
+    @cache
+    def mapped(written: int) -> Tensor:  # where they are: a copy of every block costs more than what is done with it
+        return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+")).view(dtype)
+
     def make(number: int) -> Tensor:
         if number < len(places):
-            offset, shape, device = places[number]
-            file.seek(offset)
-            return torch.from_numpy(np.fromfile(file, dtype=np.float64, count=math.prod(shape))).view(shape).to(device)
-        block = blocks[number]
+            first, shape, device = places[number]
+            return mapped(len(places))[first : first + math.prod(shape)].view(shape).to(device)
+        block = blocks[number].to(dtype)
         try:
-            offset = file.seek(0, 2)
+            first = file.seek(0, 2) // dtype.itemsize
             block.cpu().contiguous().numpy().tofile(file)
             file.flush()
         except OSError as error:
             raise DataError(
-                f"{tempfile.gettempdir()}: no room for the {bytes_text(block.numel() * 8 * len(blocks))} that this "
+                f"{tempfile.gettempdir()}: no room for the {bytes_text(block.nbytes * len(blocks))} that this "
                 f"calibration lays aside ({error}). Point TMPDIR to a larger disk, or calibrate smaller groups."
             ) from error
-        places.append((offset, block.shape, block.device))
+        places.append((first, block.shape, block.device))
         return block
 
     return Blocks(make, len(blocks), keep=False)

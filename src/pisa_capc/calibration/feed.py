@@ -173,7 +173,8 @@ class Playback:
     def by_row(self, played: Sequence[Decisions]) -> Decisions:
         """The decisions about all frames in the order of the stored rows, in the precision of their logits."""
         back = np.argsort(self.order)
-        arrays = {name: np.concatenate([vars(part)[name] for part in played])[back] for name in vars(played[0])}
+        whole = vars(Decisions.joined(played))
+        arrays = {name: values[back] for name, values in whole.items() if values is not None}
         rounded = {name: arrays[name].astype(self._logits.dtype) for name in ("probability", "score")}
         return Decisions(**arrays | rounded)
 

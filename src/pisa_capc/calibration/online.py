@@ -18,6 +18,8 @@ suits the group; never as even shares while one transmitter speaks for long. Suc
 where frames have become less sure than those that were learnt from, what was learnt of the group is forgotten, and
 learning begins anew. `Decisions.alarm` says when; while all goes on as it was that is once in `alarm.FRAMES` frames.
 
+A stream with a `rejection` sets frames of unknown devices aside: nothing is learnt from them.
+
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
 and a window. Decisions do not feed back: what is learnt depends on the frames and their order alone, not on how many
 are handed over at a time.
@@ -32,6 +34,7 @@ on E2 and E3, where it prevents the same loss.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,7 @@ from pisa_capc.calibration import alarm
 from pisa_capc.calibration.careful import NEVER, Careful
 from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.calibration.guard import LEVELS, Guard
+from pisa_capc.calibration.openset.reject import UNKNOWN, Rejection
 from pisa_capc.calibration.result import Calibration
 from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
 from pisa_capc.calibration.ucapc import UCAPC
@@ -81,9 +85,21 @@ class Decisions:
 
     probability: NDArray[np.float64]  # (n, C), rows sum to one
     score: NDArray[np.float64]  # (n, C)
-    prediction: NDArray[np.int64]  # (n,)
-    group: NDArray[np.int64]  # (n,) number of the group whose prototypes decided
+    prediction: NDArray[np.int64]  # (n,); −1 where a frame was set aside
+    group: NDArray[np.int64]  # (n,) number of the group whose prototypes decided; −1 where none did
     alarm: NDArray[np.bool_]  # (n,) whether what was learnt was forgotten after this frame
+    unknown_score: NDArray[np.float64] | None = None  # (n,) of a stream that sets unknown devices aside
+
+    @property
+    def known(self) -> NDArray[np.bool_] | None:
+        """(n,) whether each was taken as known, in a stream that sets others aside."""
+        return None if self.unknown_score is None else self.prediction != UNKNOWN
+
+    @classmethod
+    def joined(cls, parts: Sequence[Decisions]) -> Decisions:
+        """One after the other."""
+        names = [name for name, values in vars(parts[0]).items() if values is not None]
+        return cls(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in names})
 
 
 class OnlineCalibrator:
@@ -103,6 +119,7 @@ class OnlineCalibrator:
         source: SourceStatistics | None = None,
     ) -> None:
         self.settings, self.guard, self.source = settings or Online(), guard, source
+        self.rejection: Rejection | None = None  # not part of what is saved
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
         self._fit = replace(self.settings.calibration, group="none")
@@ -154,6 +171,21 @@ class OnlineCalibrator:
             )
         offset = _column("cfo_hz", cfo_hz, len(z), np.float64)
         number = _column("frame", frame, len(z), np.int64)
+        if self.rejection is None:
+            return self._push(z, scores, offset, number)
+        unlike = self.rejection.unlike(z, scores, offset)
+        known = unlike <= self.rejection.limit
+        given = (None if values is None else values[known] for values in (z, scores, offset, number))
+        return _among(self._push(*given), known, scores, unlike)  # type: ignore[arg-type]
+
+    def _push(
+        self,
+        z: NDArray[np.float64],
+        scores: NDArray[np.float64],
+        offset: NDArray[Any] | None,
+        number: NDArray[Any] | None,
+    ) -> Decisions:
+        """Decide frames that are not set aside, and learn from them."""
         unit, norm, start = unit_rows(z), np.linalg.norm(z, axis=1), 0
         parts: list[Decisions] = []
         while start < len(z) or not parts:
@@ -163,9 +195,7 @@ class OnlineCalibrator:
                 given = {"unit": unit[part], "logits": scores[part], "norm": norm[part]}
                 self._watch(parts[-1])
                 self._learn(given, *(c if c is None else c[part] for c in (offset, number)))
-        if len(parts) == 1:
-            return parts[0]
-        return Decisions(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
+        return parts[0] if len(parts) == 1 else Decisions.joined(parts)
 
     def _rows(self, name: str, values: ArrayLike, columns: int) -> NDArray[np.float64]:
         rows = np.asarray(values, dtype=np.float64)
@@ -184,8 +214,7 @@ class OnlineCalibrator:
             score = logits + (settings.fusion / settings.temperature) * (unit @ state["prototypes"][slot].T)
             balanced = state["balanced"][slot]
             exponent = score / settings.epsilon + state["potentials"][slot] if balanced else score
-        weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-        probability = weight / weight.sum(axis=1, keepdims=True)
+        probability = softmax(exponent)
         # Where all classes are equally likely the scores decide, as in `Recorder`.
         level = np.ptp(probability, axis=1) < 1e-9
         prediction = np.where(level, score.argmax(axis=1), probability.argmax(axis=1))
@@ -313,6 +342,24 @@ class OnlineCalibrator:
             found = {name: arrays[f"finder.{name}"] for name in stream.finder.arrays}
             stream.finder.resume(found, about["counters"])
         return stream
+
+
+def softmax(exponent: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows (n, C) that sum to one."""
+    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def _among(
+    decided: Decisions, known: NDArray[np.bool_], logits: NDArray[np.float64], unlike: NDArray[np.float64]
+) -> Decisions:
+    """Decisions on the known frames among all; the others keep what the classifier itself says."""
+    nobody = np.full(len(known), UNKNOWN)
+    every = Decisions(softmax(logits), logits.copy(), nobody, nobody.copy(), np.zeros(len(known), dtype=bool), unlike)
+    for name, values in vars(decided).items():
+        if values is not None:
+            vars(every)[name][known] = values
+    return every
 
 
 def _column(name: str, values: ArrayLike | None, frames: int, kind: type) -> NDArray[Any] | None:

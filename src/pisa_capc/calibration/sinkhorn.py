@@ -54,6 +54,7 @@ def class_potential(
     keep: bool = True,
     shares: Tensor | None = None,
     relaxation: float = math.inf,
+    rounded: bool = False,
 ) -> Tensor:
     r"""The potentials g (G, C) of G groups after `iterations` of Sinkhorn.
 
@@ -62,14 +63,28 @@ def class_potential(
     runs on a kernel exp(S/ε) and a scaling v = exp(g), two matrix-vector products each, and cannot leave float64: two
     potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a
     step raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs
-    on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to a file.
+    on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to a file, in
+    float32 where `rounded` lets it: scores that are known to seven digits give potentials to as many.
     `shares` (G, C) are the classes' b, equal where they are not given; `relaxation` is ρ, exact where it is infinite.
     """
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
-        return _potential_by_scaling(kernel if keep else spilled(kernel), frames, iterations, shares, damping)
+        if not keep:
+            small = rounded and _fits_float32(scores[0], spread / epsilon)
+            kernel = spilled(kernel, torch.float32 if small else torch.float64)
+        return _potential_by_scaling(kernel, frames, iterations, shares, damping)
     return _potential_by_logarithms(scores, frames, iterations, epsilon, shares, damping)
+
+
+def _fits_float32(scores: Tensor, spread: float) -> bool:
+    """Whether no sum over classes or frames of a block can leave float32, e^±87.
+
+    With v at most one, as in `_masses`, K and v are at least e^−R, (vK)_i is from e^−R to C, and so K_ik / (vK)_i is
+    from e^−R / C to e^R: of b frames together at most b e^R.
+    """
+    _, classes, frames = scores.shape
+    return spread + math.log(max(classes, frames)) <= 87
 
 
 def _kernel(scores: Tensor, epsilon: float) -> Tensor:
@@ -88,16 +103,22 @@ def _potential_by_scaling(
 
         return sinkhorn_kernel.scaling(kernel[0], frames[0], count / classes, iterations).squeeze(1).log()
     share = count / classes if shares is None else count * shares.unsqueeze(1)
-    scaling = kernel[0].new_ones(groups, 1, classes)
+    scaling = share.new_ones(groups, 1, classes)
     for _ in range(iterations):
-        masses = [
-            torch.bmm(present / torch.bmm(scaling, block), block.transpose(1, 2))
-            for block, present in zip(kernel, frames, strict=True)
-        ]
+        masses = [_masses(scaling, block, present) for block, present in zip(kernel, frames, strict=True)]
         scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
         if damping != 1:
             scaling = scaling**damping
     return scaling.squeeze(1).log()
+
+
+def _masses(scaling: Tensor, kernel: Tensor, present: Tensor) -> Tensor:
+    """Σ_i K_ik / (vK)_i (G, 1, C): scaling v (G, 1, C), kernel K (G, C, b), in the kernel's precision."""
+    if kernel.dtype == scaling.dtype:
+        return torch.bmm(present / torch.bmm(scaling, kernel), kernel.transpose(1, 2))
+    largest = scaling.amax(dim=-1, keepdim=True)  # float32 holds v at most one, not v itself
+    rows = torch.bmm((scaling / largest).to(kernel.dtype), kernel)
+    return torch.bmm(present.to(kernel.dtype) / rows, kernel.transpose(1, 2)).to(scaling.dtype) / largest
 
 
 def _one_launch_suits(kernel: Tensor) -> bool:

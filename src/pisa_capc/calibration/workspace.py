@@ -29,22 +29,29 @@ class Workspace:
 
 
 def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
-    """The groups `batch` of the input in about `mib` of memory and a few blocks."""
+    """The groups `batch` of the input in about `mib` of memory, on a GPU what it has free, and a few blocks."""
     longest = max(inputs.groups.counts[r] for r in batch)
-    frames, room = len(batch) * longest, mib * 2**20
+    frames, room = len(batch) * longest, room_bytes(mib, inputs.logits.device)
     score_bytes = 8 * frames * 4 * inputs.classes
     row_bytes = 8 * frames * (inputs.embedding.shape[1] + inputs.classes + 2)
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
     # Blocks that are made anew on every walk should never leave the cache.
     width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
-    rows = row_blocks(inputs.groups, batch, max(1, width), keep)
+    keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
+    rows = row_blocks(inputs.groups, batch, max(1, width), keep_index)
     return Workspace(
         rows,
-        rows.map(lambda block: block.present, keep=keep),
+        rows.map(lambda block: block.present, keep=False),
         rows.map(lambda block: read_embedding(inputs, block), keep=keep_rows),
         rows.map(lambda block: read_logits(inputs, block), keep=keep_rows),
         keep,
     )
+
+
+def room_bytes(mib: int, device: torch.device) -> int:
+    """What may be kept in memory: on a GPU more than asked for, because a file is hundreds of times as far away."""
+    room = mib * 2**20
+    return max(room, torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else room
 
 
 def read_embedding(inputs: Inputs, rows: Rows) -> Tensor:

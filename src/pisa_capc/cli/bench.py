@@ -12,7 +12,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.options import options_of
-from pisa_capc.cli.output import print_table
+from pisa_capc.cli.output import print_table, say
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.progress import console as notes
 
@@ -86,20 +86,20 @@ def run(
         survey = runner.dry_run(chosen, options)
         if survey.missing:
             _print_cells(f"{chosen.name}: runs to compute", survey.missing)
-        print(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
+        say(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
         if survey.missing and options.trained_on is None:
-            print(runner.how_long(chosen, survey, options))
+            say(runner.how_long(chosen, survey, options))
         if survey.note:
-            print(survey.note)
+            say(survey.note)
         return
     found = runner.run_protocol(chosen, options)
     if found.skipped == found.planned:
         folder = options.results / chosen.name
-        print(f"{chosen.name}: all {found.planned} runs are recorded in {folder}; nothing to do.")
+        say(f"{chosen.name}: all {found.planned} runs are recorded in {folder}; nothing to do.")
         return
     failures = f", {len(found.failed)} jobs failed" if found.failed else ""
     took = runner.duration(found.seconds)
-    print(f"{chosen.name}: {found.recorded} runs recorded, {found.skipped} were there{failures}; {took}.")
+    say(f"{chosen.name}: {found.recorded} runs recorded, {found.skipped} were there{failures}; {took}.")
     for name, reason in found.failed:
         notes.print(f"failed: {name}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
     if found.failed:
@@ -138,7 +138,7 @@ def select(request: Request) -> None:
         if tied := found.tied(method):
             rivals = " and ".join(_settings(point.settings) for point in tied)
             verdict += f"; tied with {rivals}, the first in the grid is chosen"
-        print(f"{method}: {_settings(best.settings)} ({verdict})")
+        say(f"{method}: {_settings(best.settings)} ({verdict})")
     notes.print(f"record: {search_record(options.results, chosen.name)}", highlight=False, soft_wrap=True)
 
 
@@ -177,9 +177,9 @@ def status(
         rows = [[*cell, f"{count}/{per_cell}"] for cell, count in counts.items()]
         headings = ["direction", "method", "variant", "encoder", "runs"]
         print_table(f"{chosen.name}: {name}", headings, rows, left=headings[:4])
-        print(f"{len(own)} of {len(runs)} runs are recorded.")
+        say(f"{len(own)} of {len(runs)} runs are recorded.")
     if not records:
-        print(f"{chosen.name}: none of {len(runs)} runs is recorded in {results / chosen.name}.")
+        say(f"{chosen.name}: none of {len(runs)} runs is recorded in {results / chosen.name}.")
     _list_others(others, chosen, results)
 
 
@@ -219,7 +219,7 @@ def tables(
     found = load_results(chosen, results / chosen.name)
     text = render.as_csv(flat_rows(found)) if format == "csv" else render.FORMATS[format](make_tables(chosen, found))
     if out is None:
-        print(text, end="")
+        say(text.removesuffix("\n"))
     else:
         write_text_atomic(out, text)
         notes.print(f"tables: {out}", highlight=False, soft_wrap=True)
@@ -246,7 +246,7 @@ def figures(
     found = load_results(chosen, results / chosen.name)
     pictures = make_figures(chosen, found, out, format)
     for picture in pictures:
-        print(picture.path)
+        say(str(picture.path))
     notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
     _list_others(found.others, chosen, results)
 

@@ -12,19 +12,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.lib import format as npy
 from typer.core import TyperGroup
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import warnings_as_notes, wide_console
+from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
-from pisa_capc.store.files import atomic, reading, refuse_existing
-from pisa_capc.store.outside import array_members, read_arrays
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pisa_capc.calibration import Calibration, Calibrator, Decisions, SourceStatistics
     from pisa_capc.calibration.guard import Decision
 
@@ -84,7 +82,10 @@ def calibrate(
         bool | None, typer.Option(help="Whether a guard watches; --preset safe has one, the others do not.")
     ] = None,
     reject: Annotated[
-        str, typer.Option(help="Reject unknown devices first: session, knn, mahalanobis, vim, energy, msp, or none.")
+        str,
+        typer.Option(
+            help="Reject unknown devices first: session, carrier, knn, mahalanobis, vim, energy, msp, or none."
+        ),
     ] = "none",
     alpha: Annotated[
         float, typer.Option(help="Share of source-like frames of a known device to reject at most.")
@@ -101,9 +102,9 @@ def calibrate(
     input names the classes in `devices` (C,) as `pisa embed` does, `device`, the name of whom it is from.
 
     The input may also hold `capture` (strings or integers) to group by, `environment` and `frame`, which are carried
-    through, `cfo_hz` (N,), which with `frame` helps `--group auto`, and statistics of the source for the methods that
-    need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,), `source_class_mean` (C, D),
-    `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
+    through, `cfo_hz` (N,), which with `frame` helps `--group auto` and which `--reject carrier` needs, and statistics
+    of the source for the methods that need them: `source_weight` (C, D), `source_bias` (C,), `source_mean` (D,),
+    `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
     --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
     "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
@@ -118,6 +119,7 @@ def calibrate(
     from pisa_capc.calibration import OpenSet, SourceStatistics
     from pisa_capc.figures.calibration import plot_capture as draw
     from pisa_capc.figures.style import check_picture
+    from pisa_capc.store.files import refuse_existing
 
     guarded = "safe" in (preset, method)
     if guard is not None and guard != guarded:
@@ -138,9 +140,11 @@ def calibrate(
         if find:
             arrays["group"] = _found_groups(arrays)
         capture = arrays["group"] if find else arrays.get("capture")
-        result = chosen.calibrate(
-            arrays["embedding"], arrays["logits"], capture, source=SourceStatistics.from_arrays(arrays)
-        )
+        frames = arrays["embedding"], arrays["logits"], capture, SourceStatistics.from_arrays(arrays)
+        if isinstance(chosen, OpenSet):
+            result = chosen.calibrate(*frames, carrier_hz=arrays.get("cfo_hz"))
+        else:
+            result = chosen.calibrate(*frames)
         _say_if_untrained(arrays)
     drawn = _capture_key(result, plot_capture)
     result.capture(drawn)  # an unknown one is said before anything is written
@@ -177,6 +181,8 @@ def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 def _watch_order(arrays: dict[str, np.ndarray]) -> None:
     """Warn where frame numbers fall within a capture: its rows are then not in the order of reception."""
+    import numpy as np
+
     if "capture" not in arrays or "frame" not in arrays:
         return
     order = np.argsort(arrays["capture"], kind="stable")
@@ -229,6 +235,11 @@ def chosen_calibrator(
 
 def read_scores(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an NPZ file that a calibration knows; nothing in it is ever unpickled."""
+    from numpy.lib import format as npy
+
+    from pisa_capc.store.files import reading
+    from pisa_capc.store.outside import array_members, read_arrays
+
     if not path.exists():
         raise DataError(f"{path} does not exist; write scores with pisa embed.")
     with reading(path, "an NPZ file of plain arrays, as pisa embed writes scores"):
@@ -267,6 +278,10 @@ def _check_rows(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, np.ndarray]) -> None:
     """The calibrated frames as NPZ, with what their scores said about them, and who sent them by name."""
+    import numpy as np
+
+    from pisa_capc.store.files import atomic
+
     written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
     found = {name: getattr(result, name, None) for name in _RESULT}
     written |= {name: values for name, values in found.items() if values is not None}
@@ -283,7 +298,7 @@ def show_result(result: Calibration, method: str, out: Path, as_json: bool) -> N
         typer.echo(json.dumps({**_summary(result, method), "out": str(out)}))
         return
     _print_table(result, method)
-    typer.echo(f"{out}: {len(result.prediction):,} frames")
+    say(f"{out}: {len(result.prediction):,} frames")
 
 
 def _capture_key(result: Calibration, given: str | None) -> str | int | None:
@@ -324,7 +339,7 @@ def plain_decision(decision: Decision) -> dict[str, Any]:
 
 
 def _rejected(result: Calibration) -> int:
-    return int((np.asarray(result.prediction) < 0).sum())
+    return int((result.prediction < 0).sum())
 
 
 def _limits(thresholds: Sequence[float]) -> str:

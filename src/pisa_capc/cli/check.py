@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pisa_capc.check import Checked, Verdict
-from pisa_capc.check import check as examine
 from pisa_capc.cli import app
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import Decorator, deferred, options_of
 from pisa_capc.cli.output import READABLE, wide_console
 from pisa_capc.progress import console as notes
 from pisa_capc.progress import visible
 
-STYLES = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green"}
+if TYPE_CHECKING:
+    from pisa_capc.check import Checked
 
 
 def _picture(path: Path | None) -> Path | None:
@@ -31,8 +30,13 @@ def _picture(path: Path | None) -> Path | None:
     return path
 
 
-@app.command()
-@options_of(examine, arguments={"data": "DATASET"}, without=("show_progress",))
+def _options() -> Decorator:
+    from pisa_capc.check import check as examine
+
+    return options_of(examine, arguments={"data": "DATASET"}, without=("show_progress",))
+
+
+@deferred(app, _options)
 def check(
     found: Checked,
     figure: Annotated[
@@ -60,10 +64,13 @@ def check(
 
 
 def _table(found: Checked) -> Table:
+    from pisa_capc.check import Verdict
+
+    styles = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green"}
     table = Table("", "check", "found, and what to do", box=box.SIMPLE_HEAD)
     for name, finding in found.findings.items():
         told = Text(visible(finding.found))
         if finding.verdict != Verdict.FINE and finding.advice:
             told.append(f"\n→ {finding.advice}", style="italic")
-        table.add_row(Text(finding.verdict, style=STYLES[finding.verdict]), name, told)
+        table.add_row(Text(finding.verdict, style=styles[finding.verdict]), name, told)
     return table

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from pisa_capc.cli import app
-from pisa_capc.cli.output import listed
+from pisa_capc.cli.output import listed, say
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import PlainConsole
 from pisa_capc.progress import console as notes
@@ -144,7 +144,7 @@ def import_(
     if as_json:
         print(json.dumps({"captures": len(dataset.captures), "frames": frames, "absent": absent, "out": str(out)}))
         return
-    print(f"{out}: {describe(dataset)}")
+    say(f"{out}: {describe(dataset)}")
     if absent:
         notes.print(f"not recorded: {', '.join(absent[:8])}{' …' if len(absent) > 8 else ''}", highlight=False)
 
@@ -168,7 +168,7 @@ def export_(
     if as_json:
         print(json.dumps({"format": format, "frames": len(frames), "out": str(out)}))
     else:
-        print(f"{out}: {len(frames)} frames as {format}")
+        say(f"{out}: {len(frames)} frames as {format}")
 
 
 @app.command("split")

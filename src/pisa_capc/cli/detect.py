@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.options import options_of
-from pisa_capc.cli.output import print_table
+from pisa_capc.cli.output import print_table, say
 from pisa_capc.cli.recordings import (
     NONE_FOUND,
     PseudonymKey,
@@ -23,7 +23,6 @@ from pisa_capc.cli.recordings import (
 )
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
-from pisa_capc.store.files import new_folder
 
 if TYPE_CHECKING:
     from pisa_capc.detect import Found, FoundFrame
@@ -104,6 +103,7 @@ def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annota
     """So is what cannot be written."""
     from pisa_capc.detect.dataset import common
     from pisa_capc.recordings.annotating import places_of
+    from pisa_capc.store.files import new_folder
 
     if out is not None:
         common([recording.about for recording in recordings])
@@ -187,7 +187,7 @@ def _show(found: Sequence[Found], written: Written | None, out: Path | None, met
         notes.print(sentence, soft_wrap=True)
     if written is not None:
         captures = written.dataset.captures
-        print(f"{out}: {sum(c.frames for c in captures):,} frames in {len(captures)} captures")
+        say(f"{out}: {sum(c.frames for c in captures):,} frames in {len(captures)} captures")
         for reason, count in written.left_out.items():
             notes.print(f"left out: {count:,} frames {reason}.", soft_wrap=True)
     for path in metadata:
@@ -199,7 +199,7 @@ def _row(frame: FoundFrame) -> list[str]:
     return [
         f"{frame.start:,}",
         f"{frame.time_s:.6f}",
-        f"{np.median(frame.cfo_hz) / 1e3:.2f}",
+        f"{median(frame.cfo_hz) / 1e3:.2f}",
         f"{max(frame.snr_db):.1f}",
         f"{frame.quality:.2f}",
         header.kind or "–",
@@ -217,13 +217,13 @@ def _senders(frames: Iterable[FoundFrame]) -> Iterable[list[str]]:
     for frame in frames:
         by_address.setdefault(frame.header.transmitter or "", []).append(frame)
     for address, own in sorted(by_address.items(), key=lambda item: (not item[0], -len(item[1]))):
-        cfo_khz = [float(np.median(frame.cfo_hz)) / 1e3 for frame in own]
+        cfo_khz = [median(frame.cfo_hz) / 1e3 for frame in own]
         yield [
             address or "(none)",
             f"{len(own):,}",
             f"{sum(frame.header.fcs is True for frame in own):,}",
-            f"{np.mean(cfo_khz):.2f} ± {np.std(cfo_khz):.2f}",
-            f"{np.median([max(frame.snr_db) for frame in own]):.1f}",
+            f"{fmean(cfo_khz):.2f} ± {pstdev(cfo_khz):.2f}",
+            f"{median(max(frame.snr_db) for frame in own):.1f}",
         ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.output import say
 from pisa_capc.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def export_model_(
         said = {"out": str(out), "bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
         print(json.dumps(said))
         return
-    print(
+    say(
         f"{out}: {made.bytes / 1e3:,.0f} kB; logits differ from the model's by up to {made.difference:.1e} "
         f"(the largest is {made.largest:.3g})"
     )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from pisa_capc.cli import app
@@ -113,7 +112,7 @@ def _of_datasets(folders: Sequence[str], label: str, environment: str | None) ->
             {
                 "dataset": fingerprint(folder),
                 "name": Path(folder).name,
-                "environments": [part.environments[i] for i in np.unique(part.environment)],
+                "environments": [part.environments[i] for i in sorted(set(part.environment.tolist()))],
                 "frames": len(part),
             }
         )

@@ -16,9 +16,7 @@ from pisa_capc.cli.calibrate import (
     show_result,
     write_result,
 )
-from pisa_capc.cli.output import warnings_as_notes
-from pisa_capc.progress import visible
-from pisa_capc.store.files import refuse_existing
+from pisa_capc.cli.output import say, warnings_as_notes
 
 Force = typer.Option("--force", help="Replace what exists.")
 
@@ -47,6 +45,7 @@ def fit(
     are not known here. With --preset safe, what the guard decided for each is kept too. No frame and no label is kept.
     """
     from pisa_capc.calibration import FrozenCalibration, SourceStatistics
+    from pisa_capc.store.files import refuse_existing
 
     asked = {"prior": prior, "group": group}
     chosen_calibrator("ucapc", preset, asked, set_ or [])  # what is wrong is said before anything is read
@@ -65,7 +64,7 @@ def fit(
     names = [str(capture) for capture in frozen.captures]
     if frozen.guard is not None:
         names = [f"{decision.capture} (guard: {decision.level})" for decision in frozen.guard]
-    typer.echo(visible(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}"))
+    say(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}")
 
 
 @commands.command()
@@ -82,6 +81,7 @@ def apply(
     the pooled set; a note says which. Where a guard watched the fit, what it decided then is shown.
     """
     from pisa_capc.calibration import FrozenCalibration
+    from pisa_capc.store.files import refuse_existing
 
     refuse_existing(out, force)
     frozen, arrays = FrozenCalibration.load(calibration), read_scores(scores)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from pisa_capc.cli import app
@@ -28,9 +28,9 @@ from pisa_capc.cli.recordings import (
 from pisa_capc.errors import DataError
 from pisa_capc.progress import console as notes
 from pisa_capc.progress import progress
-from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from pisa_capc.detect import Found
@@ -49,8 +49,8 @@ CalibrationName = typer.Option(
 )
 Reject = typer.Option(
     "auto",
-    help="Set unknown devices aside: session, knn, mahalanobis, vim, energy, msp, or none; auto is session, and knn "
-    "for models of earlier versions, which keep no sessions.",
+    help="Set unknown devices aside: session, carrier, knn, mahalanobis, vim, energy, msp, or none; auto is session, "
+    "and knn for models of earlier versions, which keep no sessions.",
 )
 KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(
@@ -96,6 +96,7 @@ def identify_(
     from pisa_capc.figures.identified import draw_identified
     from pisa_capc.identify import Choices
     from pisa_capc.identify.write import check_format, frames, write
+    from pisa_capc.store.files import refuse_existing
 
     if out is not None:
         check_format(out, 1 if reading.per_antenna else len(recordings))
@@ -278,7 +279,7 @@ def _calibration(who: Identified) -> dict[str, Any]:
 def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
     """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
     for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
-        yield (None if k < 0 else who.devices[k]), np.flatnonzero(who.decision == k)
+        yield (None if k < 0 else who.devices[k]), (who.decision == k).nonzero()[0]
 
 
 def _of_device(who: Identified, rows: np.ndarray) -> dict[str, Any]:
@@ -323,7 +324,7 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
             verdict.verdict,
             f"{verdict.frames:,}",
             "–" if verdict.after is None else f"{verdict.after:,}",
-            *(f"{max(curve, default=0.0) / np.log(10):.1f}" for curve in (verdict.against, verdict.support)),
+            *(f"{max(curve, default=0.0) / math.log(10):.1f}" for curve in (verdict.against, verdict.support)),
             f"{verdict.sounds_like or 'an unknown device'} ({verdict.alike:,} of {verdict.frames:,})",
         ]
         for verdict in verdicts
@@ -332,5 +333,5 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
     words = ("address", "device", "verdict", headings[-1])
     print_table(f"Claimed addresses, at a false-alarm rate of {alpha:g} each", headings, rows, left=words)
     notes.print(
-        f"against, for: the highest evidence as a power of ten; {-np.log10(alpha):.1f} decides.", soft_wrap=True
+        f"against, for: the highest evidence as a power of ten; {-math.log10(alpha):.1f} decides.", soft_wrap=True
     )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import Decorator, deferred, options_of
 from pisa_capc.cli.output import print_table
-from pisa_capc.limit import Limit
-from pisa_capc.limit import limit as informed
+
+if TYPE_CHECKING:
+    from pisa_capc.limit import Limit
 
 
-@app.command()
-@options_of(informed, arguments={"data": "DATASET"}, without=("show_progress",))
+def _options() -> Decorator:
+    from pisa_capc.limit import limit as informed
+
+    return options_of(informed, arguments={"data": "DATASET"}, without=("show_progress",))
+
+
+@deferred(app, _options)
 def limit(
     found: Limit, as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False
 ) -> None:

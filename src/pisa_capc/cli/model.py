@@ -13,7 +13,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import Engine, load_run, place
-from pisa_capc.cli.output import listed, listed_numbers, print_table, warnings_as_notes, with_spread
+from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes, with_spread
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
@@ -269,7 +269,7 @@ def embed(
         return
     there = len(frames.where(environment=environments))
     left_out = f", {there - len(chosen):,} left out as few-shot frames of the target" if len(chosen) < there else ""
-    print(f"{out}: {len(chosen):,} frames of {', '.join(environments)}{left_out}")
+    say(f"{out}: {len(chosen):,} frames of {', '.join(environments)}{left_out}")
 
 
 @app.command()
@@ -406,7 +406,7 @@ def _print_scores(title: str, results: list[RunScores]) -> None:
         by_run = [[run.name, *(f"{run.stages[stage].macro_f1:.4f}" for stage in stages)] for run in results]
         print_table("Macro-F1 by run", ["run", *titles], by_run)
     else:
-        print(f"run {results[0].name}")
+        say(f"run {results[0].name}")
     first = results[0].stages[stages[0]]
     by_device = [[name, *cells(lambda s: s.per_device[name])] for name in first.per_device]  # noqa: B023
     print_table("F1 by device", ["device", *titles], by_device)

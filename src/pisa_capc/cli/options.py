@@ -6,21 +6,23 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from pisa_capc.errors import ConfigError
 
 S = TypeVar("S")
 T = TypeVar("T")
+Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def options_of(
     function: Callable[..., T], arguments: Mapping[str, str] | None = None, without: tuple[str, ...] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Decorator:
     """A command that calls `function` with what is given on the line, and then the decorated with its result.
 
     Every parameter of `function` that is annotated `Annotated[type, "help"]` becomes an option, or an argument where
@@ -36,10 +38,13 @@ def options_of(
     ]
 
     def decorate(show: Callable[..., None]) -> Callable[..., None]:
-        own_hints = typing.get_type_hints(show, include_extras=True)
+        _, *given = inspect.signature(show).parameters.values()
+        # The result's type is left out: where its room is deferred, only type checkers know it.
+        unread = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation for parameter in given})
+        own_hints = typing.get_type_hints(unread, show.__globals__, include_extras=True)
         own = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[name])
-            for name, parameter in list(inspect.signature(show).parameters.items())[1:]
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[parameter.name])
+            for parameter in given
         ]
         names = [parameter.name for parameter in own]
 
@@ -54,6 +59,30 @@ def options_of(
         return command
 
     return decorate
+
+
+def deferred(app: typer.Typer, options: Callable[[], Decorator]) -> Callable[[Callable[..., None]], None]:
+    """`app.command()` of a function whose options are those of a room that takes long to import.
+
+    `options` imports it and gives what `options_of` gives. It is called when the command is, or its options are looked
+    at; the list of all commands needs the docstring alone.
+    """
+
+    def register(show: Callable[..., None]) -> None:
+        @cache
+        def whole() -> Any:
+            alone = typer.Typer()
+            alone.command(show.__name__)(options()(show))
+            return typer.main.get_command(alone)
+
+        class Deferred(TyperCommand):
+            params = property(lambda self: whole().params, lambda self, _: None)
+            callback = property(lambda self: whole().callback, lambda self, _: None)
+
+        @app.command(show.__name__, cls=Deferred, help=show.__doc__)
+        def _() -> None: ...
+
+    return register
 
 
 def either(usual: Callable[..., T], other: Callable[..., S], when: str) -> Callable[..., T | S]:

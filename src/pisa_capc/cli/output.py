@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.errors import ConfigError
-from pisa_capc.progress import PlainConsole
+from pisa_capc.progress import PlainConsole, visible
 from pisa_capc.progress import console as notes
 
 
@@ -38,6 +38,11 @@ def listed_numbers(option: str, text: str) -> list[int]:
 def with_spread(mean: float, spread: float | None) -> str:
     """'0.912 ± 0.004', or the mean alone."""
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def say(text: str) -> None:
+    """A line on standard output: names in it, of files too, are shown and not obeyed."""
+    print(visible(text))
 
 
 WIDE, READABLE = 200, 100  # characters of a line where nobody's terminal sets them: of numbers, and of words alone

@@ -9,7 +9,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.bench import ResultsFolder
-from pisa_capc.cli.output import listed
+from pisa_capc.cli.output import listed, say
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
 
@@ -58,7 +58,7 @@ def figures(
     check(kinds, format, points)
     pictures = draw_run(_subjects([run, *beside], dataset, target, device), out, format, kinds, points, seed)
     for picture in pictures:
-        print(picture.path)
+        say(str(picture.path))
     notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
 
 
@@ -86,10 +86,11 @@ def report(
     from pisa_capc.benchmark.protocols import read_protocol
     from pisa_capc.benchmark.results import load_results
     from pisa_capc.figures.run import USUAL, check
+    from pisa_capc.inference.model import runs_inside
     from pisa_capc.reports import report_of_dataset, report_of_protocol, report_of_runs
 
     run = Path(subject)
-    if data is not None or [*run.glob("model.json"), *run.glob("*/model.json")]:
+    if data is not None or (run / "model.json").is_file() or runs_inside(run):
         if data is None:
             raise ConfigError(f"{subject}: a report of a run needs the dataset it was trained on: give --data FOLDER.")
         kinds = USUAL if kind is None else listed(kind)
@@ -104,7 +105,7 @@ def report(
             protocol = read_protocol(subject)
             page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
     page.save(out)
-    print(out)
+    say(str(out))
 
 
 def _subjects(folders: list[Path], dataset: Path, target: str | None, device: str) -> list[Subject]:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import either, options_of
-from pisa_capc.cli.output import print_table
-from pisa_capc.simulate.generate import Generated, generate
-from pisa_capc.simulate.recording import Recorded, record
+from pisa_capc.cli.options import Decorator, deferred, either, options_of
+from pisa_capc.cli.output import print_table, say
+
+if TYPE_CHECKING:
+    from pisa_capc.simulate.generate import Generated
+    from pisa_capc.simulate.recording import Recorded
 
 
-@app.command()
-@options_of(either(generate, record, when="recording"), arguments={"name": "SCENE"}, without=("show_progress",))
+def _options() -> Decorator:
+    from pisa_capc.simulate.generate import generate
+    from pisa_capc.simulate.recording import record
+
+    making = either(generate, record, when="recording")
+    return options_of(making, arguments={"name": "SCENE"}, without=("show_progress",))
+
+
+@deferred(app, _options)
 def simulate(
     made: Generated | Recorded,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -28,6 +37,8 @@ def simulate(
     With --recording SECONDS the same devices send whole frames to each other at random times, and what the antennas
     hear is written as one continuous SigMF recording, with the truth about every frame as annotations.
     """
+    from pisa_capc.simulate.recording import Recorded
+
     if as_json:
         typer.echo(json.dumps(made.to_json()))
         return
@@ -36,9 +47,9 @@ def simulate(
         return
     print_table(made.folder, ["", "this run", "dataset"], _generated(made))
     if not made.captures_written:
-        typer.echo("The dataset was already complete; nothing was written.")
+        say("The dataset was already complete; nothing was written.")
     elif made.captures_written < made.captures:
-        typer.echo(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
+        say(f"{made.captures - made.captures_written} captures were there from an earlier run, and are kept.")
 
 
 def _generated(made: Generated) -> list[list[str]]:

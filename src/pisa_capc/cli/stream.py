@@ -7,23 +7,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pisa_capc.cli.calibrate import commands, read_scores, write_result
+from pisa_capc.cli.calibrate import UNKNOWN, commands, read_scores, write_result
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
 from pisa_capc.progress import progress
-from pisa_capc.store.files import refuse_existing
 
 if TYPE_CHECKING:
     from pisa_capc.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
     from pisa_capc.calibration.feed import LineReader, Playback, StreamFrame
+    from pisa_capc.calibration.openset import Rejection
+
+    Aside: TypeAlias = Callable[[int, int], Rejection]
 
 STANDARD_INPUT = Path("-")
 NOTES = 5  # that are shown; a receiver that sends nothing but NaN should not fill a disk
@@ -51,6 +53,15 @@ def stream(
             "needs of the source, U-CAPC without a prior elsewhere."
         ),
     ] = None,
+    reject: Annotated[
+        str,
+        typer.Option(
+            help="Set unknown devices aside: auto, which is what suits the model, a score of `pisa calibrate`, or none."
+        ),
+    ] = "none",
+    alpha: Annotated[
+        float, typer.Option(help="Share of source-like frames of a known device to set aside at most.")
+    ] = 0.05,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting, as warmup=32, calibration.prior=none, finder.window=96."),
@@ -75,6 +86,10 @@ def stream(
     other fault ends the stream with the number of its line, unless --skip-bad skips it. Ctrl-C and SIGTERM end it too;
     the summary is said and --state written then as well.
 
+    --reject sets frames aside that resemble no device of the source: their prediction and group are -1, their device
+    is unknown, and nothing is learnt from them; `unknown_score` says how little each frame resembles it. It needs --run
+    or an .npz of `pisa embed`.
+
     An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
 
     The careful calibration decides anew what suits a group as more of it is seen, and has an alarm: where frames have
@@ -84,6 +99,7 @@ def stream(
     from pisa_capc.calibration import Online, SourceStatistics
     from pisa_capc.calibration.feed import EXPECTED, Playback
     from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.store.files import refuse_existing
 
     given = from_assignments(set_ or [])
     settings = from_mapping(Online, given, "stream")
@@ -97,8 +113,9 @@ def stream(
         total = len(feed) if isinstance(feed, Playback) else None
         if source is None and isinstance(feed, Playback):
             source = SourceStatistics.from_arrays(feed.arrays)
+        aside = None if reject == "none" else _aside(reject, alpha, source)
         settings, source = _chosen(settings, source, preset, "calibration" in given)
-        decider = _Decider(settings, devices, recordings, state, source)
+        decider = _Decider(settings, devices, recordings, state, source, aside)
         kept: list[Decisions] = []
         try:
             with progress("stream", total, show=frames != STANDARD_INPUT and not printed.isatty()) as bar:
@@ -182,6 +199,18 @@ def _chosen(
     return (settings, source) if careful else (replace(settings, calibration=UCAPC(prior="none")), None)
 
 
+def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
+    """What fits a rejection to a stream of so many classes and features."""
+    from pisa_capc.calibration import UCAPC
+    from pisa_capc.calibration.openset import DEFAULT, OpenSet, Rejection, usual_score
+
+    OpenSet(UCAPC(), DEFAULT if name == "auto" else name, alpha)  # what is wrong is said before a frame has come
+    if source is None:
+        raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
+    score = usual_score(source) if name == "auto" else name
+    return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
+
+
 class _Notes:
     """Says the first few notes, then that there are more."""
 
@@ -206,19 +235,25 @@ class _Decider:
         recordings: bool,
         state: Path | None,
         source: SourceStatistics | None,
+        aside: Aside | None,
     ) -> None:
-        self._source, self._notes = source, _Notes()
+        self._source, self._aside, self._notes = source, aside, _Notes()
         self._settings, self._devices, self._recordings, self._state = settings, devices, recordings, state
         self._calibrator: OnlineCalibrator | None = None
         self._started = 0.0
-        self.frames = self._changed = self._groups = 0
+        self.frames = self._changed = self._groups = self._strangers = 0
 
     def decide(self, frame: StreamFrame) -> Decisions:
         if self._calibrator is None:
             self._calibrator = self._begin(frame)
+            if self._aside is not None:
+                self._calibrator.rejection = self._aside(len(frame.logits), len(frame.embedding))
         number = frame.number if self._recordings else None
         decisions = self._calibrator.push(frame.embedding, frame.logits, frame.cfo_hz, number)
         self.frames += 1
+        if decisions.prediction[0] < 0:
+            self._strangers += 1
+            return decisions
         self._changed += int(decisions.prediction[0] != frame.logits.argmax())
         self._groups = max(self._groups, int(decisions.group[0]) + 1)
         if decisions.alarm[0]:
@@ -253,14 +288,16 @@ class _Decider:
 
     def line(self, frame: StreamFrame, decisions: Decisions, all_classes: bool) -> dict[str, Any]:
         """What is printed of a frame."""
-        prediction = int(decisions.prediction[0])
+        prediction, known = int(decisions.prediction[0]), bool(decisions.prediction[0] >= 0)
+        likeliest = prediction if known else int(decisions.probability[0].argmax())
         return {
             "frame": frame.position if frame.number is None else frame.number,
             **({} if frame.capture is None else {"capture": frame.capture}),
             "prediction": prediction,
-            **({"device": self._devices[prediction]} if self._devices else {}),
-            "probability": float(decisions.probability[0, prediction]),
+            **({"device": self._devices[prediction] if known else UNKNOWN} if self._devices else {}),
+            "probability": float(decisions.probability[0, likeliest]),
             "group": int(decisions.group[0]),
+            **({} if decisions.unknown_score is None else {"unknown_score": float(decisions.unknown_score[0])}),
             **(
                 {"probabilities": decisions.probability[0].tolist(), "scores": decisions.score[0].tolist()}
                 if all_classes
@@ -276,6 +313,7 @@ class _Decider:
             self._calibrator.save(self._state)
         rate = self.frames / max(time.perf_counter() - self._started, 1e-9)
         skipped = f", {left_out:,} left out" if left_out else ""
+        skipped += f", {self._strangers:,} set aside as unknown" if self._aside is not None else ""
         skipped += f", {bad:,} bad lines skipped" if bad else ""
         notes.print(
             f"{self.frames:,} frame{'s' * (self.frames > 1)}{skipped}, "

@@ -67,7 +67,8 @@ def enrol(
             stacklevel=2,
         )
     source = checked(trained.statistics)
-    own = embed(trained, frames, device, after_batch=after_batch).embedding.astype(np.float64)
+    scores = embed(trained, frames, device, after_batch=after_batch)
+    own = scores.embedding.astype(np.float64)
     like = sounds_like(source, own)
     if like.alike and not anyway:
         raise DataError(
@@ -77,7 +78,8 @@ def enrol(
         )
     kept = np.arange(len(trained.devices))
     change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
-    return _changed(trained, (*trained.devices, name), kept, with_device(source, own, row), change)
+    statistics = with_device(source, own, row, scores.cfo_hz)
+    return _changed(trained, (*trained.devices, name), kept, statistics, change)
 
 
 def remove(trained: TrainedModel, name: str) -> TrainedModel:

@@ -36,8 +36,8 @@ def checked(source: SourceStatistics) -> SourceStatistics:
     return replace(source, bank_label=np.repeat(trained, BANK))
 
 
-def with_device(source: SourceStatistics, own: Array, row: Row) -> SourceStatistics:
-    """The statistics with one more device, of which there are the embeddings `own` (n, D).
+def with_device(source: SourceStatistics, own: Array, row: Row, carrier_hz: Array | None = None) -> SourceStatistics:
+    """The statistics with one more device, of which there are the embeddings `own` (n, D) and carrier offsets (n,).
 
     It counts as much as the others do in the mean. Its frames are reference and validation at once, as they are few;
     the validation logits are from rows that were made without the frame (`FOLDS` parts).
@@ -64,6 +64,7 @@ def with_device(source: SourceStatistics, own: Array, row: Row) -> SourceStatist
             validation_logits=_joined(logits, own_logits),
             validation_label=_joined(known["validation_label"], np.full(len(held), classes)),
             **_one_more_session(known, own, len(held)),
+            **_one_more_carrier(known, carrier_hz, held),
         ),
         _frames_of(source, np.append(np.arange(classes), -1)),
     )
@@ -142,6 +143,20 @@ def _one_more_session(known: dict[str, NDArray], own: Array, held: int) -> dict[
     }
 
 
+def _one_more_carrier(
+    known: dict[str, NDArray], carrier_hz: Array | None, held: NDArray[np.int64]
+) -> dict[str, NDArray | None]:
+    """Carrier offsets of sessions with those of a new device; none where one of them is not known."""
+    if "session_carrier_hz" not in known:
+        return {}
+    if carrier_hz is None:
+        return dict.fromkeys(("session_carrier_hz", "carrier_variance_hz2", "validation_carrier_hz"))
+    return {
+        "session_carrier_hz": _joined(known["session_carrier_hz"], carrier_hz.mean()[None]),
+        "validation_carrier_hz": _joined(known["validation_carrier_hz"], carrier_hz[held]),
+    }
+
+
 def _sessions_left(
     known: dict[str, NDArray], k: int, number: NDArray[np.int64], held: NDArray[np.bool_]
 ) -> dict[str, NDArray]:
@@ -150,12 +165,14 @@ def _sessions_left(
         return {}
     kept = known["session_label"] != k
     renumbered = np.append(np.cumsum(kept) - 1, -1)  # the last is of frames of no session
+    carriers = {"session_carrier_hz": kept, "validation_carrier_hz": held}
     return {
         "session_mean": known["session_mean"][kept],
         "session_label": number[known["session_label"][kept]],
         "session_place": known["session_place"][kept],
         "session_frames": known["session_frames"][kept],
         "validation_session": renumbered[known["validation_session"][held]],
+        **{name: known[name][rows] for name, rows in carriers.items() if name in known},
     }
 
 

@@ -116,4 +116,6 @@ def identify(
 def _decided(decider: Calibrator, scores: Embedding, sender: NDArray[np.int64] | None) -> Calibration:
     """Decisions of frames; those of a sender are set aside together where they are set aside."""
     frames = scores.embedding, scores.logits, scores.capture, scores.statistics
-    return decider.calibrate(*frames, sender=sender) if isinstance(decider, OpenSet) else decider.calibrate(*frames)
+    if isinstance(decider, OpenSet):
+        return decider.calibrate(*frames, sender=sender, carrier_hz=scores.cfo_hz)
+    return decider.calibrate(*frames)

@@ -179,8 +179,16 @@ def _check_parts(about: Mapping[str, Any], path: Path) -> None:
 
 
 def runs_inside(folder: Path) -> list[Path]:
-    """The folders in `folder` that hold a model: where several runs are trained together, each has its own."""
-    return sorted(path.parent for path in folder.glob("*/model.json"))
+    """The folders in `folder` that hold a model: where several runs are trained together, each has its own.
+
+    One that may not be looked into is an error: a mean over the others would not be that of all.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if (path / "model.json").is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise cannot_be_read(error.filename, error, ModelError) from error
 
 
 def load_model(folder: str | Path) -> TrainedModel:

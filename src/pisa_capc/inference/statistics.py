@@ -50,6 +50,9 @@ class SourceStatistics:
     session_frames: np.ndarray | None = None  # (S,) how many training frames they have
     session_covariance: np.ndarray | None = None  # (D, D) of the embeddings within their sessions
     validation_session: np.ndarray | None = None  # (V,) the session of each frame of `validation`
+    session_carrier_hz: np.ndarray | None = None  # (S,) mean carrier offset of each session
+    carrier_variance_hz2: np.ndarray | None = None  # () of the carrier offsets within their sessions
+    validation_carrier_hz: np.ndarray | None = None  # (V,) carrier offset of each frame of `validation`
     guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
@@ -100,6 +103,8 @@ def openset_statistics(
     validation_label: Array,
     where: Array | None = None,
     validation_where: Array | None = None,
+    carrier_hz: Array | None = None,
+    validation_carrier_hz: Array | None = None,
 ) -> dict[str, Tensor]:
     """Statistics of training frames (N, D) and validation frames (V, D) with logits (V, C), named as in files.
 
@@ -107,7 +112,8 @@ def openset_statistics(
     bank_label, at most 50 training embeddings of each class; validation, validation_logits and validation_label, at
     most 100 frames of each class. Frames are taken evenly over each class in the given order, so every place and time
     is among them. Where environments and captures of the frames are given by their numbers (`where` (N, 2),
-    `validation_where` (V, 2)), also those of `session_statistics`.
+    `validation_where` (V, 2)), also those of `session_statistics`; where their carrier offsets are given too
+    (`carrier_hz` (N,), `validation_carrier_hz` (V,)), those of `carrier_statistics`.
     """
     z, y = torch.as_tensor(embedding).double(), torch.as_tensor(label).long()
     held, logits, truth = (torch.as_tensor(a) for a in (validation, validation_logits, validation_label))
@@ -121,6 +127,9 @@ def openset_statistics(
     if where is not None and validation_where is not None:
         held_where = torch.as_tensor(validation_where)[some]
         sessions = session_statistics(z, y, torch.as_tensor(where), truth[some], held_where)
+        if carrier_hz is not None and validation_carrier_hz is not None:
+            sessions |= carrier_statistics(torch.as_tensor(carrier_hz), y, torch.as_tensor(where))
+            sessions["validation_carrier_hz"] = torch.as_tensor(validation_carrier_hz)[some].double()
     return {
         "class_mean": means.float(),
         "prior": (count / count.sum()).float(),
@@ -143,8 +152,8 @@ def session_statistics(
     sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of none.
     """
     z = embedding.double()
-    of, others = (torch.column_stack(pair).long() for pair in ((label, where), (validation_label, validation_where)))
-    session, index, count = torch.unique(of, dim=0, return_inverse=True, return_counts=True)
+    others = torch.column_stack((validation_label, validation_where)).long()
+    session, index, count = _sessions(label, where)
     means = torch.zeros(len(session), z.shape[1], dtype=z.dtype).index_add_(0, index, z) / count[:, None]
     within = z - means[index]
     _, code = torch.unique(torch.cat([session, others]), dim=0, return_inverse=True)
@@ -157,6 +166,23 @@ def session_statistics(
         "session_covariance": (within.T @ within / max(1, len(z) - len(session))).float(),
         "validation_session": number[code[len(session) :]],
     }
+
+
+def carrier_statistics(carrier_hz: Tensor, label: Tensor, where: Tensor) -> dict[str, Tensor]:
+    """session_carrier_hz c_s (S,) of the sessions of `session_statistics`; carrier_variance_hz2 (),
+    Σ_i (c_i − c_{s_i})² / (N − S)."""
+    session, index, count = _sessions(label, where)
+    c = carrier_hz.double()
+    means = torch.zeros(len(session), dtype=c.dtype).index_add_(0, index, c) / count
+    variance = (c - means[index]).square().sum() / max(1, len(c) - len(session))
+    return {"session_carrier_hz": means, "carrier_variance_hz2": variance}
+
+
+def _sessions(label: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(S, 3) class, environment and capture of each session; (N,) that of each frame; (S,) how many frames it has."""
+    kinds = torch.column_stack((label, where)).long()
+    found: tuple[Tensor, Tensor, Tensor] = torch.unique(kinds, dim=0, return_inverse=True, return_counts=True)
+    return found
 
 
 def _evenly(label: Tensor, most: int) -> Tensor:

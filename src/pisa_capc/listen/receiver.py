@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.recordings.encoding import Encoding
-from pisa_capc.recordings.health import CLIPPED, DEAD
+from pisa_capc.recordings.health import CLIPPED, DEAD, TOO_LARGE
 
 EVERY = 32  # of the samples is looked at: a clipping receiver clips often
 WINDOW_S = 1.0  # after which a verdict is made
-LARGEST = 1e18  # of what is a number: squares of larger ones are none
 
 
 class Receiver:
@@ -53,9 +52,9 @@ class Receiver:
         """Floats, of which some may be NaN, infinite or so large that their squares are."""
         values = data.view(f"{self._encoding.order}f{self._encoding.bits // 8}").reshape(-1, 2)
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.vdot(values, values) < LARGEST**2:
+            if np.vdot(values, values) < TOO_LARGE**2:
                 return data
-        bad = ~(np.abs(values) < LARGEST).all(axis=1)
+        bad = ~(np.abs(values) < TOO_LARGE).all(axis=1)
         self.unusable += int(np.count_nonzero(bad))
         return np.where(bad[:, None], values.dtype.type(0), values).view(np.uint8).reshape(-1)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.calibration import Online, OnlineCalibrator
 from pisa_capc.calibration.guard import Guard
-from pisa_capc.calibration.openset import DEFAULT, score_frames, unknown_score
+from pisa_capc.calibration.openset import DEFAULT, Rejection
 from pisa_capc.calibration.safe import stored_guard
 from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
@@ -70,16 +70,16 @@ class Recogniser:
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
         guard = stored_guard(trained.statistics) or NO_GUARD
         self.calibrator = OnlineCalibrator(self.classes, features, True, choices.online, guard)
-        self.limit, self.reference = np.inf, np.empty(0)
         if choices.reject is not None:
-            self._fit_rejection(choices.reject, features)
+            self.calibrator.rejection = Rejection.fit(
+                choices.reject, trained.statistics, self.classes, features, choices.alpha
+            )
 
-    def _fit_rejection(self, name: str, features: int) -> None:
-        """The score, its threshold, and the scores of known frames that it is drawn by."""
-        source, like = self.trained.statistics, torch.empty((0, features), dtype=torch.float64)
-        score = unknown_score(name)()
-        self._score = score.fit(source, self.classes, like)
-        self.limit, self.reference = score.limit(source, self.classes, like, self.choices.alpha)
+    @property
+    def reference(self) -> NDArray[np.float64]:
+        """Unknown scores of known frames; none where nobody is set aside."""
+        rejection = self.calibrator.rejection
+        return np.empty(0) if rejection is None else rejection.reference
 
     def usable(self, found: Sampled) -> bool:
         """Whether there is enough of a frame."""
@@ -89,17 +89,9 @@ class Recogniser:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
         scores = embed(self._working, self.frames(found), self.device, descriptor=descriptor)
         logits = np.asarray(scores.logits, dtype=np.float64)
-        unknown, known = None, np.ones(len(found), dtype=bool)
-        if self.choices.reject is not None:
-            embedding = torch.from_numpy(scores.embedding)
-            unknown = score_frames(self._score, embedding, torch.from_numpy(scores.logits)).numpy()
-            known = unknown <= self.limit
-        weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probability = weight / weight.sum(axis=1, keepdims=True)
-        if known.any():
-            cfo_hz = None if scores.cfo_hz is None else scores.cfo_hz[known]
-            probability[known] = self.calibrator.push(scores.embedding[known], logits[known], cfo_hz).probability
-        return Recognised(probability, known, unknown, logits, scores.embedding)
+        decided = self.calibrator.push(scores.embedding, logits, scores.cfo_hz)
+        known = np.ones(len(found), dtype=bool) if decided.known is None else decided.known
+        return Recognised(decided.probability, known, decided.unknown_score, logits, scores.embedding)
 
     def frames(self, found: Sequence[Sampled]) -> UnlabelledFrames:
         """As `identify.observe` shows frames to a model."""

@@ -16,6 +16,7 @@ from pisa_capc.recordings.files import FileRecording, SampleFile
 LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
 LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
 FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
+TOO_LARGE = 1e18  # magnitudes whose squares are no numbers are none either
 CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
 SOME = 16  # of so many samples one tells the power of integers
 DEAD = 1e-6  # power of an antenna relative to the strongest
@@ -33,17 +34,15 @@ def check_plausible(file: SampleFile) -> None:
     odd = _absurd if found.kind == "f" else _rms
     level, otherwise = odd(data, found, file.channels), odd(data, other, file.channels)
     if found.kind == "f" and level > 0.05:
-        advice = f"Read as {other.name} they are plausible." if otherwise < 0.01 else "Is it another format?"
+        plausible = f"Read as {other.name} they are plausible. Give --format {other.name}"
+        advice = plausible if otherwise < 0.01 else "Give the --format that it has"
         what = f"{level:.0%} of its numbers are NaN, infinite or of absurd size"
     elif found.kind != "f" and level > LOUD and otherwise < QUIETER * level:
-        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver."
+        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver. Give --format {other.name}"
         what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
     else:
         return
-    raise DataError(
-        f"{file.path}: read as {found.name}, {what}. {advice} Give --format {other.name}, or --format {found.name} if "
-        "you are sure."
-    )
+    raise DataError(f"{file.path}: read as {found.name}, {what}. {advice}, or --format {found.name} if you are sure.")
 
 
 def _other_reading(encoding: Encoding) -> Encoding:
@@ -91,7 +90,7 @@ class Watched:
 
     def read(self, first: int, count: int) -> NDArray[np.complex64]:
         block = self._recording.read(first, count)
-        bad = None if np.isfinite(_power(block)).all() else ~np.isfinite(block)
+        bad = None if np.isfinite(_power(block)).all() else ~(np.abs(block) < TOO_LARGE)
         if bad is not None:
             block = np.where(bad, np.complex64(0), block)
         if new := max(0, first + block.shape[1] - max(first, self._samples)):  # not looked at when it was read before
@@ -148,8 +147,8 @@ class Watched:
         found = []
         if self._unusable:
             found.append(
-                f"{name}: {self._unusable:,} samples are NaN or infinite, the first at {self._first_unusable:,}; "
-                "they are read as zero."
+                f"{name}: {self._unusable:,} samples are NaN, infinite or absurdly large, the first at "
+                f"{self._first_unusable:,}; they are read as zero."
             )
         if strongest == 0 and self._samples:
             found.append(f"{name}: all samples are zero.")

@@ -41,7 +41,7 @@ def open_recording(
     """
     for name, value in (("sample rate", sample_rate_hz), ("carrier", carrier_hz)):
         if value is not None and not 0 < value < 1e12:
-            raise ConfigError(f"{name} {value}: expected Hz, more than zero.")
+            raise ConfigError(f"{name} {value:g}: expected Hz, more than zero and less than 1e12.")
     files = _files(paths)
     encoding = None if format is None else Encoding.named(format)
     described = [path for path in files if path.suffix in (META, DATA, COLLECTION)]

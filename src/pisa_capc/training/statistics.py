@@ -34,13 +34,17 @@ def source_statistics(
     truth = label[validation]
     pair = logits.argmax(1) * classes + truth
     where = np.stack([bank.frames.environment, bank.frames.capture], axis=1)
+    cfo_hz = bank.frames.cfo_hz
+    carriers = () if cfo_hz is None else (cfo_hz[train].mean(axis=1), cfo_hz[validation].mean(axis=1))
     found = {
         "weight": weight.detach().float().cpu().clone(),
         "bias": bias.detach().float().cpu().clone(),
         "mean": embedding.double().mean(0).float(),
         "confusion": torch.bincount(pair, minlength=classes**2).view(classes, classes).float(),
         "temperature": torch.tensor(_temperature(logits.double(), truth), dtype=torch.float32),
-        **openset_statistics(embedding, label[train], held_out, logits, truth, where[train], where[validation]),
+        **openset_statistics(
+            embedding, label[train], held_out, logits, truth, where[train], where[validation], *carriers
+        ),
     }
     return SourceStatistics.from_arrays(found, prefix="")
 

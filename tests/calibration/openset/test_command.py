@@ -27,16 +27,18 @@ def run(*arguments: str | Path) -> Result:
 @pytest.fixture
 def scores(tmp_path: Path) -> Path:
     known = {f"source_{name}": value for name, value in vars(SOURCE).items() if value is not None}
-    np.savez(tmp_path / "scores.npz", embedding=FRAMES.embedding, logits=FRAMES.logits, **known)
+    frames = {"embedding": FRAMES.embedding, "logits": FRAMES.logits, "cfo_hz": FRAMES.carrier_hz}
+    np.savez(tmp_path / "scores.npz", **frames, **known)
     return tmp_path / "scores.npz"
 
 
-@pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "vim", "msp"])
+@pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "vim", "msp", "session", "carrier"])
 def test_the_output_says_which_frames_are_known(name: str, scores: Path):
     out = scores.with_name("out.npz")
     ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--preset", "paper", "--json")
     assert ran.exit_code == 0, ran.output
-    expected = OpenSet(UCAPC(), name, 0.2).calibrate(FRAMES.embedding, FRAMES.logits, source=SOURCE)
+    seen = FRAMES.embedding, FRAMES.logits
+    expected = OpenSet(UCAPC(), name, 0.2).calibrate(*seen, source=SOURCE, carrier_hz=FRAMES.carrier_hz)
     with np.load(out, allow_pickle=False) as written:
         np.testing.assert_array_equal(written["known"], expected.known)
         np.testing.assert_array_equal(written["unknown_score"], expected.unknown_score)

@@ -22,13 +22,14 @@ SOURCE = WORLD.source()
 KNOWN, UNKNOWN = WORLD.known(240), WORLD.unknown(60)
 EMBEDDING = np.concatenate([KNOWN.embedding, UNKNOWN.embedding])
 LOGITS = np.concatenate([KNOWN.logits, UNKNOWN.logits])
+CARRIER_HZ = np.concatenate([KNOWN.carrier_hz, UNKNOWN.carrier_hz])
 CAPTURE = np.array(["E1/L1", "E1/M", "E1/Z"])[np.r_[np.arange(240) // 4 % 2, np.arange(60) % 3]]
 
 
 @pytest.mark.parametrize("score", sorted(unknown_scores()))
 @pytest.mark.parametrize("calibration", [UCAPC(), UCAPC(group="none"), LAME(group="capture"), T3A()], ids=str)
 def test_accepted_frames_are_calibrated_as_if_the_others_were_not_there(score: str, calibration):
-    result = OpenSet(calibration, score).calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE)
+    result = OpenSet(calibration, score).calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE, carrier_hz=CARRIER_HZ)
     known = result.known
     assert 0 < known.sum() < len(known)
     alone = calibration.calibrate(EMBEDDING[known], LOGITS[known], CAPTURE[known], SOURCE)
@@ -93,7 +94,8 @@ def test_results_can_be_written_into_given_arrays():
 def test_few_frames_of_known_devices_are_rejected_where_the_source_is_the_target():
     frames = WORLD.known(4000)
     for score in unknown_scores():
-        result = OpenSet(UCAPC(), score, alpha=0.1).calibrate(frames.embedding, frames.logits, source=SOURCE)
+        seen = frames.embedding, frames.logits
+        result = OpenSet(UCAPC(), score, alpha=0.1).calibrate(*seen, source=SOURCE, carrier_hz=frames.carrier_hz)
         shares = [1 - result.known[frames.label == k].mean() for k in range(4)]
         assert max(shares) < 0.2, score  # alpha, and the spread of a threshold from 50 validation frames
 

@@ -22,23 +22,28 @@ FRAMES = WORLD.known(30)
 
 def scores(score: UnknownScore, source: SourceStatistics = SOURCE, frames: Scored = FRAMES) -> np.ndarray:
     z, logits = torch.from_numpy(frames.embedding), torch.from_numpy(frames.logits)
-    return score_frames(score.fit(source, logits.shape[1], z), z, logits).numpy()
+    return score_frames(score.fit(source, logits.shape[1], z), z, logits, torch.from_numpy(frames.carrier_hz)).numpy()
 
 
 def test_scores_are_those_of_the_slow_reference():
     means, covariance, bank = (np.float64(a) for a in (SOURCE.class_mean, SOURCE.covariance, SOURCE.bank))
     sessions = [np.float64(getattr(SOURCE, f"session_{name}")) for name in ("mean", "label", "frames", "covariance")]
+    carriers = SOURCE.session_carrier_hz, sessions[1], sessions[2], float(SOURCE.carrier_variance_hz2)
     slow = {
-        "msp": lambda z, logits: reference.msp(logits),
-        "energy": lambda z, logits: reference.energy(logits),
-        "knn": lambda z, logits: reference.knn(z, bank, 10),
-        "mahalanobis": lambda z, logits: reference.mahalanobis(z, means, covariance),
-        "vim": lambda z, logits: reference.vim(z, logits, bank, SOURCE.weight, SOURCE.bias, 3),
-        "session": lambda z, logits: reference.session(z, 1, *sessions, moved=3.0),
+        "msp": lambda z, logits, c: reference.msp(logits),
+        "energy": lambda z, logits, c: reference.energy(logits),
+        "knn": lambda z, logits, c: reference.knn(z, bank, 10),
+        "mahalanobis": lambda z, logits, c: reference.mahalanobis(z, means, covariance),
+        "vim": lambda z, logits, c: reference.vim(z, logits, bank, SOURCE.weight, SOURCE.bias, 3),
+        "session": lambda z, logits, c: min(reference.sessions(z, 1, *sessions, moved=3.0)),
+        "carrier": lambda z, logits, c: min(
+            reference.sessions(z, 1, *sessions, moved=3.0) + reference.carriers(c, 1, *carriers, moved=3.0)
+        ),
     }
     assert set(slow) == set(unknown_scores())
     for name, function in slow.items():
-        expected = [function(z, logits) for z, logits in zip(FRAMES.embedding, FRAMES.logits, strict=True)]
+        frames = zip(FRAMES.embedding, FRAMES.logits, FRAMES.carrier_hz, strict=True)
+        expected = [function(*frame) for frame in frames]
         np.testing.assert_allclose(scores(unknown_score(name)()), expected, rtol=1e-8, err_msg=name)
 
 
@@ -59,7 +64,9 @@ def test_a_frame_scores_the_same_alone_and_among_others(name: str, monkeypatch: 
 
 @pytest.mark.parametrize("name", sorted(unknown_scores()))
 def test_extreme_frames_have_finite_scores(name: str):
-    frames = Scored(np.array([[1e6] * 6, [0.0] * 6]), np.array([[2e3, 0, 0, 0], [-2e3] * 4]), np.zeros(2))
+    frames = Scored(
+        np.array([[1e6] * 6, [0.0] * 6]), np.array([[2e3, 0, 0, 0], [-2e3] * 4]), np.zeros(2), np.array([1e7, 0.0])
+    )
     assert np.isfinite(scores(unknown_score(name)(), frames=frames)).all()
 
 
@@ -74,7 +81,7 @@ def test_mahalanobis_with_identity_covariance_is_euclid():
 
 
 def test_mahalanobis_leaves_out_directions_without_variance():
-    wider = Scored(np.c_[FRAMES.embedding, np.full(30, 9.0)], FRAMES.logits, FRAMES.label)
+    wider = FRAMES._replace(embedding=np.c_[FRAMES.embedding, np.full(30, 9.0)])
     source = replace(
         SOURCE, covariance=np.pad(SOURCE.covariance, (0, 1)), class_mean=np.pad(SOURCE.class_mean, ((0, 0), (0, 1)))
     )
@@ -95,7 +102,8 @@ def test_the_length_of_an_embedding_does_not_matter_to_knn():
 
 
 def test_the_nearest_neighbour_of_a_bank_frame_is_itself():
-    bank = Scored(SOURCE.bank, np.zeros((len(SOURCE.bank), 4)), np.zeros(len(SOURCE.bank)))
+    nothing = np.zeros(len(SOURCE.bank))
+    bank = Scored(SOURCE.bank, np.zeros((len(SOURCE.bank), 4)), nothing, nothing)
     np.testing.assert_allclose(scores(NearestNeighbour(neighbour=1), frames=bank), 0, atol=1e-7)
 
 

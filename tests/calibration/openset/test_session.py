@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from pisa_capc.calibration import UCAPC, OpenSet, SourceStatistics
-from pisa_capc.calibration.openset import score_senders
+from pisa_capc.calibration.openset import score_frames, score_senders
 from pisa_capc.calibration.openset.session import SessionDistance, Sessions
 from pisa_capc.enrolment.statistics import with_device, without_device
 from pisa_capc.errors import ConfigError, DataError
@@ -132,9 +132,8 @@ def test_a_device_more_and_one_less_keep_their_sessions() -> None:
     more = with_device(before, own, lambda source, z: (z.mean(axis=0), 0.0))
     like = torch.zeros(1, FEATURES, dtype=torch.float64)
     limit = SessionDistance().limit(RADIOS.source, CLASSES, like, 0.05).threshold
-    known = SessionDistance().fit(more, CLASSES + 1, like)(
-        torch.from_numpy(own), torch.zeros(40, CLASSES + 1), torch.ones(40)
-    )
+    function = SessionDistance().fit(more, CLASSES + 1, like)
+    known = score_frames(function, torch.from_numpy(own), torch.zeros(40, CLASSES + 1))
     assert float((known > limit).double().mean()) < 0.2
     assert SessionDistance().limit(more, CLASSES + 1, like, 0.05).threshold < 2 * limit
     less = without_device(more, 0)

@@ -4,7 +4,7 @@
 """
 
 from pisa_capc.calibration.openset.names import DEFAULT, unknown_score, unknown_scores, usual_score
-from pisa_capc.calibration.openset.reject import OpenSet
+from pisa_capc.calibration.openset.reject import OpenSet, Rejection
 from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
 
@@ -12,6 +12,7 @@ __all__ = [
     "DEFAULT",
     "FalseAcceptance",
     "OpenSet",
+    "Rejection",
     "UnknownScore",
     "conformal_threshold",
     "false_accept_threshold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pisa_capc.calibration.openset.carrier import CarrierDistance
 from pisa_capc.calibration.openset.scores import (
     Energy,
     Mahalanobis,
@@ -23,6 +24,7 @@ _SCORES: dict[str, type[UnknownScore]] = {
     "mahalanobis": Mahalanobis,
     "vim": VirtualLogit,
     "session": SessionDistance,
+    "carrier": CarrierDistance,
 }
 
 

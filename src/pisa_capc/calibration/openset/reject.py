@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.calibration.base import Calibrator
@@ -14,9 +17,9 @@ from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.openset.names import DEFAULT, unknown_score
-from pisa_capc.calibration.openset.scores import UnknownScore, score_frames, score_senders
+from pisa_capc.calibration.openset.scores import ScoreFunction, UnknownScore, score_frames, score_senders
 from pisa_capc.calibration.result import Calibration, Judged, Recorder
-from pisa_capc.errors import ConfigError
+from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import SourceStatistics
 
 UNKNOWN = -1  # the decision on a rejected frame
@@ -66,25 +69,41 @@ class OpenSet(Calibrator):
         source: SourceStatistics | None = None,
         out: Mapping[str, Array] | None = None,
         sender: Captures | None = None,
+        carrier_hz: Array | None = None,
     ) -> Calibration:
-        """As the calibration's own. `sender` (N,): frames of one are taken as known or rejected together."""
+        """As the calibration's own.
+
+        sender (N,): frames of one are taken as known or rejected together. carrier_hz (N,): carrier offset of each
+        frame, for scores that look at it.
+        """
         inputs = check_inputs(embedding, logits, capture, self.counted)
         together = None if sender is None else check_inputs(embedding, logits, sender).groups.index
-        return self._calibrate(inputs, source or SourceStatistics(), Recorder(inputs, out), together)
+        carriers = None
+        if self.chosen.needs_carrier and carrier_hz is not None:
+            carriers = _checked_carriers(carrier_hz, inputs)
+        return self._calibrate(inputs, source or SourceStatistics(), Recorder(inputs, out), together, carriers)
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
-        return self._calibrate(inputs, source, recorder, None)
+        return self._calibrate(inputs, source, recorder)
 
     def _calibrate(
-        self, inputs: Inputs, source: SourceStatistics, recorder: Recorder, sender: Tensor | None
+        self,
+        inputs: Inputs,
+        source: SourceStatistics,
+        recorder: Recorder,
+        sender: Tensor | None = None,
+        carrier_hz: Tensor | None = None,
     ) -> Calibration:
         frames = inputs.embedding, inputs.logits
         function = self.chosen.fit(source, inputs.classes, inputs.embedding)
         limit = self.threshold
         if limit is None:
             limit = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha).threshold
-        unlike = score_frames(function, *frames) if sender is None else score_senders(function, *frames, sender)
+        if sender is None:
+            unlike = score_frames(function, *frames, carrier_hz)
+        else:
+            unlike = score_senders(function, *frames, sender, carrier_hz)
         known = unlike <= limit
         prediction = torch.full_like(inputs.groups.index, UNKNOWN)
         inner = None
@@ -106,6 +125,39 @@ class OpenSet(Calibrator):
     def chosen(self) -> UnknownScore:
         """The score, where it was named."""
         return unknown_score(self.score)() if isinstance(self.score, str) else self.score
+
+
+def _checked_carriers(carrier_hz: Array, inputs: Inputs) -> Tensor:
+    carriers = torch.as_tensor(carrier_hz, dtype=torch.float64, device=inputs.embedding.device)
+    if carriers.shape != inputs.embedding.shape[:1] or not torch.isfinite(carriers).all():
+        raise DataError(
+            f"cfo_hz {tuple(carriers.shape)}: expected a finite number of Hz for each of the {len(inputs.embedding)} "
+            "frames. Leave it out where it was not recorded."
+        )
+    return carriers
+
+
+@dataclass(frozen=True, eq=False)
+class Rejection:
+    """A score at work on frames as they come. limit: those that score higher are rejected. reference: (n,) scores of
+    known frames that the limit was drawn by."""
+
+    score: ScoreFunction
+    limit: float
+    reference: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, name: str, source: SourceStatistics, classes: int, features: int, alpha: float) -> Rejection:
+        score, like = unknown_score(name)(), torch.empty((0, features), dtype=torch.float64)
+        return cls(score.fit(source, classes, like), *score.limit(source, classes, like, alpha))
+
+    def unlike(
+        self, embedding: NDArray[Any], logits: NDArray[Any], cfo_hz: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """(N,) how little each frame resembles the source."""
+        carrier = None if cfo_hz is None else torch.from_numpy(cfo_hz)
+        found = score_frames(self.score, torch.from_numpy(embedding), torch.from_numpy(logits), carrier)
+        return np.asarray(found.numpy())
 
 
 def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:

@@ -6,18 +6,18 @@ r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher 
     mahalanobis  min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k)                          Lee et al., NeurIPS 2018
     vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
     session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
+    carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
 
 `fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
-of embedding (N, D) and logits (N, C), both float64, and frames (N,), how many frames of one sender a row is the mean
-of. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the frames it is asked
-about.
+of what is `Seen`. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the
+frames it is asked about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -30,11 +30,28 @@ from pisa_capc.calibration.vectors import unit
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 
-ScoreFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-
 ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
 # The covariance is stored in float32; directions with less variance than its rounding carry no information.
 _COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
+
+
+class Seen(NamedTuple):
+    """Frames, or means of several frames of one sender.
+
+    embedding (N, D), logits (N, C), both float64; frames (N,) how many of them a row is the mean of; carrier_hz (N,)
+    their carrier offset, where it was recorded.
+    """
+
+    embedding: Tensor
+    logits: Tensor
+    frames: Tensor
+    carrier_hz: Tensor | None = None
+
+    def select(self, rows: Tensor | slice) -> Seen:
+        return Seen(*(None if value is None else value[rows] for value in self))  # type: ignore[arg-type]
+
+
+ScoreFunction: TypeAlias = Callable[[Seen], Tensor]
 
 
 class Limit(NamedTuple):
@@ -47,6 +64,8 @@ class Limit(NamedTuple):
 @dataclass(frozen=True)
 class UnknownScore(Parameters):
     """One score: a subclass with its parameters and `fit`."""
+
+    needs_carrier: ClassVar[bool] = False
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
@@ -70,7 +89,7 @@ class MaximumSoftmax(UnknownScore):
     """u = 1 − max_k softmax(ℓ)_k, the plain baseline. Needs nothing of the source."""
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        return lambda embedding, logits, frames: 1 - torch.softmax(logits, dim=1).amax(dim=1)
+        return lambda seen: 1 - torch.softmax(seen.logits, dim=1).amax(dim=1)
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,7 @@ class Energy(UnknownScore):
         check_range(self, temperature=(1e-6, 1e6))
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        return lambda embedding, logits, frames: -self.temperature * torch.logsumexp(logits / self.temperature, dim=1)
+        return lambda seen: -self.temperature * torch.logsumexp(seen.logits / self.temperature, dim=1)
 
 
 @dataclass(frozen=True)
@@ -106,8 +125,8 @@ class NearestNeighbour(UnknownScore):
                 f"least {self.neighbour}. Keep more frames of the source, or lower `neighbour`."
             )
 
-        def distance(embedding: Tensor, logits: Tensor, frames: Tensor) -> Tensor:
-            cosine = (unit(embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
+        def distance(seen: Seen) -> Tensor:
+            cosine = (unit(seen.embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
             return (2 - 2 * cosine).clamp(min=0).sqrt()
 
         return distance
@@ -129,7 +148,7 @@ class Mahalanobis(UnknownScore):
         kept = variance > variance[-1].clamp(min=0) * features * _COVARIANCE_ROUNDING
         whiten = axes[:, kept] / variance[kept].sqrt()
         centres = means @ whiten
-        return lambda embedding, logits, frames: torch.cdist(embedding @ whiten, centres).amin(dim=1).square()
+        return lambda seen: torch.cdist(seen.embedding @ whiten, centres).amin(dim=1).square()
 
 
 @dataclass(frozen=True)
@@ -167,25 +186,39 @@ class VirtualLogit(UnknownScore):
             )
         outside = float(residual(bank).mean())
         scale = highest / outside if outside > 1e-9 * float(centred.norm(dim=1).mean()) else 0.0
-        return lambda embedding, logits, frames: scale * residual(embedding) - torch.logsumexp(logits, dim=1)
+        return lambda seen: scale * residual(seen.embedding) - torch.logsumexp(seen.logits, dim=1)
 
 
-def score_frames(function: ScoreFunction, embedding: Tensor, logits: Tensor, frames: Tensor | None = None) -> Tensor:
-    """u (N,) float64 of frames, or of means of so many `frames` (N,) each, some at a time."""
-    frames = torch.ones(len(embedding), device=embedding.device) if frames is None else frames
-    pieces = zip(embedding.split(ROWS), logits.split(ROWS), frames.split(ROWS), strict=True)
-    return torch.cat([function(z.double(), score.double(), count) for z, score, count in pieces])
+def score_frames(
+    function: ScoreFunction, embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None
+) -> Tensor:
+    """u (N,) float64 of frames, each by itself."""
+    return _scored(function, Seen(embedding, logits, torch.ones(len(embedding), device=embedding.device), carrier_hz))
 
 
-def score_senders(function: ScoreFunction, embedding: Tensor, logits: Tensor, sender: Tensor) -> Tensor:
-    """u (N,) of frames, those of one `sender` (N,) as one: by the mean of their embeddings and of their logits."""
+def score_senders(
+    function: ScoreFunction, embedding: Tensor, logits: Tensor, sender: Tensor, carrier_hz: Tensor | None = None
+) -> Tensor:
+    """u (N,) of frames, those of one `sender` (N,) as one: by the means of what is seen of them."""
     _, index, count = torch.unique(sender, return_inverse=True, return_counts=True)
 
     def mean(values: Tensor) -> Tensor:
-        total = torch.zeros(len(count), values.shape[1], dtype=torch.float64, device=values.device)
-        return total.index_add_(0, index, values.double()) / count[:, None]
+        total = torch.zeros(len(count), *values.shape[1:], dtype=torch.float64, device=values.device)
+        total.index_add_(0, index, values.double())
+        return total / (count[:, None] if values.ndim > 1 else count)
 
-    return score_frames(function, mean(embedding), mean(logits), count)[index]
+    carriers = None if carrier_hz is None else mean(carrier_hz)
+    return _scored(function, Seen(mean(embedding), mean(logits), count, carriers))[index]
+
+
+def _scored(function: ScoreFunction, seen: Seen) -> Tensor:
+    parts = (seen.select(rows) for rows in blocks(len(seen.embedding)))
+    return torch.cat([function(p._replace(embedding=p.embedding.double(), logits=p.logits.double())) for p in parts])
+
+
+def blocks(frames: int) -> list[slice]:
+    """Some frames at a time; one empty block where there are none."""
+    return [slice(start, start + ROWS) for start in range(0, max(1, frames), ROWS)]
 
 
 def validation_frames(source: SourceStatistics, classes: int, like: Tensor) -> tuple[Tensor, Tensor, NDArray[np.int64]]:

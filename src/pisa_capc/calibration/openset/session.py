@@ -17,8 +17,9 @@ known device is like where it was never heard. It is of all devices together; α
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -27,10 +28,11 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, require
 from pisa_capc.calibration.openset.scores import (
-    ROWS,
     Limit,
     ScoreFunction,
+    Seen,
     UnknownScore,
+    blocks,
     require_rows,
     validation_frames,
 )
@@ -42,6 +44,8 @@ SHRINKAGE = 0.1  # of W towards a multiple of the identity
 FLOOR = 0.003  # the same of λS + W/n, which is singular where sessions are few and frames many
 SMALLEST = 1e-12
 USER = "session"
+
+Distances: TypeAlias = Callable[[Seen, float], Tensor]
 
 
 class Sessions(NamedTuple):
@@ -67,11 +71,7 @@ class Sessions(NamedTuple):
             require(source, f"session_{name}", (len(means),), like, USER) for name in ("label", "place", "frames")
         )
         spread = shrunk(require(source, "session_covariance", (size, size), like, USER), SHRINKAGE)
-        centres, index = class_means(means, label)
-        off = means - centres[index]
-        scatter = off.T @ off / max(1, len(means) - len(centres))
-        noise = spread * (1 / frames.clamp_min(1)).mean()  # of the means themselves
-        return cls(means, label, place, spread, positive(scatter - noise))
+        return cls(means, label, place, spread, between_sessions(means, label, frames, spread))
 
     def project(self, frames: float, moved: float) -> Tensor:
         """(D, C − 1) onto the axes on which classes differ, whitened by λS + W/n."""
@@ -80,6 +80,14 @@ class Sessions(NamedTuple):
         white = class_means(self.means, self.label)[0] @ whiten
         axes = torch.linalg.svd(white - white.mean(dim=0), full_matrices=False).Vh[: max(1, len(white) - 1)]
         return whiten @ axes.T
+
+
+def between_sessions(means: Tensor, label: Tensor, frames: Tensor, spread: Tensor) -> Tensor:
+    """S (D, D): the spread of the means (S, D) of sessions around their class's, less the noise that means have."""
+    centres, index = class_means(means, label)
+    off = means - centres[index]
+    scatter = off.T @ off / max(1, len(means) - len(centres))
+    return positive(scatter - spread * (1 / frames.clamp_min(1)).mean())
 
 
 def class_means(means: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,19 +123,28 @@ class SessionDistance(UnknownScore):
     def __post_init__(self) -> None:
         check_range(self, moved=(0.0, 1e6))
 
-    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+    def distances(self, source: SourceStatistics, like: Tensor) -> Distances:
+        """Squared distances of what is seen, all of it means of n frames, to every session."""
         sessions = Sessions.of(source, like)
         projections: dict[float, tuple[Tensor, Tensor]] = {}
 
-        def score(embedding: Tensor, logits: Tensor, frames: Tensor) -> Tensor:
-            found = torch.empty(len(embedding), dtype=embedding.dtype, device=embedding.device)
-            for n in torch.unique(frames).tolist():
-                if n not in projections:
-                    project = sessions.project(n, self.moved)
-                    projections[n] = project, sessions.means @ project
-                project, centres = projections[n]
-                rows = frames == n
-                found[rows] = torch.cdist(embedding[rows] @ project, centres).amin(dim=1).square()
+        def squared(seen: Seen, n: float) -> Tensor:
+            if n not in projections:
+                project = sessions.project(n, self.moved)
+                projections[n] = project, sessions.means @ project
+            project, centres = projections[n]
+            return torch.cdist(seen.embedding @ project, centres).square()
+
+        return squared
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        squared = self.distances(source, like)
+
+        def score(seen: Seen) -> Tensor:
+            found = torch.empty(len(seen.embedding), dtype=torch.float64, device=seen.embedding.device)
+            for n in torch.unique(seen.frames).tolist():
+                rows = seen.frames == n
+                found[rows] = squared(seen.select(rows), n).amin(dim=1)
             return found
 
         return score
@@ -144,7 +161,7 @@ class SessionDistance(UnknownScore):
     def elsewhere(self, source: SourceStatistics, classes: int, like: Tensor) -> NDArray[np.float64]:
         """(V,) scores of validation frames without the sessions of their own place, where their device has others."""
         sessions = Sessions.of(source, like)
-        features, _, label = validation_frames(source, classes, like)
+        features, logits, label = validation_frames(source, classes, like)
         own = require(source, "validation_session", (len(features),), like, USER).long()
         if len(own) and not -1 <= int(own.min()) <= int(own.max()) < len(sessions.means):
             raise DataError(
@@ -154,14 +171,17 @@ class SessionDistance(UnknownScore):
         place = sessions.place
         if len(torch.unique(place)) == 1:
             place = torch.arange(len(place), device=place.device)
-        project = sessions.project(1, self.moved)
-        centres = sessions.means @ project
+        squared = self.distances(source, like)
+        kind = torch.as_tensor(label, device=like.device)
+        carriers = None
+        if self.needs_carrier:
+            carriers = require(source, "validation_carrier_hz", (len(features),), like, USER)
+        seen = Seen(features, logits, torch.ones_like(kind), carriers)
 
-        def nearest(z: Tensor, session: Tensor, kind: Tensor) -> Tensor:
-            here = (place[session.clamp_min(0), None] == place) & (session >= 0)[:, None]
-            others = ((kind[:, None] == sessions.label) & ~here).any(dim=1, keepdim=True)
-            return torch.cdist(z @ project, centres).masked_fill(here & others, torch.inf).amin(dim=1).square()
+        def nearest(rows: slice) -> Tensor:
+            here = (place[own[rows].clamp_min(0), None] == place) & (own[rows] >= 0)[:, None]
+            others = ((kind[rows, None] == sessions.label) & ~here).any(dim=1, keepdim=True)
+            return squared(seen.select(rows), 1).masked_fill(here & others, torch.inf).amin(dim=1)
 
-        parts = (values.split(ROWS) for values in (features, own, torch.as_tensor(label, device=like.device)))
-        found: NDArray[np.float64] = torch.cat([nearest(*part) for part in zip(*parts, strict=True)]).cpu().numpy()
+        found: NDArray[np.float64] = torch.cat([nearest(rows) for rows in blocks(len(features))]).cpu().numpy()
         return found
