@@ -7,12 +7,16 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.detect import Detection, WifiDetector, with_headers
+from pisa_capc.detect.wifi.background import Powers, without_background
+from pisa_capc.detect.wifi.chunk import PART, Plain
 from pisa_capc.detect.wifi.detector import CHUNK
 from pisa_capc.detect.wifi.screen import block_products, coherence_threshold, over_window
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.phy.wifi import mac, transmit, transmit_ht
+from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.waveforms.wifi import preamble
 from tests.detect.air import RATE_HZ, Air, sent
+from tests.recordings.tools import encoded
 
 
 def detect(iq: NDArray[np.complex64], cuts: list[int] | None = None) -> list[Detection]:
@@ -40,6 +44,48 @@ def test_every_frame_is_found_at_its_first_sample(antennas: int, snr_db: float) 
     found = starts(detect(air.iq))
     assert len(found) == len(where)
     assert np.abs(np.subtract(found, where)).max() <= 1
+
+
+@pytest.mark.parametrize(("antennas", "snr_db"), [(1, -4.0), (4, -4.0)])
+def test_frames_at_the_limit_are_found_as_if_all_was_looked_at(antennas: int, snr_db: float) -> None:
+    air, where = busy(antennas, snr_db, count=60)
+    found = starts(detect(air.iq))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Powers, "loud", lambda self: np.ones(len(self.level), dtype=bool))
+        assert found == starts(detect(air.iq))
+    assert 0 < len(found) < len(where)
+
+
+def test_noise_is_hardly_looked_at() -> None:
+    chunk = Plain(Air(4, 512 * PART).iq)
+    assert without_background(chunk)[2].mean() < 0.1
+
+
+def test_a_frame_fainter_than_the_noise_before_is_found() -> None:
+    air = Air(2, 60_000)
+    air.add(sent(air.rng), 50_000, 10.0)
+    air.samples[:, 45_000:] *= 0.05  # a receiver that turns down its gain
+    assert starts(detect(air.iq)) == [50_000]
+
+
+@pytest.mark.parametrize("name", ["cs16", "cs8", "cf32"])
+def test_bytes_give_the_frames_of_their_samples(name: str) -> None:
+    air, where = busy(4, 20.0)
+    encoding, scale = Encoding.named(name), 3.0
+    data = np.frombuffer(encoded(scale * air.iq, name), dtype=np.uint8)
+    detector = WifiDetector(4, encoding=encoding)
+    size = 16 * 12_345 if name == "cs8" else 16 * 24_690
+    found = [one for at in range(0, len(data), size) for one in detector.push(data[at : at + size])] + detector.finish()
+    decoded = encoding.decode(data, 4)
+    assert np.abs(np.subtract(starts(found), where)).max() <= 1
+    for one, same in zip(found, detect(decoded), strict=True):
+        assert np.array_equal(one.iq, same.iq)
+        assert np.allclose(one.cfo_hz, same.cfo_hz, atol=20)
+
+
+def test_bytes_without_a_zero_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Decode them first"):
+        WifiDetector(4, encoding=Encoding.named("cu8"))
 
 
 def test_the_start_is_the_first_path_not_the_strongest() -> None:

@@ -308,6 +308,7 @@ def _listener(folder: Path) -> None:
     _trained().save(folder / "run")
     finding.DETECTORS["wifi"], finding.HEADERS["wifi"] = ToyDetector, list
     hearing.QUICK_HEADERS = {}
+    finding.TAKING_BYTES.pop("wifi", None)
     plan = Plan(addresses=ENROLLED, state=folder / "state")
     listener = Listener(_trained(), script(played(in_turn(40))), AIR, plan)
     listener.run(lambda event: None)

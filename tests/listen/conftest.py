@@ -11,5 +11,6 @@ from tests.listen.air import ToyDetector
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of the small problem are found where they are marked."""
     monkeypatch.setitem(finding.DETECTORS, "wifi", ToyDetector)
+    monkeypatch.delitem(finding.TAKING_BYTES, "wifi")
     monkeypatch.setitem(finding.HEADERS, "wifi", list)
     monkeypatch.setattr("pisa_capc.listen.hearing.QUICK_HEADERS", {})

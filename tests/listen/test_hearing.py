@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pisa_capc.detect import detect
 from pisa_capc.errors import DataError
@@ -17,6 +18,11 @@ from tests.recordings.tools import InMemory
 
 CF32 = Encoding.named("cf32")
 SENDER, RECEIVER = "02:00:00:00:00:01", "02:00:00:00:00:02"
+
+
+def coded(iq: NDArray[np.complex64]) -> NDArray[np.uint8]:
+    """As a source sends them: interleaved."""
+    return iq.T.reshape(-1).view(np.uint8)
 
 
 def stream(frames: int, rate_hz: float = 20e6) -> InMemory:
@@ -41,8 +47,8 @@ def test_frames_of_a_stream_are_those_of_the_recording(rate_hz: float) -> None:
     whole = recording.read(0, recording.about.length)
     got = []
     for first in range(0, whole.shape[1], 7001):
-        got += hearing.push(whole[:, first : first + 7001], first, False)
-    got += hearing.push(np.zeros((2, 20_000), np.complex64), whole.shape[1], False) + hearing.finish()
+        got += hearing.push(coded(whole[:, first : first + 7001]), first, False)
+    got += hearing.push(np.zeros(2 * 20_000 * 8, np.uint8), whole.shape[1], False) + hearing.finish()
     assert [(one.start, one.found.header.transmitter) for one in got] == expected
     assert len(expected) == 6
 
@@ -51,9 +57,9 @@ def test_the_checksum_is_asked_for_until_the_sender_is_known() -> None:
     recording = stream(6)
     hearing = Hearing(recording.about, CF32, "wifi")
     whole = recording.read(0, recording.about.length)
-    got = hearing.push(whole, 0, False) + hearing.finish()
+    got = hearing.push(coded(whole), 0, False) + hearing.finish()
     assert {one.found.header.transmitter for one in got} == {SENDER}
-    again = hearing.push(whole, 10_000_000, True) + hearing.finish()
+    again = hearing.push(coded(whole), 10_000_000, True) + hearing.finish()
     assert [one.start - 10_000_000 for one in again] == [one.start for one in got]
     assert {one.found.header.transmitter for one in again} == {SENDER}
     assert got[0].found.header.fcs is True

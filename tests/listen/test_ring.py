@@ -49,6 +49,19 @@ def test_what_finds_no_room_is_counted_and_numbers_stay_right() -> None:
     assert ring.received == 37
 
 
+def test_a_full_ring_misses_one_stretch_until_half_of_it_is_free() -> None:
+    ring = Ring(10, SIZE)
+    for number in range(12):
+        ring.write(sample(number))
+    for number in range(12, 20):
+        piece = ring.take(1, 1, 0.0)
+        assert piece is not None
+        ring.free(piece)
+        ring.write(sample(number))
+    assert ring.missed == 6  # 10 to 15: after that the fifth was free
+    assert taken(ring) == [8, 9, 16, 17, 18, 19]
+
+
 def test_an_interruption_gives_up_the_sample_that_is_cut() -> None:
     ring = Ring(10, SIZE)
     ring.write(sample(0) + sample(1)[:3])

@@ -108,6 +108,20 @@ class TestWatched:
             watched.read(first, count)
         assert "66 samples are NaN, infinite or absurdly large, the first at 1,234" in watched.notes()[0]
 
+    def test_integers_are_judged_as_they_lie_in_the_file(self, tmp_path: Path) -> None:
+        x = noise(4, scale=0.1)
+        x[2] = 0
+        x[1] *= 8
+        (tmp_path / "a.cs16").write_bytes(encoded(x, "cs16"))
+        recording = open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, antennas=4)
+        decoded, as_they_lie = Watched(recording), Watched(recording)
+        blocks = np.concatenate(list(decoded.blocks(700)), axis=1)
+        assert as_they_lie.integers is not None
+        data = np.concatenate(list(as_they_lie.pieces(as_they_lie.integers, 700)))
+        assert np.array_equal(as_they_lie.integers.encoding.decode(data, 4), blocks)
+        assert as_they_lie.notes() == decoded.notes()
+        assert len(decoded.notes()) == 2
+
     def test_silence_is_said(self) -> None:
         assert notes(np.zeros((2, 900), np.complex64)) == ["memory: all samples are zero."]
 

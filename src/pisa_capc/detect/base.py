@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,8 @@ class Detector(Protocol):
         """Further samples that it would best be given at once."""
         ...
 
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
-        """The frames that are complete with these (A, n) further samples."""
+    def push(self, block: NDArray[Any]) -> list[Detection]:
+        """The frames that are complete with these (A, n) further samples; bytes, of a detector that takes them."""
         ...
 
     def finish(self) -> list[Detection]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.detect.base import Detection, Detector
@@ -16,9 +18,10 @@ from pisa_capc.detect.wifi import WifiDetector, with_headers
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.phy import Header
 from pisa_capc.recordings import About, Recording, Watched, resampled
+from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
-BLOCK = 1 << 18  # samples of each antenna that are read at a time: a few chunks of the detector
+BLOCK = 1 << 19  # samples of each antenna that are read at a time: a few chunks of the detector
 
 Rename = Callable[[str], str]
 
@@ -89,6 +92,10 @@ def _lora(about: About) -> Detector:
 
 # By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
 DETECTORS: dict[str, Callable[[About], Detector]] = {"wifi": lambda about: WifiDetector(about.antennas), "lora": _lora}
+# Those that take samples as they lie in memory, where they are not unsigned, and decode no more than they must.
+TAKING_BYTES: dict[str, Callable[[About, Encoding], Detector]] = {
+    "wifi": lambda about, encoding: WifiDetector(about.antennas, encoding=encoding)
+}
 HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
 
 
@@ -113,12 +120,16 @@ def detect(
     known = waveform_named(waveform)
     watched = Watched(recording)
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
+    blocks: Iterator[NDArray[Any]] = stream.blocks(BLOCK)
+    if detector is None and stream is watched and watched.integers is not None and waveform in TAKING_BYTES:
+        detector = TAKING_BYTES[waveform](recording.about, watched.integers.encoding)
+        blocks = watched.pieces(watched.integers, BLOCK)
     detector = detector or DETECTORS[waveform](recording.about)
     read = HEADERS.get(waveform, list) if decode else _without_headers
     with threadpool_limits(1):  # the detector has threads of its own, and those of BLAS would only spin
         frames = [
             _placed(detection, recording, known, rename)
-            for some in _detections(stream, detector, after_block)
+            for some in _detections(_ahead(blocks), detector, after_block)
             for detection in read(some)
         ]
     for note in watched.notes():
@@ -126,11 +137,22 @@ def detect(
     return Found(recording, stream, known, tuple(sorted(frames, key=lambda frame: frame.at)))
 
 
-def _detections(stream: Recording, detector: Detector, after_block: Callable[[], None]) -> Iterator[list[Detection]]:
-    for block in stream.blocks(BLOCK):
+def _detections(
+    blocks: Iterator[NDArray[Any]], detector: Detector, after_block: Callable[[], None]
+) -> Iterator[list[Detection]]:
+    for block in blocks:
         yield detector.push(block)
         after_block()
     yield detector.finish()
+
+
+def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Each block is read while the one before it is looked at."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = reader.submit(next, blocks, None)
+            yield block
 
 
 def _without_headers(found: Sequence[Detection]) -> list[Detection]:

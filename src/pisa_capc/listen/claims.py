@@ -195,7 +195,9 @@ class Tests:
 
     def changed(self, device: int, time_s: float, logits: NDArray[np.float64]) -> bool:
         """Whether the frames given to a device have become, with the next one, stranger than they were."""
-        change = self.changes.setdefault(device, Change(Test([[]], self.alpha)))
+        change = self.changes.get(device)
+        if change is None:
+            change = self.changes[device] = Change(Test([[]], self.alpha))
         if time_s - change.last_s < self.change_spacing_s:
             return False
         change.last_s = time_s

@@ -13,15 +13,16 @@ from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.ring import Ring
 
 POLL_S = 0.1  # how soon an end is noticed
+SNIPPET = 65536  # samples that show trouble with the receiver
 WAITING = 2  # parts that may wait to be decided; then samples wait in the ring
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples (A, n) of the stream from number `first` on, and the frames that they complete."""
+    """The frames that samples from number `first` on complete. shown: (A, n) of them, where they show trouble."""
 
     heard: list[Heard]
-    block: NDArray[np.complex64]
+    shown: NDArray[np.complex64]
     first: int
 
 
@@ -61,9 +62,10 @@ class Ears:
             while not self._closed.is_set():
                 piece = self._ring.take(self._hearing.wanted, self._most, POLL_S)
                 if piece is not None:
-                    block = self._hearing.decode(piece.data)
+                    heard = self._hearing.push(piece.data, piece.first, piece.fresh)
+                    shown = self._hearing.shown(piece.data, SNIPPET)
                     self._ring.free(piece)
-                    self._put(Part(self._hearing.push(block, piece.first, piece.fresh), block, piece.first))
+                    self._put(Part(heard, shown, piece.first))
                 elif self._ring.ended:
                     break
             self._put(Part(self._hearing.finish(), np.empty((0, 0), dtype=np.complex64), self._ring.received))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.detect import Detection, with_headers
-from pisa_capc.detect.finding import DETECTORS, HEADERS, Rename, renamed, waveform_named
+from pisa_capc.detect.finding import DETECTORS, HEADERS, TAKING_BYTES, Rename, renamed, waveform_named
 from pisa_capc.listen.receiver import Receiver
 from pisa_capc.recordings import About, Annotation, resampled
 from pisa_capc.recordings.encoding import Encoding
@@ -53,7 +53,11 @@ class Hearing:
         self._window = _Window(self._about)
         stream = resampled(self._window, self.waveform.sample_rate_hz, self.waveform.occupied)
         self._resampled = stream if isinstance(stream, Resampled) else None
-        self._detector = DETECTORS[self._name](self._about)
+        self._whole = self._resampled is not None or self._encoding.kind == "u" or self._name not in TAKING_BYTES
+        if self._whole:  # is to be decoded
+            self._detector = DETECTORS[self._name](self._about)
+        else:
+            self._detector = TAKING_BYTES[self._name](self._about, self._encoding)
 
     @property
     def wanted(self) -> int:
@@ -61,24 +65,27 @@ class Hearing:
         waited_for = self._detector.wanted if self._resampled is None else 0
         return max(waited_for, 1024, int(LEAST_S * self._about.sample_rate_hz))
 
-    def decode(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:
-        """(A, n) samples, those that are no numbers as zero."""
-        return self.receiver.look(self._encoding.decode(data, self._about.antennas))
+    def shown(self, data: NDArray[np.uint8], most: int) -> NDArray[np.complex64]:
+        """(A, at most so many) samples, where they show that the receiver is in trouble; else none."""
+        size = self._about.antennas * self._encoding.sample_bytes
+        return self._encoding.decode(data[: most * size * self.receiver.in_trouble], self._about.antennas)
 
-    def push(self, block: NDArray[np.complex64], first: int, fresh: bool) -> list[Heard]:
-        """The frames that are complete with these samples (A, n), from number `first` on."""
+    def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[Heard]:
+        """The frames that are complete with these samples, from number `first` on."""
         done = []
         if fresh or first != self._next:
             done = self.finish() if self._next > self._first else []
             self._begin(first)
-        self._next = first + block.shape[1]
-        return done + self._placed(self._detector.push(self._at_rate(block)))
+        data = self.receiver.look(data)
+        self._next = first + len(data) // (self._about.antennas * self._encoding.sample_bytes)
+        return done + self._placed(self._detector.push(self._at_rate(data) if self._whole else data))
 
     def finish(self) -> list[Heard]:
         """The frames that the end of the stream cuts."""
         return self._placed(self._detector.finish())
 
-    def _at_rate(self, block: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    def _at_rate(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:
+        block = self._encoding.decode(data, self._about.antennas)
         return block if self._resampled is None else self._window.through(self._resampled, block)
 
     def _placed(self, found: list[Detection]) -> list[Heard]:

@@ -39,7 +39,6 @@ from pisa_capc.store.lock import only_runner
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
-SNIPPET = 65536  # samples with an alarm about the receiver
 
 
 class Listener:
@@ -82,7 +81,7 @@ class Listener:
     def _prepared(self, model: TrainedModel) -> Mind:
         check_recording(model, self._about)
         plan = self.plan
-        recogniser = Recogniser(model, plan.choices, self._device)
+        recogniser = Recogniser(model, plan.choices, self._device, live=not self.source.patient)
         spacing = plan.spacing_s, plan.change_spacing_s
         return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
@@ -201,7 +200,7 @@ class Listener:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
             self._hear([one for part in parts for one in part.heard])
-            self._look(next((part for part in reversed(parts) if part.block.size), None))
+            self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:
                 self._keep()
 
@@ -291,9 +290,14 @@ class Listener:
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
         snippet, sample = list[Kept](), self._ring.received if newest is None else newest.first
-        if trouble.shown and newest is not None and self.sample_rate_hz == self.air.sample_rate_hz:
+        if (
+            trouble.shown
+            and newest is not None
+            and newest.shown.size
+            and self.sample_rate_hz == self.air.sample_rate_hz
+        ):
             nowhere = np.full(self.air.antennas, np.nan)
-            snippet = [Kept(newest.block[:, :SNIPPET], nowhere, None, sample, self._when(sample))]
+            snippet = [Kept(newest.shown, nowhere, None, sample, self._when(sample))]
         self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)
 
     def _when(self, sample: int) -> str:

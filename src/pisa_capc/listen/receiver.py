@@ -16,7 +16,7 @@ class Receiver:
     """Looks at the samples of a stream, and says for the last second which antennas clip or are dead."""
 
     def __init__(self, antennas: int, encoding: Encoding, sample_rate_hz: float) -> None:
-        self._full_scale, self._floats = encoding.full_scale, encoding.kind == "f"
+        self._encoding = encoding
         self._window = max(1, int(WINDOW_S * sample_rate_hz / EVERY))
         self.clipped: tuple[int, ...] = ()
         self.dead: tuple[int, ...] = ()
@@ -28,25 +28,35 @@ class Receiver:
         self._seen, self._peak = 0, 0.0
         self._power, self._at_full_scale = np.zeros(self._antennas), np.zeros(self._antennas)
 
-    def look(self, block: NDArray[np.complex64]) -> NDArray[np.complex64]:
-        """The block (A, n), with zeros for what is no number."""
-        if self._floats:
-            with np.errstate(over="ignore", invalid="ignore"):
-                power = sum(float(np.vdot(row, row).real) for row in block)
-            if not np.isfinite(power):
-                bad = ~(np.abs(block) < TOO_LARGE)
-                self.unusable += int(np.count_nonzero(bad))
-                block = np.where(bad, np.complex64(0), block)
-        some = np.ascontiguousarray(block[:, ::EVERY]).view(np.float32)
+    @property
+    def in_trouble(self) -> bool:
+        return bool(self.clipped or self.dead or self.unusable)
+
+    def look(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The samples as they came, with zeros for what is no number."""
+        if self._encoding.kind == "f":
+            data = self._numbers(data)
+        instants = data.reshape(-1, self._antennas * self._encoding.sample_bytes)[::EVERY]
+        some = self._encoding.decode(instants.reshape(-1), self._antennas).view(np.float32)
         if some.size:
             magnitude = np.abs(some)
             self._seen += some.shape[1] // 2
             self._power += np.einsum("an,an->a", some, some, dtype=np.float64)
             self._peak = max(self._peak, float(magnitude.max()))
-            self._at_full_scale += np.count_nonzero(magnitude >= self._full_scale, axis=1)
+            self._at_full_scale += np.count_nonzero(magnitude >= self._encoding.full_scale, axis=1)
         if self._seen >= self._window:
             self._judge()
-        return block
+        return data
+
+    def _numbers(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Floats, of which some may be NaN, infinite or so large that their squares are."""
+        values = data.view(f"{self._encoding.order}f{self._encoding.bits // 8}").reshape(-1, 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.vdot(values, values) < TOO_LARGE**2:
+                return data
+        bad = ~(np.abs(values) < TOO_LARGE).all(axis=1)
+        self.unusable += int(np.count_nonzero(bad))
+        return np.where(bad[:, None], values.dtype.type(0), values).view(np.uint8).reshape(-1)
 
     def _judge(self) -> None:
         clips = self._at_full_scale >= max(4.0, CLIPPED * self._seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.observe import as_trained
 from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
 
 NO_GUARD = Guard((-np.inf,) * 3)  # a model without one is not calibrated, as `Safe` has it
@@ -60,11 +61,14 @@ class Sampled(Protocol):
 
 
 class Recogniser:
-    """A model at work."""
+    """A model at work. live: frames come one by one, and none can wait."""
 
-    def __init__(self, trained: TrainedModel, choices: Choices, device: torch.device) -> None:
+    def __init__(self, trained: TrainedModel, choices: Choices, device: torch.device, live: bool = False) -> None:
         self.trained, self.choices, self.device = trained, choices, device
         self.samples = int(trained.about["samples"])
+        self._working = trained
+        if live and device.type == "cpu":
+            self._working = replace(trained, model=recorded(trained.model, trained.geometry.antennas, self.samples))
         self.classes = len(trained.devices)
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
         guard = stored_guard(trained.statistics) or NO_GUARD
@@ -86,7 +90,7 @@ class Recogniser:
 
     def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
-        scores = embed(self.trained, self.frames(found), self.device, descriptor=descriptor)
+        scores = embed(self._working, self.frames(found), self.device, descriptor=descriptor)
         logits = np.asarray(scores.logits, dtype=np.float64)
         decided = self.calibrator.push(scores.embedding, logits, scores.cfo_hz)
         known = np.ones(len(found), dtype=bool) if decided.known is None else decided.known

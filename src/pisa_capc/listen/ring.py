@@ -1,14 +1,14 @@
 """Samples between the thread that receives them and the one that looks at them: a ring of fixed size.
 
 Bytes go in as they come, in pieces of any size; whole samples of all antennas come out. Where there is no room, what
-comes is missed: it is counted, and the sample numbers of all that follows are right nevertheless.
+comes is missed until half of the ring is free, for one long gap cuts fewer frames than many short ones. It is counted,
+and the sample numbers of all that follows are right nevertheless.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
@@ -57,6 +57,7 @@ class Ring:
         self._gaps: deque[_Gap] = deque()
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS)  # (number after the newest sample, when)
         self._written = first  # number after the newest sample
+        self._full = False  # and not half empty since
         self.missed = self.breaks = 0
         self.ended = False
         self._changed = threading.Condition()
@@ -82,6 +83,8 @@ class Ring:
         while len(new):
             with self._changed:
                 room = len(self._data) - (self._end - self._begin)
+                self._full = self._full and 2 * room < len(self._data)
+                room = 0 if self._full else room
                 if room < len(new) and self.wait and not self.ended:
                     if room < self.sample_bytes:
                         self._changed.wait(0.1)
@@ -91,6 +94,7 @@ class Ring:
             self._store(new[:room])
             if room < len(new) and not (self.wait and not self.ended):
                 self.skip(len(new) - room)
+                self._full = True
                 return
             new = new[room:]
 
@@ -184,7 +188,9 @@ class Ring:
     def arrival(self, number: int) -> float:
         """When the sample was received, on the clock of time.monotonic; as early as is remembered."""
         with self._changed:
-            arrivals = list(self._arrivals)
-        if not arrivals:
-            return time.monotonic()
-        return arrivals[min(bisect_left(arrivals, (number + 1, 0.0)), len(arrivals) - 1)][1]
+            found = self._arrivals[-1][1] if self._arrivals else time.monotonic()
+            for written, when in reversed(self._arrivals):  # it is among the newest
+                if written <= number:
+                    break
+                found = when
+            return found

@@ -75,27 +75,40 @@ class Encoding:
         """
         return 1.0 if self.kind == "u" else 1 - 2.0 ** (1 - min(self.bits, 16))
 
+    @property
+    def step(self) -> float:
+        """What an integer counts after decoding."""
+        return 1.0 if self.kind == "f" else 2 / (2.0**self.bits - (self.kind == "u"))
+
     @cached_property
-    def _number(self) -> np.dtype[Any]:
+    def number(self) -> np.dtype[Any]:
+        """What I is, and Q."""
         return np.dtype(f"{self.order}{self.kind}{self.bits // 8}")
+
+    def pairs(self, data: NDArray[Any], channels: int) -> NDArray[Any]:
+        """(n, channels) samples as they lie in memory."""
+        return data.view(_PAIRS[self.sample_bytes]).reshape(-1, channels)
+
+    def numbers(self, pairs: NDArray[Any]) -> NDArray[np.float32]:
+        """(…, 2 n) I and Q of (…, n) samples; integers are not scaled."""
+        return np.ascontiguousarray(pairs).view(self.number).astype(np.float32)
 
     def decode(self, data: NDArray[np.uint8], channels: int) -> NDArray[np.complex64]:
         """(channels, n) samples of interleaved channels; integers at a full scale of one."""
-        samples: NDArray[Any] = data.view(_PAIRS[self.sample_bytes]).reshape(-1, channels)
+        samples = self.pairs(data, channels)
         out = np.empty((channels, len(samples)), dtype=np.complex64)
         apart = np.empty((channels, min(_TILE, len(samples))), dtype=samples.dtype)
         for first in range(0, len(samples), _TILE):
             tile = samples[first : first + _TILE]
             own = apart[:, : len(tile)]
             own[...] = tile.T
-            self._scale(own.view(self._number), out[:, first : first + _TILE].view(np.float32))
+            self._scale(own.view(self.number), out[:, first : first + _TILE].view(np.float32))
         return out
 
     def _scale(self, numbers: NDArray[Any], out: NDArray[np.float32]) -> None:
         out[...] = numbers
         if self.kind == "f":
             return
-        steps = 2.0**self.bits - 1 if self.kind == "u" else 2.0**self.bits
-        out *= np.float32(2 / steps)
+        out *= np.float32(self.step)
         if self.kind == "u":
             out -= 1  # (x − 127.5) / 127.5

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from pisa_capc.errors import DataError
 from pisa_capc.recordings.base import About, Annotation, Recording
 from pisa_capc.recordings.encoding import Encoding
-from pisa_capc.recordings.files import SampleFile
+from pisa_capc.recordings.files import FileRecording, SampleFile
 
 LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
 LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
 FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
 TOO_LARGE = 1e18  # magnitudes whose squares are no numbers are none either
 CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
+SOME = 16  # of so many samples one tells the power of integers
 DEAD = 1e-6  # power of an antenna relative to the strongest
 
 
@@ -99,6 +100,32 @@ class Watched:
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         for first in range(0, self.about.length, size):
             yield self.read(first, size)
+
+    @property
+    def integers(self) -> SampleFile | None:
+        """The recording's file, where it is one and holds signed integers, which can be used as they lie in it."""
+        files = self._recording.files if isinstance(self._recording, FileRecording) else ()
+        return files[0] if len(files) == 1 and files[0].encoding.kind == "i" else None
+
+    def pieces(self, file: SampleFile, size: int) -> Iterator[NDArray[np.uint8]]:
+        """As `blocks`, of `integers`: bytes."""
+        for first in range(0, file.length, size):
+            data = file.raw(first, size)
+            self._look_at_integers(file, data, first)
+            yield data
+
+    def _look_at_integers(self, file: SampleFile, data: NDArray[np.uint8], first: int) -> None:
+        encoding, channels = file.encoding, file.channels
+        numbers = data.view(encoding.number)
+        peak = max(int(numbers.max()), -int(numbers.min()))
+        self._peak = max(self._peak, encoding.step * peak)
+        most = round(self.about.full_scale / encoding.step)
+        if peak >= most:
+            at_full_scale = np.flatnonzero((numbers >= most) | (numbers <= -most)) // 2
+            self._clipped += np.bincount(at_full_scale % channels, minlength=channels)
+        some = encoding.pairs(data, channels)[::SOME].reshape(-1)
+        self._power += SOME * _power(encoding.decode(some.view(np.uint8), channels))
+        self._samples = first + len(numbers) // (2 * channels)
 
     def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None, first: int) -> None:
         if bad is not None and bad.any():

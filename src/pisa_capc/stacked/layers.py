@@ -185,7 +185,7 @@ def _frozen_conv_norm(
 
 def _line_tokens(y: Tensor, tokens: int) -> Tensor:
     """`adaptive_tokens` of (N, C, 1, T)."""
-    span, rest = divmod(y.shape[-1], tokens)
+    span, rest = divmod(int(y.shape[-1]), tokens)
     return F.adaptive_avg_pool2d(y, (1, tokens)) if rest else F.avg_pool2d(y, (1, span))
 
 

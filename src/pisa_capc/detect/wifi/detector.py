@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.detect.base import Detection
 from pisa_capc.detect.wifi.background import without_background
-from pisa_capc.detect.wifi.preamble import fit
-from pisa_capc.detect.wifi.screen import BLOCK, candidates
+from pisa_capc.detect.wifi.chunk import PART, Chunk, Coded, Plain, Room
+from pisa_capc.detect.wifi.preamble import EXCERPT, SEARCH, Fit, fit
+from pisa_capc.detect.wifi.screen import BLOCK, block_products, candidates
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.phy.wifi import Front, fronts
+from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
 CHUNK = 131072  # samples examined at a time, 6.6 ms: what background is, is decided for each
@@ -41,70 +44,98 @@ class Found:
         return None if self.front is None or self.front.signal is None else self.front.signal.samples
 
 
-def examine(iq: NDArray[np.complex64], sample_rate_hz: float) -> list[Found]:
-    """Preambles that begin in (A, AHEAD + CHUNK + BEHIND) samples, in order, counted from the chunk's first."""
-    still, products, powers, weights = without_background(iq)
-    blocks, angles = candidates(products, powers, weights)
+@dataclass(frozen=True)
+class Looks:
+    """Where preambles may be in some samples: K excerpts of them.
+
+    first: (K,) where they begin. excerpt, raw: (K, A, EXCERPT) without and with the background; the same where there is
+    nothing to take off. angles: (K,) of their lag-16 correlation. weights: (K, A) one over the noise.
+    """
+
+    first: NDArray[np.intp]
+    excerpt: NDArray[np.complex64]
+    raw: NDArray[np.complex64]
+    angles: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def look(chunk: Chunk) -> Looks | None:
+    """Where a preamble may begin in AHEAD + CHUNK + BEHIND samples; None: nowhere."""
+    still, weights, loud = without_background(chunk)
+    blocks, angles = screened(still, weights, loud)
     inside = (blocks * BLOCK >= AHEAD - 2 * BORDER) & (blocks * BLOCK < AHEAD + CHUNK + 2 * BORDER)
     if not inside.any():
-        return []
-    got = fit(still, iq, blocks[inside], angles[inside], weights, sample_rate_hz)
-    start = got.start - AHEAD
-    own = got.good & (start >= -BORDER) & (start < CHUNK + BORDER)
+        return None
+    first = blocks[inside] * BLOCK - BLOCK // 2 - SEARCH
+    excerpt = still.cut(first, EXCERPT)
+    raw = excerpt if still is chunk else chunk.cut(first, EXCERPT)
+    return Looks(first, excerpt, raw, angles[inside], np.broadcast_to(weights, excerpt.shape[:2]))
+
+
+def screened(
+    chunk: Chunk, weights: NDArray[np.float64], loud: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """`candidates` of the parts that are loud, put one after the other: where they meet there is only noise."""
+    if not loud.any():
+        return np.empty(0, dtype=np.intp), np.empty(0)
+    iq = chunk.parts(np.flatnonzero(loud)).reshape(len(weights), -1)
+    found, angles = candidates(*block_products(iq), weights)
+    return np.flatnonzero(np.repeat(loud, PART // BLOCK))[found], angles
+
+
+def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[Found]]:
+    """Preambles that begin in each chunk, in order, counted from its first; those of all are fitted together."""
+    looks = [one for one in chunks if one is not None]
+    if not looks:
+        return [[] for _ in chunks]
+    excerpt = np.concatenate([one.excerpt for one in looks])
+    raw = excerpt if all(one.raw is one.excerpt for one in looks) else np.concatenate([one.raw for one in looks])
+    angles, weights = (np.concatenate([getattr(one, name) for one in looks]) for name in ("angles", "weights"))
+    got = fit(excerpt, raw, angles, weights, sample_rate_hz)
+    each = np.split(np.arange(len(angles)), np.cumsum([0 if one is None else len(one.first) for one in chunks])[:-1])
+    return [[] if one is None else _kept(got, one.first - AHEAD, rows) for one, rows in zip(chunks, each, strict=True)]
+
+
+def _kept(got: Fit, first: NDArray[np.intp], rows: NDArray[np.intp]) -> list[Found]:
+    """Those of a chunk that are its own; of those that overlap, the one that fits best."""
+    start = first + got.start[rows]
+    own = got.good[rows] & (start >= -BORDER) & (start < CHUNK + BORDER)
     kept: list[int] = []
-    for k in np.argsort(-got.quality, kind="stable"):
+    for k in np.argsort(-got.quality[rows], kind="stable"):
         if own[k] and np.all(np.abs(start[k] - start[kept]) >= PREAMBLE_SAMPLES):
             kept.append(int(k))
     kept.sort(key=start.tolist().__getitem__)
-    return [Found(int(start[k]), got.cfo_hz[k], got.snr_db[k], float(got.quality[k])) for k in kept]
-
-
-class Room:
-    """The newest samples of a stream, from its sample `first` on, in memory that is used again and again."""
-
-    def __init__(self, samples: NDArray[np.complex64], first: int) -> None:
-        self._data, self._begin, self.first, self.end = samples, 0, first, first + samples.shape[1]
-
-    def append(self, block: NDArray[np.complex64]) -> None:
-        place = self._begin + self.end - self.first
-        if place + block.shape[1] > self._data.shape[1]:
-            place = self._move(block.shape[1])
-        self._data[:, place : place + block.shape[1]] = block
-        self.end += block.shape[1]
-
-    def _move(self, more: int) -> int:
-        """Bring what is held to the beginning, in larger memory if so many more need it; where it ends."""
-        held = self.span(self.first, self.end)
-        needed = held.shape[1] + 2 * more
-        if needed > self._data.shape[1]:
-            self._data = np.empty((len(held), max(needed, 4 * CHUNK)), dtype=np.complex64)
-        self._data[:, : held.shape[1]] = held
-        self._begin = 0
-        return held.shape[1]
-
-    def span(self, first: int, end: int) -> NDArray[np.complex64]:
-        """(A, end − first) of them, as long as nothing is appended."""
-        return self._data[:, self._begin + first - self.first : self._begin + end - self.first]
-
-    def drop(self, before: int) -> None:
-        """Let go of what is before `before`."""
-        self._begin, self.first = self._begin + before - self.first, before
+    return [
+        Found(int(start[k]), got.cfo_hz[row], got.snr_db[row], float(got.quality[row]))
+        for k, row in ((k, rows[k]) for k in kept)
+    ]
 
 
 class WifiDetector:
     """Finds 802.11 frames with a legacy preamble in a stream at 20 MS/s.
 
     The stream is examined in chunks that begin at multiples of CHUNK, whatever the blocks it comes in. A frame is
-    handed on up to the end that its L-SIG says, or `samples` of it where that cannot be read. workers: threads, which
-    the chunks of one block are spread over; blocks of several chunks keep them busy.
+    handed on up to the end that its L-SIG says, or `samples` of it where that cannot be read. encoding: of blocks that
+    are given as bytes, antennas interleaved; most of them need not be decoded. workers: threads, which the chunks of
+    one block are spread over; blocks of several chunks keep them busy.
     """
 
-    def __init__(self, antennas: int, sample_rate_hz: float = 20e6, *, samples: int = 800, workers: int = 2) -> None:
+    def __init__(
+        self,
+        antennas: int,
+        sample_rate_hz: float = 20e6,
+        *,
+        samples: int = 800,
+        encoding: Encoding | None = None,
+        workers: int = 2,
+    ) -> None:
         if sample_rate_hz != 20e6:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
-        self.antennas, self.sample_rate_hz, self.samples = antennas, sample_rate_hz, samples
-        self._pool = ThreadPoolExecutor(workers)
-        self._room = Room(np.zeros((antennas, AHEAD), dtype=np.complex64), -AHEAD)  # samples that are still needed
+        if encoding is not None and encoding.kind == "u":
+            raise ConfigError(f"samples as {encoding.name} have no zero. Decode them first.")
+        self.antennas, self.sample_rate_hz, self.samples, self.encoding = antennas, sample_rate_hz, samples, encoding
+        self._workers, self._pool = workers, ThreadPoolExecutor(workers)
+        self._room = Room(self._silence(AHEAD), -AHEAD, 4 * CHUNK)  # samples that are still needed
         self._received = 0
         self._next = 0  # where the next chunk begins
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
@@ -115,14 +146,11 @@ class WifiDetector:
         """Until two chunks are whole, which are looked at side by side; their frames are read together."""
         return self._next + 2 * CHUNK + BEHIND - self._received
 
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
-        """The frames that are complete with these (A, n) further samples, as far as chunks are."""
-        if block.ndim != 2 or len(block) != self.antennas or block.dtype != np.complex64:
-            raise DataError(
-                f"a block of {block.dtype} {block.shape}; expected complex64 ({self.antennas}, n), one row per antenna."
-            )
-        self._room.append(block)
-        self._received += block.shape[1]
+    def push(self, block: NDArray[np.complex64] | NDArray[np.uint8]) -> list[Detection]:
+        """The frames that are complete with these (A, n) further samples, as far as chunks are; bytes if encoded."""
+        rows = self._rows(block)
+        self._room.append(rows)
+        self._received += rows.shape[1]
         self._examine()
         done = self._complete(self._received)
         self._room.drop(min([self._next - AHEAD, *(found.start for found in self._coming)]))
@@ -130,17 +158,45 @@ class WifiDetector:
 
     def finish(self) -> list[Detection]:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
-        self._room.append(np.zeros((self.antennas, CHUNK + BEHIND), dtype=np.complex64))
+        self._room.append(self._silence(CHUNK + BEHIND))
         self._examine()
         self._pool.shutdown()
         return self._complete(None)
 
+    @property
+    def _instant(self) -> np.dtype[np.void]:
+        """What the encoded samples of all antennas at one time are."""
+        assert self.encoding is not None
+        return np.dtype((np.void, self.antennas * self.encoding.sample_bytes))
+
+    def _silence(self, samples: int) -> NDArray[Any]:
+        """As `Room` has them: a row for each antenna, or one of instants."""
+        if self.encoding is None:
+            return np.zeros((self.antennas, samples), dtype=np.complex64)
+        return np.zeros((1, samples), dtype=self._instant)
+
+    def _rows(self, block: NDArray[Any]) -> NDArray[Any]:
+        if self.encoding is not None:
+            return block.view(self._instant)[None]
+        if block.ndim != 2 or len(block) != self.antennas or block.dtype != np.complex64:
+            raise DataError(
+                f"a block of {block.dtype} {block.shape}; expected complex64 ({self.antennas}, n), one row per antenna."
+            )
+        return block
+
+    def _chunk(self, first: int, end: int) -> Chunk:
+        span = self._room.span(first, end)
+        return Plain(span) if self.encoding is None else Coded(span[0], self.antennas, self.encoding)
+
+    def _samples(self, first: int, end: int) -> NDArray[np.complex64]:
+        return self._chunk(first, end).cut(np.zeros(1, dtype=np.intp), end - first)[0]
+
     def _examine(self) -> None:
         """Look at all chunks that are whole, and remember their frames."""
         firsts = range(self._next, self._room.end - CHUNK - BEHIND + 1, CHUNK)
-        chunks = [self._room.span(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
-        each = map if len(chunks) < 2 else self._pool.map  # one needs no other thread
-        results = each(partial(examine, sample_rate_hz=self.sample_rate_hz), chunks)
+        chunks = [self._chunk(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
+        each = map if min(len(chunks), self._workers) < 2 else self._pool.map  # one needs no other thread
+        results = examine(list(each(look, chunks)), self.sample_rate_hz)
         found = []
         for first, one in ((first, one) for first, result in zip(firsts, results, strict=True) for one in result):
             start = max(first + one.start, 0) if first + one.start >= -1 else -1
@@ -152,7 +208,7 @@ class WifiDetector:
 
     def _with_fronts(self, found: list[Found]) -> list[Found]:
         """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
-        heads = [self._room.span(one.start, min(one.start + HEAD, self._received)) for one in found]
+        heads = [self._samples(one.start, min(one.start + HEAD, self._received)) for one in found]
         read = fronts(heads, [one.cfo_hz for one in found])
         return [replace(one, front=front) for one, front in zip(found, read, strict=True)]
 
@@ -164,7 +220,7 @@ class WifiDetector:
             last = found.start + (found.samples or self.samples)
             if end is not None and last > end:
                 break
-            iq = self._room.span(found.start, min(last, self._received)).copy()
+            iq = self._samples(found.start, min(last, self._received)).copy()
             measured = found.cfo_hz, found.snr_db, found.quality
             done.append(Detection(found.start, iq, *measured, found.samples, front=found.front))
             self._coming.popleft()

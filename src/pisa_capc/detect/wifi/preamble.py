@@ -29,15 +29,16 @@ LEAST_PART = 0.1  # the HT fields of a frame look like the end of an L-STF and t
 
 _LTF = slice(160, 320)
 _FFT = 512
-_EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES
+EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES  # samples in which a preamble is looked for
 
 
 @dataclass(frozen=True)
 class Fit:
     """Preambles as they were found: K of them, A antennas.
 
-    start: (K,) first samples. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the preamble explains.
-    least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its energy is in.
+    start: (K,) first samples in their excerpts. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the
+    preamble explains. least: (K,) the same of the part that fits worst. spread: (K,) part of the L-STF's tones that its
+    energy is in.
     """
 
     start: NDArray[np.intp]
@@ -67,15 +68,21 @@ def basis() -> NDArray[np.complex128]:
 
 
 @cache
+def _basis() -> NDArray[np.complex64]:
+    return basis().astype(np.complex64)
+
+
+@cache
+def _limits(antennas: int) -> tuple[float, float]:
+    """Of noise in `first_path`: its median, and what it exceeds with the chance of CHANCE."""
+    return float(gammaincinv(antennas, 0.5)), float(gammainccinv(antennas, CHANCE))
+
+
+@cache
 def _trial(step: float) -> NDArray[np.complex64]:
     """(320, 3 TAPS) the basis at a frequency lower by `step` radians a sample, as it is, and higher."""
     turn = np.exp(1j * step * np.arange(PREAMBLE_SAMPLES))[:, None]
     return np.concatenate([basis() * t for t in (turn.conj(), 1, turn)], axis=1).conj().astype(np.complex64)
-
-
-def rows(iq: NDArray[np.complex64], first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
-    """(K, A, count) samples from each of `first` on."""
-    return np.stack([iq[:, at : at + count] for at in first])
 
 
 def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[np.complex64]:
@@ -98,13 +105,14 @@ def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArr
     of it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
     """
     long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
-    paths = (weights[:, None] * np.abs(long) ** 2).sum(1)
-    antennas = max(int(np.count_nonzero(weights)), 1)
-    noise = np.median(paths, axis=1, keepdims=True) / gammaincinv(antennas, 0.5)
+    paths = (weights[..., None] * np.abs(long) ** 2).sum(1)
+    limits = [_limits(max(antennas, 1)) for antennas in np.count_nonzero(weights, axis=1).tolist()]
+    median, most = np.array(limits).T[..., None]
+    noise = np.median(paths, axis=1, keepdims=True) / median
     peak = paths.argmax(1)
     place = np.arange(paths.shape[1])
     early = (place >= peak[:, None] - NEAR) & (place <= peak[:, None])
-    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * gammainccinv(antennas, CHANCE)
+    strong = paths >= FAINT * paths.max(1, keepdims=True) + noise * most
     strong |= place == peak[:, None]
     return np.asarray((early & strong).argmax(1))
 
@@ -116,7 +124,7 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
     where the antenna hears little, its own where antennas have oscillators of their own.
     """
     products = np.vecdot(still[..., 176:256], still[..., 240:320])
-    array = np.broadcast_to((weights @ products.T)[:, None], products.shape)
+    array = np.broadcast_to((weights * products).sum(1)[:, None], products.shape)
     own, common = np.angle(products) / 64.0, np.angle(array) / 64.0
     better = explained_energy(turned(still, own)) > explained_energy(turned(still, common))
     return np.where(better, own, common).astype(np.float64)
@@ -124,7 +132,7 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
 
 def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
     """(K, A) ‖Qᴴ y‖², what the preamble explains behind its best channel."""
-    return np.asarray((np.abs(still @ basis().conj().astype(np.complex64)) ** 2).sum(-1))
+    return np.asarray((np.abs(still @ _basis().conj()) ** 2).sum(-1))
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -151,7 +159,7 @@ def snr_db(still: NDArray[np.complex64]) -> NDArray[np.float64]:
 def tone_spread(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 if they are equal, 1/12 for a carrier."""
     period = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).mean(-2)
-    tones = (weights[:, None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
+    tones = (weights[..., None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(tones.sum(1) ** 2 / (12 * (tones**2).sum(1)))
 
@@ -161,12 +169,12 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
 
     Of a part it is the squared coherence |Σ ŷ* y|²/(Σ|ŷ|² Σ|y|²) with the fit ŷ = Q Qᴴ y.
     """
-    q = basis().astype(np.complex64)
+    q = _basis()
     fitted = (still @ q.conj()) @ q.T
     parts = (*still.shape[:2], PARTS, -1)
     y, model = still.reshape(parts), fitted.reshape(parts)
     energy, modelled, common = (
-        np.einsum("a,kap->kp", weights, np.vecdot(u, v).real) for u, v in ((y, y), (model, model), (model, y))
+        np.einsum("ka,kap->kp", weights, np.vecdot(u, v).real) for u, v in ((y, y), (model, model), (model, y))
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         share = modelled.sum(1) / energy.sum(1)
@@ -175,31 +183,34 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
 
 
 def fit(
-    iq: NDArray[np.complex64],
+    excerpt: NDArray[np.complex64],
     raw: NDArray[np.complex64],
-    blocks: NDArray[np.intp],
     angles: NDArray[np.float64],
     weights: NDArray[np.float64],
     sample_rate_hz: float,
 ) -> Fit:
-    """Preambles of (A, T) samples `iq` near the blocks that the screen names, whose lag-16 angle it gives.
+    """Preambles in (K, A, EXCERPT) samples, with their lag-16 angles (K,) and the antennas' weights (K, A).
 
     raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
     tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound. An
     antenna that hears nothing is given the array's.
     """
-    first = blocks * BLOCK - BLOCK // 2 - SEARCH
-    excerpt = rows(iq, first, _EXCERPT)
     array = angles.astype(np.float64) / BLOCK
-    start = first + first_path(turned(excerpt, array), weights)
-    received = rows(iq, start, PREAMBLE_SAMPLES)
+    start = first_path(turned(excerpt, array), weights)
+    received = _from(excerpt, start)
     radians = array[:, None] + from_long(turned(received, array), weights)
     for step in STEP_HZ:
         radians += finer(turned(received, radians), 2 * np.pi * step / sample_rate_hz)
     deaf = weights == 0
-    radians[:, deaf] = (radians @ weights / max(weights.sum(), np.finfo(float).tiny))[:, None]
+    mean = (radians * weights).sum(1) / np.maximum(weights.sum(1), np.finfo(float).tiny)
+    radians = np.where(deaf, mean[:, None], radians)
     still = turned(received, radians)
     quality, least = explained(still, weights)
-    noisy = still if raw is iq else turned(rows(raw, start, PREAMBLE_SAMPLES), radians)
+    noisy = still if raw is excerpt else turned(_from(raw, start), radians)
     snr = np.where(deaf, SILENT_DB, snr_db(noisy))
     return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))
+
+
+def _from(excerpt: NDArray[np.complex64], start: NDArray[np.intp]) -> NDArray[np.complex64]:
+    """(K, A, 320) samples of each from its `start` on."""
+    return np.stack([one[:, at : at + PREAMBLE_SAMPLES] for one, at in zip(excerpt, start, strict=True)])

@@ -34,16 +34,14 @@ def block_products(iq: NDArray[np.complex64]) -> tuple[NDArray[np.complex64], ND
     """
     blocks = iq.reshape(len(iq), -1, BLOCK)
     parts = iq.view(np.float32).reshape(len(iq), -1, 2 * BLOCK)
-    return np.vecdot(blocks[:, :-1], blocks[:, 1:]), np.einsum("abn,abn->ab", parts, parts)
+    return np.vecdot(blocks[:, :-1], blocks[:, 1:]), np.vecdot(parts, parts)
 
 
 def over_window(values: NDArray[Any]) -> NDArray[Any]:
-    """Sums of WINDOW neighbours; not by a running sum, which would carry one bad sample to the end."""
-    count = len(values) - WINDOW + 1
-    total = values[:count].copy()
-    for shift in range(1, WINDOW):
-        total += values[shift : shift + count]
-    return total
+    """Sums of WINDOW neighbours, by sums of two, four, eight; a running sum would carry one bad sample to the end."""
+    for shift in (1, 2, 4):
+        values = values[:-shift] + values[shift:]
+    return values
 
 
 def candidates(
@@ -56,6 +54,7 @@ def candidates(
     pass, those with the most coherent power within APART: it is greatest where all of the window is L-STF, while ρ is
     close to one from where the first sample has come in.
     """
+    weights = weights.astype(np.float32)  # as the products are
     coherent = over_window(weights @ products)
     power = over_window(weights @ powers)
     with np.errstate(divide="ignore", invalid="ignore"):
