@@ -30,14 +30,12 @@ from pisa_capc.calibration import (
     Calibrator,
     Gated,
     Joint,
-    Peer,
     SourceStatistics,
-    Transduced,
     calibrators,
     find_groups,
 )
 from pisa_capc.calibration.guard import Guard, Rehearsals
-from pisa_capc.calibration.joint import Fit, Space
+from pisa_capc.calibration.joint import Fit
 from pisa_capc.chance import at_chance
 from pisa_capc.cli.output import print_table
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
@@ -161,18 +159,6 @@ class Model:
         yield WITHHELD.name, self.withheld(there)
 
 
-@dataclass(frozen=True)
-class LDA(Peer):
-    """Another head in the place of the trained one: the nearest class mean in the LDA space of the source."""
-
-    title = "LDA head"
-
-    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
-        space = Space.of(source, logits.shape[1], embedding, self.title)
-        score = -torch.cdist(embedding @ space.project, space.means).square() / 2
-        return Transduced(score, torch.softmax(score, dim=1))
-
-
 def guard_of(models: Sequence[Model], seed: int) -> Guard:
     """As `rehearsal.learn_guard` does it: models that lack an environment there, and the model on held-out frames."""
     parts = []
@@ -204,10 +190,10 @@ class OnceGated(Once, Gated):
 
 
 def methods() -> dict[str, Calibrator]:
-    """Every registered calibration by capture, U-CAPC without a prior, and no calibration but another head."""
+    """Every registered calibration by capture, and U-CAPC without a prior."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
     named |= {"joint": OnceJoint(), "gated": OnceGated()}
-    return {**named, "without-prior": UCAPC(prior="none"), "lda": LDA()}
+    return {**named, "without-prior": UCAPC(prior="none")}
 
 
 def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dict[str, Any]:

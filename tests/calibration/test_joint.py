@@ -13,7 +13,12 @@ CLASSES, SIZE, WIDTH = 6, 12, 0.15
 RANDOM = np.random.default_rng(1)
 MEANS = 1.0 * np.linalg.qr(RANDOM.normal(size=(SIZE, SIZE)))[0][:CLASSES]
 SOURCE = SourceStatistics(
-    mean=MEANS.mean(0), class_mean=MEANS, covariance=WIDTH**2 * np.eye(SIZE), prior=np.full(CLASSES, 1 / CLASSES)
+    mean=MEANS.mean(0),
+    class_mean=MEANS,
+    covariance=WIDTH**2 * np.eye(SIZE),
+    prior=np.full(CLASSES, 1 / CLASSES),
+    weight=MEANS / WIDTH**2,
+    bias=-(MEANS**2).sum(1) / (2 * WIDTH**2),
 )
 DISTANCE = float(np.linalg.norm(MEANS[0] - MEANS[1]))
 

@@ -24,13 +24,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from pisa_capc.calibration.base import check_range, register, require
+from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.bd_cspn import BDCSPN
+from pisa_capc.calibration.peers.lda import Space
 from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.inference.statistics import SourceStatistics
 
-SHRINKAGE = 0.1  # of the within-class covariance towards a multiple of the identity
 Pair = tuple[float, float]
 STIFFNESS: tuple[Pair, ...] = (
     (0.02, 0.02),
@@ -40,28 +40,6 @@ STIFFNESS: tuple[Pair, ...] = (
 FLOOR = 0.1  # of w, in the same unit
 FITTED = 256  # frames that the fit looks at, evenly over the group: they count as `effective` a class anyway
 ITERATIONS, TOLERANCE = 100, 1e-5
-SMALLEST = 1e-12
-
-
-class Space(NamedTuple):
-    """The LDA space of the source. project (D, d): whitening within classes, then the axes on which classes differ."""
-
-    project: Tensor
-    means: Tensor  # (C, d)
-    distance: float  # of two class means, on average
-
-    @classmethod
-    def of(cls, source: SourceStatistics, classes: int, like: Tensor, user: str) -> Space:
-        size = like.shape[1]
-        means = require(source, "class_mean", (classes, size), like, user)
-        within = require(source, "covariance", (size, size), like, user)
-        level = within.diagonal().mean().clamp_min(SMALLEST)
-        shrunk = (1 - SHRINKAGE) * within + SHRINKAGE * level * torch.eye(size, dtype=like.dtype, device=like.device)
-        whiten = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T  # (D, D): zᵀ whiten has unit covariance
-        white = means @ whiten
-        axes = torch.linalg.svd(white - white.mean(dim=0), full_matrices=False).Vh[: max(1, classes - 1)].T
-        own = white @ axes
-        return cls(whiten @ axes, own, float(torch.pdist(own).mean()) if classes > 1 else 1.0)
 
 
 class Fit(NamedTuple):
