@@ -1,6 +1,7 @@
 """Calibrations of trained models in deployments as they are, from embeddings that `studies.embeddings` has kept.
 
     python -m studies.calibrations --embeddings work/embeddings        # on source environments, to choose by
+    python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/studies/careful-switch.json
     python -m studies.calibrations --embeddings work/embeddings --target E1 --out results/studies/calibrations.json
 
 Without --target a model of one source environment meets the other one: source data of the models that have both. What
@@ -28,12 +29,14 @@ from torch import Tensor
 from pisa_capc.calibration import (
     UCAPC,
     Calibrator,
+    Careful,
     Gated,
     Joint,
     SourceStatistics,
     calibrators,
     find_groups,
 )
+from pisa_capc.calibration.careful import NEVER
 from pisa_capc.calibration.guard import Guard, Rehearsals
 from pisa_capc.calibration.joint import Fit
 from pisa_capc.chance import at_chance
@@ -63,8 +66,9 @@ DEPLOYMENTS = (
     Deployment("small-skewed", frames=32, dirichlet=1.0, repeats=2),
 )
 MIXED = Deployment("mixed", frames=256)  # as many frames again of the source, which a model knows
+SWITCH = (0.9, 0.94, 0.96, 0.97, 0.98, 0.99)  # evenness from which careful believes in a balance
 WITHHELD = Deployment("withheld", identifiers=False)
-SLOW = ("joint", "gated", "pt-map")  # as long as all others together: for models of two source environments
+TWO = ("safe", "joint", "gated", "pt-map")  # of two source environments alone: no rehearsal with one, or long
 
 
 class Name(NamedTuple):
@@ -196,6 +200,13 @@ def methods() -> dict[str, Calibrator]:
     return {**named, "without-prior": UCAPC(prior="none")}
 
 
+def switched() -> dict[str, Calibrator]:
+    """Careful that believes in a balance sooner or later, or never."""
+    width = Careful.full - Careful.even
+    moved = {f"from {x:g}": Careful(few=min(Careful.few, x), even=x, full=x + width) for x in SWITCH}
+    return {**moved, "never": Careful(even=NEVER)}
+
+
 def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dict[str, Any]:
     """By cell and method: Macro-F1 of all frames, and of each capture, over the devices that are there."""
     found: dict[str, Any] = {}
@@ -233,9 +244,13 @@ def score_all(
             environment = target or next(e for e in SOURCE if e not in name.environments)
             kept = work / f"{name}-{environment}.json"
             old = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-            chosen = {n: c for n, c in methods().items() if n in names and n not in next(iter(old.values()), {})}
+            chosen = {
+                n: c
+                for n, c in (methods() | switched()).items()
+                if n in names and n not in next(iter(old.values()), {})
+            }
             if len(name.environments) == 1:
-                chosen = {n: c for n, c in chosen.items() if n not in ("safe", *SLOW)}  # safe has nothing to rehearse on
+                chosen = {n: c for n, c in chosen.items() if n not in TWO}
             model = Model.read(by_name[name])
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
@@ -254,18 +269,23 @@ def score_all(
 
 def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
     """By waveform and number of source environments, cell and method: the mean Macro-F1 and its change, the least mean
-    change of an encoder and whose it is, and the share of captures that lost more than `LOST`."""
+    change of an encoder and whose it is, the share of captures that lost more than `LOST`, and how many models it was
+    scored for where that is not all."""
     tables = []
     for waveform, sources in sorted({(name.waveform, len(name.environments)) for name in results}):
         own = {n: r for n, r in results.items() if (n.waveform, len(n.environments)) == (waveform, sources)}
         encoders = list(dict.fromkeys(name.encoder for name in own))
-        known = set.intersection(*(set(next(iter(scores.values()))) for scores in own.values()))
+        known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
         table: dict[str, dict[str, Any]] = {}
         for cell in next(iter(own.values())):
             table[cell] = {}
-            for method in (m for m in methods() if m in known):
-                pairs = [(n.encoder, scores[cell][method], scores[cell]["direct"]) for n, scores in own.items()]
-                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e in encoders}
+            for method in (m for m in methods() | switched() if m in known):
+                pairs = [
+                    (name.encoder, scores[cell][method], scores[cell]["direct"])
+                    for name, scores in own.items()
+                    if method in scores[cell]
+                ]
+                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
                 lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
                 worst = min(gain, key=gain.__getitem__)
                 table[cell][method] = {
@@ -273,6 +293,7 @@ def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
                     "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
                     "worst": [round(gain[worst], 4), worst],
                     "lost": round(fmean(lost), 4),
+                    **({} if len(pairs) == len(own) else {"models": len(pairs)}),
                 }
         seeds = sorted({name.seed for name in own})
         about = {"waveform": waveform, "sources": sources, "models": len(own), "encoders": encoders, "seeds": seeds}
@@ -298,11 +319,15 @@ def main() -> None:
     parser.add_argument("--target", help="environment that every model meets; the other of the source unless told")
     parser.add_argument("--only", default="", help="models with this in their names")
     parser.add_argument("--methods", default=",".join(methods()), help="calibrations to score (all)")
+    parser.add_argument(
+        "--switch", action="store_true", help="instead of --methods: careful, believing sooner or later"
+    )
     parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     torch.set_num_threads(1)
     paths = sorted(options.embeddings.glob("*.npz"))
-    tables = summary(score_all(paths, options.target, options.work, options.only, options.methods.split(",")))
+    names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
+    tables = summary(score_all(paths, options.target, options.work, options.only, names))
     show(tables)
     if options.out:
         record = {"target": options.target, "lost": LOST, "machine": machine(), "tables": tables}

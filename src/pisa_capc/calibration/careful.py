@@ -15,8 +15,8 @@ the panel's probabilities decides:
     uneven   up to 0.98         T3A, LDA, the classifier itself
     few      below 0.96         LDA, LAME, MLLS, the classifier itself
 
-Between 0.98 and 0.995 the even panel has a weight that rises from zero to one, and the uneven one the rest. LAME asks no
-more neighbours than a quarter of the frames that a device has on average: min(5, n / 4C). Where that is none, few
+Between 0.98 and 0.995 the even panel has a weight that rises from zero to one, and the uneven one the rest. LAME asks
+no more neighbours than a quarter of the frames that a device has on average: min(5, n / 4C). Where that is none, few
 devices are left to the classifier. There is nothing to learn: one source environment is enough.
 
 Signals, panels and numbers were chosen on source environments alone: with models of one source environment that met
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.base import Calibrator, check_range, register
+from pisa_capc.calibration.base import Calibrator, check_range, register, require
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.calibration.peers.lame import LAME
@@ -48,6 +48,8 @@ from pisa_capc.inference.statistics import SourceStatistics
 
 ROUNDS = 200  # of the potentials that hold the shares
 NEVER = 2.0  # evenness that no capture has
+NEEDED = {"class_mean": "CD", "covariance": "DD", "weight": "CD"}  # of the source, and its shape
+USED = (*NEEDED, "bias", "mean", "prior", "temperature")
 SMALLEST = 1e-6  # share of a class that nobody seems to use
 
 
@@ -59,9 +61,9 @@ class Careful(Peer):
     >>> result = Careful().calibrate(embedding, logits, capture, source)    # doctest: +SKIP
     >>> [(judged.level, judged.evenness) for judged in result.judged]       # doctest: +SKIP
 
-    Needs `class_mean`, `covariance` and `weight`; uses `mean`, `prior` and `temperature` where they are known. For later
-    frames (`fit`, streams) what a panel decided is kept as prototypes and class potentials, which is close to it and not
-    the same.
+    Needs `class_mean`, `covariance` and `weight`; uses `bias`, `mean`, `prior` and `temperature` where they are known.
+    For later frames (`fit`, streams) what a panel decided is kept as prototypes and class potentials, which is close to
+    it and not the same.
     """
 
     title = "careful"
@@ -80,6 +82,9 @@ class Careful(Peer):
         def by(peer: Peer) -> Tensor:
             return peer.transduce(embedding, logits, source).probability
 
+        sizes = {"C": logits.shape[1], "D": embedding.shape[1]}
+        for name, shape in NEEDED.items():  # said here, so that what is missing is missed by careful
+            require(source, name, tuple(sizes[axis] for axis in shape), embedding, self.title)
         direct, lda, moved = torch.softmax(logits, dim=1), by(LDA()), by(BDCSPN())
         found = evenness((by(StatA()) + moved + lda) / 3)
         believed = self.believed(found)
@@ -105,7 +110,12 @@ class Careful(Peer):
 
 def knows_enough(source: SourceStatistics) -> bool:
     """Whether the source says what careful needs."""
-    return all(values is not None for values in (source.class_mean, source.covariance, source.weight))
+    return all(getattr(source, name) is not None for name in NEEDED)
+
+
+def used(source: SourceStatistics) -> SourceStatistics:
+    """What careful looks at, without the rest, which may be large."""
+    return SourceStatistics(**{name: getattr(source, name) for name in USED})
 
 
 def usual(source: SourceStatistics) -> Calibrator:

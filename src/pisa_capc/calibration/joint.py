@@ -43,7 +43,7 @@ ITERATIONS, TOLERANCE = 100, 1e-5
 
 
 class Fit(NamedTuple):
-    """What the model found in a group, for B fits at once. bound: of the evidence, comparable between fits of one group."""
+    """What the model found in a group, B fits at once. bound: of the evidence, comparable between fits of one group."""
 
     shift: Tensor  # (B, C, d) mean of δ
     unsure: Tensor  # (B, C) its variance, the same along every axis

@@ -178,7 +178,7 @@ def _chosen(
     if preset is not None:
         return replace(settings, calibration=UCAPC.preset(preset)), None
     careful = source is not None and knows_enough(source)
-    which = "careful" if careful else "U-CAPC without a prior, for nothing is said of the source"
+    which = "careful" if careful else "U-CAPC without a prior, for too little is said of the source"
     notes.print(f"calibration: {which}; the published one is --preset paper", highlight=False, soft_wrap=True)
     return (settings, source) if careful else (replace(settings, calibration=UCAPC(prior="none")), None)
 
