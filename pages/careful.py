@@ -108,13 +108,14 @@ def section() -> str:
 
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
 [Careful](../safe.md#careful-the-usual-calibration-without-a-guard) was chosen on source environments alone: on models
-of one source environment that met the other one, and on models of both that met frames held out. E1 was looked at once,
-after. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
-`bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken for
-one, or one that drifts from the first to the second: the order of frames is not looked at), `small-skewed` (32 frames,
-Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are found
-without carrier offsets. Frames of unknown radios are below: all radios of these sets are enrolled. The guard of `safe` comes from rehearsals with the models of one environment; `joint` and `gated`, which
-take as long as all others together, were scored for the first seed ({" and ".join(map(str, some))} models).
+of one source environment that met the other one, and on models of both that met frames held out. E1 was looked at
+once, after. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
+`bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken
+for one, or one that drifts from the first to the second: nobody looks at the order of frames), `small-skewed` (32
+frames, Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are
+found without carrier offsets. Frames of unknown radios are below: all radios of these sets are enrolled. The guard of
+`safe` comes from rehearsals with the models of one environment; `joint` and `gated`, which take as long as all others
+together, were scored for the first seed ({" and ".join(map(str, some))} models).
 
 ![Change of Macro-F1 by calibration and deployment](../{PICTURE})
 

@@ -46,7 +46,7 @@ from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
 
-ROUNDS = 200  # of the potentials that hold the shares
+ROUNDS, SETTLED = 200, 1e-3  # of the potentials that hold the shares: at most, and the change at which they do
 NEVER = 2.0  # evenness that no capture has
 NEEDED = {"class_mean": "CD", "covariance": "DD", "weight": "CD"}  # of the source, and its shape
 USED = (*NEEDED, "bias", "mean", "prior", "temperature")
@@ -149,5 +149,8 @@ def distilled(probability: Tensor, embedding: Tensor, logits: Tensor) -> tuple[T
     potential = torch.zeros_like(shares)
     for _ in range(ROUNDS):
         held = torch.softmax(score + potential, dim=1).mean(dim=0)
-        potential += shares.log() - held.clamp(min=SMALLEST).log()
+        lacking = shares.log() - held.clamp(min=SMALLEST).log()
+        potential += lacking
+        if lacking.abs().max() < SETTLED:
+            break
     return prototypes, potential - potential.mean()
