@@ -75,7 +75,7 @@ STRANGERS = (
 )
 SWITCH = (0.9, 0.94, 0.96, 0.97, 0.98, 0.99)  # evenness from which careful believes in a balance
 WITHHELD = Deployment("withheld", identifiers=False)
-TWO = ("safe", "joint", "gated", "pt-map", "transclip")  # for models of the main table: nothing to rehearse elsewhere, or long
+TWO = ("safe", "joint", "gated", "pt-map", "transclip")  # for the main table alone: nothing to rehearse on, or long
 
 
 class Name(NamedTuple):

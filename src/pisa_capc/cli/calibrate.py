@@ -58,8 +58,8 @@ def calibrate(
         str | None,
         typer.Option(
             help="careful, ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, "
-            "bbse, joint or gated. Unless told: safe where the model has a guard, else careful, or where nothing is "
-            "said of the source U-CAPC without a prior."
+            "bbse, lda, joint or gated. Unless told: safe where the model has a guard, else careful, or where too "
+            "little is said of the source U-CAPC without a prior."
         ),
     ] = None,
     preset: Annotated[
