@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.report import read
 
 from pages.against_paper import markdown_table as table
+from pisa_capc.calibration import Careful
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import PAGE_INCHES, canvas
 
@@ -78,20 +79,24 @@ def picture(folder: Path) -> None:
 
 
 def curve(folder: Path) -> None:
-    """What careful gains and loses on source environments as its switch moves."""
+    """What careful gains and loses on source environments as its switch moves; never is drawn at one."""
     tables = read(SWITCHED)["tables"]
     with canvas(folder / CURVE, PAGE_INCHES, 2.2) as figure:
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, found in zip(panels, tables, strict=True):
             names = [name for name in compared(found) if name not in ("careful", "ucapc")]
-            points = [(worst_of(found, name), fmean(gains(found, name))) for name in names]
-            axes.plot(*zip(*points, strict=True), marker=".", color="tab:purple", linewidth=0.8)
-            for name, point in zip(names, points, strict=True):
-                axes.annotate(name, point, fontsize=6, xytext=(3, -7), textcoords="offset points")
-            axes.axvline(WORST, color="grey", linewidth=0.6, linestyle=":")
-            axes.set_xlabel("worst encoder and cell")
-            axes.set_title(f"{WAVEFORMS[found['waveform']]}, {found['models']} models, E2 met E3")
-        panels[0].set_ylabel("mean change of Macro-F1")
+            at = [1.0 if name == "never" else float(name.removeprefix("from ")) for name in names]
+            for label, values in (
+                ("mean over the cells", [fmean(gains(found, name)) for name in names]),
+                ("worst encoder and cell", [worst_of(found, name) for name in names]),
+            ):
+                axes.plot(at, values, marker=".", linewidth=0.8, label=label)
+            axes.axvline(Careful.even, color="grey", linewidth=0.6)
+            axes.axhline(WORST, color="grey", linewidth=0.6, linestyle=":")
+            axes.set_xlabel("evenness from which a balance is believed")
+            axes.set_title(f"{WAVEFORMS[found['waveform']]}, {found['models']} models of E2 in E3")
+        panels[0].set_ylabel("change of Macro-F1")
+        panels[0].legend(fontsize=6, loc="lower right")
 
 
 def worst_of(found: dict[str, Any], method: str) -> float:
@@ -129,10 +134,10 @@ share of captures that lost more than {record["lost"]:g}:
 ### How soon a balance is believed
 
 Two aims pull at one switch: the sooner careful believes that devices send equally often, the more it keeps of the
-published gain, and the more it loses in captures that only look so. On source environments, as the evenness moves from
-which a balance is believed (`never`: not at all; dotted: the worst cell that was aimed at):
+published gain, and the more it loses in captures that only look so. On source environments, as the evenness moves
+from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at):
 
-![Mean gain against the worst encoder and cell](../{CURVE})
+![Mean gain and worst encoder and cell as the switch moves](../{CURVE})
 
 Command: `python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/{SWITCHED}`.
 

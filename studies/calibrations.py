@@ -246,7 +246,7 @@ def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dic
 def score_all(
     paths: Sequence[Path], target: str | None, work: Path, only: str, names: Sequence[str]
 ) -> dict[Name, dict[str, Any]]:
-    """What every model scored, by its name; only what is not in `work` is made."""
+    """What every model scored, by its name; only what is not in `work` is made, and nothing where `names` is empty."""
     work.mkdir(parents=True, exist_ok=True)
     by_name = {Name.of(path): path for path in paths}
     wanted = [
@@ -270,6 +270,8 @@ def score_all(
             model = Model.read(by_name[name])
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
+                continue
+            if not names and not old:
                 continue
             if chosen:
                 if "safe" in chosen:
@@ -371,11 +373,13 @@ def main() -> None:
     parser.add_argument(
         "--switch", action="store_true", help="instead of --methods: careful, believing sooner or later"
     )
+    parser.add_argument("--kept", action="store_true", help="instead of --methods: what was scored before, no more")
     parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     torch.set_num_threads(1)
     paths = sorted(options.embeddings.glob("*.npz"))
     names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
+    names = [] if options.kept else names
     results = score_all(paths, options.target, options.work, options.only, names)
     tables = summary(results)
     show(tables)
