@@ -123,6 +123,7 @@ def pictures(folder: Path) -> None:
     for name, models in study.studied().items():
         deployment_changes(models, folder / f"{name}-deployments.png")
     careful.picture(folder)
+    careful.curve(folder)
     strangers.picture(folder)
 
 

@@ -1,6 +1,7 @@
 """Calibrations of trained models in deployments as they are, from embeddings that `studies.embeddings` has kept.
 
     python -m studies.calibrations --embeddings work/embeddings        # on source environments, to choose by
+    python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/studies/careful-switch.json
     python -m studies.calibrations --embeddings work/embeddings --target E1 --out results/studies/calibrations.json
 
 Without --target a model of one source environment meets the other one: source data of the models that have both. What
@@ -25,9 +26,20 @@ from benchmarks.report import machine
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.calibration import UCAPC, Calibrator, Peer, SourceStatistics, Transduced, calibrators
+from pisa_capc.calibration import (
+    UCAPC,
+    Calibrator,
+    Careful,
+    Gated,
+    Joint,
+    SourceStatistics,
+    calibrators,
+    find_groups,
+)
+from pisa_capc.calibration.careful import NEVER
 from pisa_capc.calibration.guard import Guard, Rehearsals
-from pisa_capc.calibration.joint import Space
+from pisa_capc.calibration.joint import Fit
+from pisa_capc.calibration.peers import LDA
 from pisa_capc.chance import at_chance
 from pisa_capc.cli.output import print_table
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
@@ -55,7 +67,15 @@ DEPLOYMENTS = (
     Deployment("small-skewed", frames=32, dirichlet=1.0, repeats=2),
 )
 MIXED = Deployment("mixed", frames=256)  # as many frames again of the source, which a model knows
-BALANCED = ("balanced", "captures-32", "captures-128", "captures-512")
+# Where devices are there that a model does not know; frames of these are calibrated and not scored.
+STRANGERS = (
+    Deployment("captures-512", frames=512),
+    Deployment("unknown-0.1", frames=512, unknown=0.1),
+    Deployment("unknown-0.3", frames=512, unknown=0.3),
+)
+SWITCH = (0.9, 0.94, 0.96, 0.97, 0.98, 0.99)  # evenness from which careful believes in a balance
+WITHHELD = Deployment("withheld", identifiers=False)
+TWO = ("safe", "joint", "gated", "pt-map", "transclip")  # for the main table alone: nothing to rehearse on, or long
 
 
 class Name(NamedTuple):
@@ -71,13 +91,13 @@ class Name(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> Name:
-        return cls(*path.stem.split("-"))
+        waveform, devices, enrolled, *method, encoder, source, seed = path.stem.split("-")
+        return cls(waveform, devices, enrolled, "-".join(method), encoder, source, seed)
 
-    @classmethod
-    def fits(cls, path: Path) -> bool:
-        """Whether the file is of a model that is compared here: PISA, all devices enrolled."""
-        parts = path.stem.split("-")
-        return len(parts) == len(cls._fields) and parts[1] == parts[2]
+    @property
+    def kind(self) -> tuple[str, int, bool]:
+        """What models of a table have in common: waveform, source environments, and whether there are strangers."""
+        return self.waveform, len(self.environments), self.devices != self.enrolled
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -105,12 +125,9 @@ class Model:
             arrays = dict(file)
         environment = arrays["environments"][arrays["environment"]]
         capture = np.char.add(np.char.add(environment, "/"), arrays["capture"].astype(str))
-        own = arrays["device"].astype(np.int64) < len(arrays["source_weight"])
-        kept = (arrays["z"].astype(np.float32), arrays["device"].astype(np.int64), environment, capture)
-        return cls(
-            Name.of(path), *(values[own] for values in (*kept, arrays["frame"].astype(np.int64))),
-            SourceStatistics.from_arrays(arrays),
-        )  # fmt: skip
+        device, frame = (arrays[name].astype(np.int64) for name in ("device", "frame"))
+        z, source = arrays["z"].astype(np.float32), SourceStatistics.from_arrays(arrays)
+        return cls(Name.of(path), z, device, environment, capture, frame, source)
 
     @property
     def classes(self) -> int:
@@ -121,37 +138,43 @@ class Model:
         bias = 0.0 if self.source.bias is None else self.source.bias
         return (self.embedding @ np.asarray(self.source.weight).T + bias).astype(np.float32)
 
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether frames are of devices that the model knows."""
+        return self.device < self.classes
+
     def at(self, environments: Iterable[str]) -> NDArray[np.int64]:
-        """Rows of the frames of these environments."""
-        return np.flatnonzero(np.isin(self.environment, list(environments)))
+        """Rows of the frames of these environments, of devices that the model knows."""
+        return np.flatnonzero(np.isin(self.environment, list(environments)) & self.known)
 
     def draw(self, deployment: Deployment, rows: NDArray[np.int64], rng: np.random.Generator) -> Drawn:
         own = (self.device[rows], self.capture[rows], self.frame[rows])
-        drawn = draw_frames(deployment, *own, self.classes, None, rng)
-        return drawn._replace(rows=rows[drawn.rows], group=np.unique(drawn.group, return_inverse=True)[1])
+        strange = np.flatnonzero(np.isin(self.capture, self.capture[rows]) & ~self.known)
+        drawn = draw_frames(deployment, *own, self.classes, self.capture[strange], rng)
+        group = np.unique(drawn.group, return_inverse=True)[1]
+        return Drawn(rows[drawn.rows], strange[drawn.unknown], group)
+
+    def withheld(self, rows: NDArray[np.int64]) -> Drawn:
+        """Frames as a receiver sees them, their captures found."""
+        drawn = self.draw(WITHHELD, rows, np.random.default_rng(0))
+        order = drawn.rows
+        groups = find_groups(self.embedding[order], self.logits[order], None, self.frame[order])
+        return drawn._replace(group=np.unique(groups, return_inverse=True)[1])
 
     def cells(self, environment: str) -> Iterator[tuple[str, Drawn]]:
         """The frames of every kind of deployment in an environment."""
         rng = np.random.default_rng([int(self.name.seed), len(environment)])
         there, home = self.at([environment]), self.at(self.name.environments)
+        if not self.known.all():
+            yield from ((deployment.name, self.draw(deployment, there, rng)) for deployment in STRANGERS)
+            return
         for deployment in DEPLOYMENTS:
             yield deployment.name, self.draw(deployment, there, rng)
         new, known = (self.draw(MIXED, rows, rng) for rows in (there, home))
         shared = known.group <= new.group.max()
         pairs = [np.concatenate((a, b[shared])) for a, b in zip(new, known, strict=True) if len(b)]
         yield MIXED.name, Drawn(pairs[0], new.unknown, pairs[1])
-
-
-@dataclass(frozen=True)
-class LDA(Peer):
-    """Another head in the place of the trained one: the nearest class mean in the LDA space of the source."""
-
-    title = "LDA head"
-
-    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
-        space = Space.of(source, logits.shape[1], embedding, self.title)
-        score = -torch.cdist(embedding @ space.project, space.means).square() / 2
-        return Transduced(score, torch.softmax(score, dim=1))
+        yield WITHHELD.name, self.withheld(there)
 
 
 def guard_of(models: Sequence[Model], seed: int) -> Guard:
@@ -165,38 +188,67 @@ def guard_of(models: Sequence[Model], seed: int) -> Guard:
     return Guard.learn(Rehearsals.join(parts))
 
 
+class Once:
+    """The fits of the newest frames, for both that need them."""
+
+    _of, _fits = b"", None
+
+    def fits(self, embedding: Tensor, *more: Any) -> Fit:
+        if (now := embedding.numpy().tobytes()) != Once._of:
+            Once._of, Once._fits = now, super().fits(embedding, *more)  # type: ignore[misc]
+        return Once._fits  # type: ignore[return-value]
+
+
+class OnceJoint(Once, Joint):
+    title = Joint.title
+
+
+class OnceGated(Once, Gated):
+    title = Gated.title
+
+
 def methods() -> dict[str, Calibrator]:
-    """Every registered calibration by capture, U-CAPC without a prior, and no calibration but another head."""
+    """Every registered calibration by capture, and U-CAPC without a prior."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
-    return {**named, "without-prior": UCAPC(prior="none"), "lda": LDA()}
+    named |= {"joint": OnceJoint(), "gated": OnceGated()}
+    return {**named, "without-prior": UCAPC(prior="none")}
+
+
+def switched() -> dict[str, Calibrator]:
+    """Careful that believes in a balance sooner or later, or never."""
+    width = Careful.full - Careful.even
+    moved = {f"from {x:g}": Careful(few=min(Careful.few, x), even=x, full=x + width) for x in SWITCH}
+    return {**moved, "never": Careful(even=NEVER)}
 
 
 def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dict[str, Any]:
-    """By cell and method: Macro-F1 of all frames, and of each capture, over the devices that are there."""
+    """By cell and method: Macro-F1 of all frames, and of each capture, over the devices that are there and known."""
     found: dict[str, Any] = {}
     for cell, drawn in model.cells(environment):
-        truth, at = model.device[drawn.rows], (model.embedding[drawn.rows], model.logits[drawn.rows])
-        found[cell] = {}
-        for name, calibration in chosen.items():
-            decided = np.asarray(calibration.calibrate(*at, drawn.group, model.source).prediction)
-            tables = [
-                confusion_matrix(truth[own], decided[own], model.classes)
-                for own in (drawn.group == g for g in range(drawn.group.max() + 1))
-            ]
-            whole = mean_f1(np.sum(tables, axis=0), present=True)
-            found[cell][name] = {
-                "f1": round(whole, 5),
-                "captures": [round(mean_f1(t, present=True), 4) for t in tables],
+        tables: dict[str, list[NDArray[np.int64]]] = {name: [] for name in chosen}
+        every = np.concatenate((drawn.rows, drawn.unknown))
+        for rows in (every[drawn.group == g] for g in range(drawn.group.max() + 1)):
+            known, at = model.known[rows], (model.embedding[rows], model.logits[rows])
+            truth = model.device[rows][known]
+            for name, calibration in chosen.items():
+                decided = np.asarray(calibration.calibrate(*at, source=model.source).prediction)
+                tables[name].append(confusion_matrix(truth, decided[known], model.classes))
+        found[cell] = {
+            name: {
+                "f1": round(mean_f1(np.sum(own, axis=0), present=True), 5),
+                "captures": [round(mean_f1(t, present=True), 4) for t in own],
             }
+            for name, own in tables.items()
+        }
     return found
 
 
 def score_all(
     paths: Sequence[Path], target: str | None, work: Path, only: str, names: Sequence[str]
 ) -> dict[Name, dict[str, Any]]:
-    """What every model scored, by its name; only what is not in `work` is made."""
+    """What every model scored, by its name; only what is not in `work` is made, and nothing where `names` is empty."""
     work.mkdir(parents=True, exist_ok=True)
-    by_name = {Name.of(path): path for path in paths if Name.fits(path)}
+    by_name = {Name.of(path): path for path in paths}
     wanted = [
         name
         for name in by_name
@@ -208,12 +260,18 @@ def score_all(
             environment = target or next(e for e in SOURCE if e not in name.environments)
             kept = work / f"{name}-{environment}.json"
             old = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-            chosen = {n: c for n, c in methods().items() if n in names and n not in next(iter(old.values()), {})}
-            if len(name.environments) == 1:
-                chosen.pop("safe", None)  # it has nothing to rehearse on
+            chosen = {
+                n: c
+                for n, c in (methods() | switched()).items()
+                if n in names and n not in next(iter(old.values()), {})
+            }
+            if name.kind[1:] != (2, False):
+                chosen = {n: c for n, c in chosen.items() if n not in TWO}
             model = Model.read(by_name[name])
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
+                continue
+            if not names and not old:
                 continue
             if chosen:
                 if "safe" in chosen:
@@ -228,19 +286,24 @@ def score_all(
 
 
 def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
-    """By waveform and number of source environments, cell and method: the mean Macro-F1 and its change, the least mean
-    change of an encoder and whose it is, and the share of captures that lost more than `LOST`."""
+    """By kind of model, cell and method: the mean Macro-F1 and its change, the least mean
+    change of an encoder and whose it is, the share of captures that lost more than `LOST`, and how many models it was
+    scored for where that is not all."""
     tables = []
-    for waveform, sources in sorted({(name.waveform, len(name.environments)) for name in results}):
-        own = {n: r for n, r in results.items() if (n.waveform, len(n.environments)) == (waveform, sources)}
+    for kind in sorted({name.kind for name in results}):
+        own = {n: r for n, r in results.items() if n.kind == kind}
         encoders = list(dict.fromkeys(name.encoder for name in own))
-        known = set.intersection(*(set(next(iter(scores.values()))) for scores in own.values()))
+        known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
         table: dict[str, dict[str, Any]] = {}
         for cell in next(iter(own.values())):
             table[cell] = {}
-            for method in (m for m in methods() if m in known):
-                pairs = [(n.encoder, scores[cell][method], scores[cell]["direct"]) for n, scores in own.items()]
-                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e in encoders}
+            for method in (m for m in methods() | switched() if m in known):
+                pairs = [
+                    (name.encoder, scores[cell][method], scores[cell]["direct"])
+                    for name, scores in own.items()
+                    if method in scores[cell]
+                ]
+                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
                 lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
                 worst = min(gain, key=gain.__getitem__)
                 table[cell][method] = {
@@ -248,11 +311,45 @@ def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
                     "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
                     "worst": [round(gain[worst], 4), worst],
                     "lost": round(fmean(lost), 4),
+                    **({} if len(pairs) == len(own) else {"models": len(pairs)}),
                 }
         seeds = sorted({name.seed for name in own})
-        about = {"waveform": waveform, "sources": sources, "models": len(own), "encoders": encoders, "seeds": seeds}
+        about = dict(zip(("waveform", "sources", "strangers"), kind, strict=True))
+        about |= {"models": len(own), "encoders": encoders, "seeds": seeds}
         tables.append({**about, "cells": table})
     return tables
+
+
+def head_change(model: Model, environments: Iterable[str]) -> float:
+    """What the LDA head changes of Macro-F1 in the place of the trained one, on all frames of these environments."""
+    rows = model.at(environments)
+    at, truth = (model.embedding[rows], model.logits[rows]), model.device[rows]
+    heads = (np.asarray(LDA().calibrate(*at, source=model.source).prediction), at[1].argmax(axis=1))
+    lda, own = (mean_f1(confusion_matrix(truth, decided, model.classes), present=True) for decided in heads)
+    return lda - own
+
+
+def heads(paths: Sequence[Path], names: Iterable[Name], target: str) -> list[dict[str, Any]]:
+    """Another head, by waveform and number of source environments: its change of Macro-F1 on source validation, between
+    source environments where a model has met one alone, and in the target; and of the models that it is better for on
+    source validation how many there are, and its change in the target for these."""
+    changes: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    for path in (path for path in paths if Name.of(path) in set(names) and not Name.of(path).kind[2]):
+        model = Model.read(path)
+        own = model.name.environments
+        other = head_change(model, set(SOURCE) - set(own)) if len(own) == 1 else 0.0
+        known = changes.setdefault((model.name.waveform, len(own)), [])
+        known.append((head_change(model, own), other, head_change(model, [target])))
+    found = []
+    for (waveform, sources), values in changes.items():
+        validation, between, there = (np.array(column) for column in zip(*values, strict=True))
+        better = validation > 0
+        of = {"validation": validation.mean(), "target": there.mean()}
+        of |= {"between": between.mean()} if sources == 1 else {}
+        of |= {"chosen": there[better].mean()} if better.any() else {}
+        about = {"waveform": waveform, "sources": sources, "models": len(values), "better": int(better.sum())}
+        found.append({**about, **{name: round(float(value), 4) for name, value in of.items()}})
+    return found
 
 
 def show(tables: Sequence[dict[str, Any]]) -> None:
@@ -273,14 +370,23 @@ def main() -> None:
     parser.add_argument("--target", help="environment that every model meets; the other of the source unless told")
     parser.add_argument("--only", default="", help="models with this in their names")
     parser.add_argument("--methods", default=",".join(methods()), help="calibrations to score (all)")
+    parser.add_argument(
+        "--switch", action="store_true", help="instead of --methods: careful, believing sooner or later"
+    )
+    parser.add_argument("--kept", action="store_true", help="instead of --methods: what was scored before, no more")
     parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     torch.set_num_threads(1)
     paths = sorted(options.embeddings.glob("*.npz"))
-    tables = summary(score_all(paths, options.target, options.work, options.only, options.methods.split(",")))
+    names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
+    names = [] if options.kept else names
+    results = score_all(paths, options.target, options.work, options.only, names)
+    tables = summary(results)
     show(tables)
     if options.out:
         record = {"target": options.target, "lost": LOST, "machine": machine(), "tables": tables}
+        if options.target:
+            record["heads"] = heads(paths, results, options.target)
         write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
 
 

@@ -78,13 +78,14 @@ def test_options_reach_the_calibration(options: list[str], calibrator: UCAPC, sc
 
 def test_where_nothing_is_asked_for_the_source_decides_and_the_command_says_which(scores: Path, example: Example):
     told = run(scores, "--out", scores.with_name("a.npz"))
-    assert "U-CAPC without a prior, for nothing is said of the source" in told.stderr
+    assert "U-CAPC without a prior, for too little is said of the source" in told.stderr
+    covariance = np.eye(example.weight.shape[1])
     with np.load(scores) as stored:
-        np.savez(scores, **stored, source_class_mean=example.weight)
+        np.savez(scores, **stored, source_class_mean=example.weight, source_covariance=covariance)
     told = run(scores, "--out", scores.with_name("b.npz"), "--json")
     assert "calibration: careful; the published one is --preset paper" in told.stderr
     captures = json.loads(told.stdout)["captures"]
-    source = SourceStatistics(weight=example.weight, class_mean=example.weight)
+    source = SourceStatistics(weight=example.weight, class_mean=example.weight, covariance=covariance)
     expected = Careful().calibrate(example.embedding, example.logits, example.capture, source)
     assert expected.judged is not None
     assert [capture["level"] for capture in captures] == [judged.level for judged in expected.judged]

@@ -364,14 +364,16 @@ def test_a_progress_bar_does_not_take_the_decisions(tmp_path: Path, monkeypatch:
 
 def test_where_nothing_is_told_the_source_decides_and_the_command_says_which(tmp_path: Path):
     usual = CliRunner().invoke(app, ["calibrate", "stream"], input=lines(objects()))
-    assert "U-CAPC without a prior, for nothing is said of the source; the published one is" in usual.stderr
+    assert "U-CAPC without a prior, for too little is said of the source; the published one is" in usual.stderr
     assert decided(usual) == decided(run("--set", "calibration.prior=none", text=lines(objects())))
     scores = tmp_path / "scores.npz"
-    means = {"source_class_mean": np.random.default_rng(0).normal(size=(CLASSES, FEATURES))}
-    np.savez(scores, embedding=FRAMES.embedding, logits=FRAMES.logits, **means)
+    means = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
+    known = SourceStatistics(class_mean=means, weight=means, covariance=np.eye(FEATURES))
+    stored = {f"source_{name}": values for name, values in known.known().items()}
+    np.savez(scores, embedding=FRAMES.embedding, logits=FRAMES.logits, **stored)  # type: ignore[arg-type]
     careful = CliRunner().invoke(app, ["calibrate", "stream", str(scores)])
     assert "calibration: careful; the published one is --preset paper" in careful.stderr
-    stream = OnlineCalibrator(CLASSES, FEATURES, source=SourceStatistics(class_mean=means["source_class_mean"]))
+    stream = OnlineCalibrator(CLASSES, FEATURES, source=known)
     expected = stream.push(FRAMES.embedding, FRAMES.logits).prediction
     assert [line["prediction"] for line in decided(careful)] == expected.tolist()
     clash = CliRunner().invoke(app, ["calibrate", "stream", "--preset", "paper", "--set", "calibration.top=3"])

@@ -13,7 +13,12 @@ CLASSES, SIZE, WIDTH = 6, 12, 0.15
 RANDOM = np.random.default_rng(1)
 MEANS = 1.0 * np.linalg.qr(RANDOM.normal(size=(SIZE, SIZE)))[0][:CLASSES]
 SOURCE = SourceStatistics(
-    mean=MEANS.mean(0), class_mean=MEANS, covariance=WIDTH**2 * np.eye(SIZE), prior=np.full(CLASSES, 1 / CLASSES)
+    mean=MEANS.mean(0),
+    class_mean=MEANS,
+    covariance=WIDTH**2 * np.eye(SIZE),
+    prior=np.full(CLASSES, 1 / CLASSES),
+    weight=MEANS / WIDTH**2,
+    bias=-(MEANS**2).sum(1) / (2 * WIDTH**2),
 )
 DISTANCE = float(np.linalg.norm(MEANS[0] - MEANS[1]))
 
@@ -83,7 +88,7 @@ def test_the_bound_never_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joint, "TOLERANCE", 0.0)
     for steps in range(2, 16):
         monkeypatch.setattr(joint, "ITERATIONS", steps)
-        bounds.append(joint.fit(u @ space.project, space, start, (0.15, 0.3), effective=4.0).bound)
+        bounds.append(float(joint.fit(u @ space.project, space, start[None], [(0.15, 0.3)], effective=4.0).bound))
     assert (np.diff(bounds) > -1e-6 * np.abs(bounds[0])).all()
 
 
@@ -91,7 +96,7 @@ def test_divergences_are_those_of_the_textbook() -> None:
     weight = torch.tensor([1.5, 3.0, 7.0], dtype=torch.float64)
     dirichlet = torch.distributions.Dirichlet
     expected = torch.distributions.kl_divergence(dirichlet(weight), dirichlet(torch.ones(3, dtype=torch.float64)))
-    torch.testing.assert_close(joint._dirichlet_divergence(weight), expected)
+    torch.testing.assert_close(joint._dirichlet_divergence(weight[None])[0], expected)
     a = torch.from_numpy(RANDOM.normal(size=(3, 3)))
     covariance, prior = a @ a.T + torch.eye(3), 2 * torch.eye(3, dtype=torch.float64) + 0.5
     mean = torch.from_numpy(RANDOM.normal(size=(3, 2)))
@@ -100,5 +105,5 @@ def test_divergences_are_those_of_the_textbook() -> None:
         torch.distributions.kl_divergence(normal(mean[:, j], covariance), normal(torch.zeros(3).double(), prior))
         for j in range(2)
     ]
-    found = joint._gaussian_divergence(mean, covariance, prior, torch.linalg.inv(prior))
-    torch.testing.assert_close(found, torch.stack(each).sum())
+    found = joint._gaussian_divergence(mean[None], covariance[None], prior[None], torch.linalg.inv(prior)[None])
+    torch.testing.assert_close(found[0], torch.stack(each).sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pisa_capc.calibration import UCAPC, Careful, Safe, SourceStatistics, usual
@@ -9,10 +11,11 @@ from pisa_capc.calibration.openset import usual_score
 
 
 def test_the_guard_comes_first_then_careful_then_no_prior() -> None:
-    means, guard = np.eye(3), np.zeros(3)
-    assert isinstance(usual(SourceStatistics(class_mean=means, guard=guard)), Safe)
-    assert isinstance(usual(SourceStatistics(class_mean=means)), Careful)
-    assert usual(SourceStatistics()) == UCAPC(prior="none")
+    known = SourceStatistics(class_mean=np.eye(3), covariance=np.eye(3), weight=np.eye(3))
+    assert isinstance(usual(replace(known, guard=np.zeros(3))), Safe)
+    assert isinstance(usual(known), Careful)
+    for lacking in ("class_mean", "covariance", "weight"):
+        assert usual(replace(known, **{lacking: None})) == UCAPC(prior="none")
 
 
 def test_models_that_keep_no_sessions_set_strangers_aside_by_their_neighbours() -> None:

@@ -56,7 +56,6 @@ def test_identify_prints_devices_and_the_addresses_they_claim(pisa: Command, run
     rows = {line.split()[0]: line for line in found.out.splitlines() if line.strip().startswith("D")}
     assert {"D1", "D2", "D3"} <= set(rows)
     assert A in rows["D3"]
-    assert "calibration: safe" in found.err
     assert "nobody was set aside" in found.err
 
 
@@ -68,12 +67,25 @@ def test_strangers_can_be_told_by_their_carrier_too(pisa: Command, run: Path, ro
     assert all(both > alone["unknown_score"] for both, alone in zip(scores, plain, strict=True))
 
 
+def test_what_calibrates_is_what_is_usual_with_the_model_and_is_said(
+    pisa: Command, run: Path, room: Path, trained: TrainedModel, tmp_path: Path
+) -> None:
+    careful = pisa("identify", run, room, *PLAIN)
+    assert "calibration: careful; the published one is --calibration ucapc" in careful.err
+    assert "how evenly devices send, by capture: recording/room.cf32: few" in careful.err
+    trained.with_guard((0.1, 0.2, 0.3)).save(tmp_path / "guarded")
+    assert "calibration: safe, under the model's guard" in pisa("identify", tmp_path / "guarded", room, *PLAIN).err
+    told = pisa("identify", run, room, *PLAIN, "--calibration", "direct").err
+    assert told.startswith("calibration: direct, 0 of 90")
+
+
 def test_identify_gives_json(pisa: Command, run: Path, room: Path) -> None:
     found = json.loads(pisa("identify", run, room, *PLAIN, "--json", "--together").out)
     assert [frame["start"] for frame in found["frames"]] == [2000 * i + 100 for i in range(90)]
     assert sum(own["frames"] for own in found["devices"]) == 90
     assert found["together_s"] == 1.0
-    assert found["calibration"]["guard"][0]["level"] in ("full", "part", "mild", "off")
+    assert found["calibration"]["judged"][0]["level"] in ("even", "uneven", "few")
+    assert found["calibration"]["guard"] is None
     assert {"device", "like", "probability", "transmitter", "cfo_hz", "snr_db"} <= set(found["frames"][0])
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.listen import Alarm, Choices, Decision, Event, Listener, Plan
 from pisa_capc.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, UNKNOWN_DEVICE
+from pisa_capc.listen.recognise import Recogniser
 from pisa_capc.listen.sources import FileSource
 from pisa_capc.recordings import open_recording
 from pisa_capc.recordings.encoding import Encoding
@@ -106,6 +108,15 @@ def test_a_stranger_raises_an_alarm_and_does_not_flood(trained: TrainedModel, tm
     assert "no device that is known" in alarm.text
     assert np.mean([one.device is None for one in decisions(events) if one.number in alarm.frames]) > 0.5
     assert listener.status().suppressed > 0
+
+
+def test_what_calibrates_is_what_is_usual_with_the_model(trained: TrainedModel) -> None:
+    def by(model: TrainedModel) -> str:
+        return Recogniser(model, Choices(), torch.device("cpu")).calibrator.by
+
+    guarded = trained.with_guard((0.1, 0.2, 0.3))
+    unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
+    assert [by(model) for model in (trained, guarded, unsaid)] == ["careful", "safe", "U-CAPC"]
 
 
 def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:
@@ -213,6 +224,14 @@ def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, 
         path.write_bytes(data[:end])
         starts += [one.start for one in decisions(heard(Listener(trained, FileSource(path), AIR, plan)))]
     assert starts == [SPACING * i + 100 for i in range(1500)]
+
+
+def test_a_state_of_another_calibration_is_said_and_left(trained: TrainedModel, tmp_path: Path) -> None:
+    plan, notes = Plan(state=tmp_path), list[str]()
+    heard(Listener(trained.with_guard((0.1, 0.2, 0.3)), script(played(in_turn(20))), AIR, plan))
+    later = Listener(trained, script(played(in_turn(20))), AIR, plan, note=notes.append)
+    assert len(decisions(heard(later))) == 20
+    assert "another calibration" in notes[0]
 
 
 def test_a_state_of_another_model_keeps_numbers_alone(

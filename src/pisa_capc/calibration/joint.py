@@ -15,8 +15,8 @@ together they count as few: the bound's sum over frames is scaled to `effective`
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,125 +24,108 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from pisa_capc.calibration.base import check_range, register, require
+from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.bd_cspn import BDCSPN
+from pisa_capc.calibration.peers.lda import Space
 from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.inference.statistics import SourceStatistics
 
-SHRINKAGE = 0.1  # of the within-class covariance towards a multiple of the identity
-STIFFNESS = (
+Pair = tuple[float, float]
+STIFFNESS: tuple[Pair, ...] = (
     (0.02, 0.02),
     (0.05, 0.1),
     (0.15, 0.3),
 )  # (b, r) in units of the classes' mean distance; the stiff one first
 FLOOR = 0.1  # of w, in the same unit
-FITTED = 2048  # frames that the fit looks at, evenly over the group
-CLUSTERED = 512  # of these, frames that are clustered for a start
-ITERATIONS, TOLERANCE = 200, 1e-10
-SMALLEST = 1e-12
-
-
-class Space(NamedTuple):
-    """The LDA space of the source. project (D, d): whitening within classes, then the axes on which classes differ."""
-
-    project: Tensor
-    means: Tensor  # (C, d)
-    distance: float  # of two class means, on average
-
-    @classmethod
-    def of(cls, source: SourceStatistics, classes: int, like: Tensor, user: str) -> Space:
-        size = like.shape[1]
-        means = require(source, "class_mean", (classes, size), like, user)
-        within = require(source, "covariance", (size, size), like, user)
-        level = within.diagonal().mean().clamp_min(SMALLEST)
-        shrunk = (1 - SHRINKAGE) * within + SHRINKAGE * level * torch.eye(size, dtype=like.dtype, device=like.device)
-        whiten = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T  # (D, D): zᵀ whiten has unit covariance
-        white = means @ whiten
-        axes = torch.linalg.svd(white - white.mean(dim=0), full_matrices=False).Vh[: max(1, classes - 1)].T
-        own = white @ axes
-        return cls(whiten @ axes, own, float(torch.pdist(own).mean()) if classes > 1 else 1.0)
+FITTED = 256  # frames that the fit looks at, evenly over the group: they count as `effective` a class anyway
+ITERATIONS, TOLERANCE = 100, 1e-5
 
 
 class Fit(NamedTuple):
-    """What the model found in a group. bound: of the evidence, comparable between fits of one group."""
+    """What the model found in a group, B fits at once. bound: of the evidence, comparable between fits of one group."""
 
-    shift: Tensor  # (C, d) mean of δ
-    unsure: Tensor  # (C,) its variance, the same along every axis
-    log_share: Tensor  # (C,) E log π
-    share: Tensor  # (C,) of the frames
-    width: Tensor  # () w
-    bound: float
-    stiffness: tuple[float, float]
+    shift: Tensor  # (B, C, d) mean of δ
+    unsure: Tensor  # (B, C) its variance, the same along every axis
+    log_share: Tensor  # (B, C) E log π
+    share: Tensor  # (B, C) of the frames
+    width: Tensor  # (B,) w
+    bound: Tensor  # (B,)
 
     def scores(self, u: Tensor, means: Tensor) -> Tensor:
-        """(n, C) E log p(u_i, k), up to what all classes share."""
-        far = torch.cdist(u, means + self.shift).square() + u.shape[1] * self.unsure
-        return self.log_share - far / (2 * self.width**2)
+        """(B, n, C) E log p(u_i, k), up to what all classes share."""
+        far = squared_distance(u, means + self.shift) + u.shape[1] * self.unsure[:, None]
+        return self.log_share[:, None] - far / (2 * self.width[:, None, None] ** 2)
+
+    def best(self, of: slice = slice(None)) -> Fit:
+        """The one with the highest bound, of those in a part of the batch."""
+        parts = Fit(*(values[of] for values in self))
+        i = int(parts.bound.argmax())
+        return Fit(*(values[i : i + 1] for values in parts))
 
 
-def fit(u: Tensor, space: Space, start: Tensor, stiffness: tuple[float, float], effective: float = math.inf) -> Fit:
-    """Variational EM from soft labels (n, C).
+def fit(u: Tensor, space: Space, starts: Tensor, stiffness: Sequence[Pair], effective: float = math.inf) -> Fit:
+    """Variational EM from soft labels (B, n, C), each with its own (b, r).
 
     Given labels R with N_k = κ Σ_i R_ik, δ has along every axis the posterior N(V S/w², V) with
     V = (P⁻¹ + diag(N)/w²)⁻¹, P = b² 11ᵀ + r² I, S_k = κ Σ_i R_ik (u_i − m_k); the shares are Dirichlet(1 + N); w² is
     the mean squared distance that is left. Given these, R_ik ∝ exp E log p(u_i, k). κ = min(1, effective · C / n).
     """
-    (n, d), classes = u.shape, len(space.means)
-    unit = space.distance
-    b, r = (part * unit for part in stiffness)
+    (n, d), classes, unit = u.shape, len(space.means), space.distance
     tempered = min(1.0, effective * classes / n)
-    one = torch.ones(classes, classes, dtype=u.dtype, device=u.device)
-    prior = b**2 * one + r**2 * torch.eye(classes, dtype=u.dtype, device=u.device)
-    prior_precision = torch.linalg.inv(prior)
-    labels, bound = start, -math.inf
-    width2 = torch.as_tensor(unit**2, dtype=u.dtype, device=u.device)
+    b2, r2 = (torch.as_tensor(stiffness, dtype=u.dtype, device=u.device) * unit).square().T[:, :, None, None]
+    prior = b2 + r2 * torch.eye(classes, dtype=u.dtype, device=u.device)
+    precision = torch.linalg.inv(prior)
+    labels, bound = starts, torch.full((len(starts),), -math.inf, dtype=u.dtype, device=u.device)
     for step in range(ITERATIONS):
-        count = tempered * labels.sum(dim=0)
-        total = tempered * (labels.T @ u) - count[:, None] * space.means  # S
+        count = tempered * labels.sum(dim=1)
+        total = tempered * (labels.transpose(1, 2) @ u) - count[..., None] * space.means  # S
         if step == 0:
-            width2 = _left(u, labels, space.means + total / count.clamp_min(1.0)[:, None], unit)
-        posterior = torch.linalg.inv(prior_precision + torch.diag(count / width2))
-        shift, unsure = posterior @ total / width2, posterior.diagonal()
+            width2 = _left(u, labels, space.means + total / count.clamp_min(1.0)[..., None], unit)
+        posterior = torch.linalg.inv(precision + torch.diag_embed(count / width2[:, None]))
+        shift, unsure = posterior @ total / width2[:, None, None], posterior.diagonal(dim1=1, dim2=2)
         width2 = _left(u, labels, space.means + shift, unit, unsure)
         weight = 1 + count
-        log_share = torch.digamma(weight) - torch.digamma(weight.sum())
-        found = Fit(shift, unsure, log_share, labels.mean(dim=0), width2.sqrt(), bound, stiffness)
-        joint = found.scores(u, space.means) - d / 2 * torch.log(2 * math.pi * width2)
-        evidence = torch.logsumexp(joint, dim=1)
-        labels = torch.exp(joint - evidence[:, None])
-        now = float(
-            tempered * evidence.sum()
-            - _gaussian_divergence(shift, posterior, prior, prior_precision)
-            - _dirichlet_divergence(weight)
-        )
-        found = found._replace(bound=now, share=labels.mean(dim=0))
-        if now - bound < TOLERANCE * max(1.0, abs(now)) and step > 1:
+        log_share = torch.digamma(weight) - torch.digamma(weight.sum(dim=1, keepdim=True))
+        found = Fit(shift, unsure, log_share, labels.mean(dim=1), width2.sqrt(), bound)
+        joint = found.scores(u, space.means) - d / 2 * torch.log(2 * math.pi * width2)[:, None, None]
+        evidence = torch.logsumexp(joint, dim=2)
+        labels = torch.exp(joint - evidence[..., None])
+        now = tempered * evidence.sum(dim=1) - _gaussian_divergence(shift, posterior, prior, precision)
+        now -= _dirichlet_divergence(weight)
+        found = found._replace(bound=now, share=labels.mean(dim=1))
+        if step > 1 and bool((now - bound < TOLERANCE * now.abs().clamp_min(1.0)).all()):
             break
         bound = now
     return found
 
 
-def _left(u: Tensor, labels: Tensor, centres: Tensor, unit: float, unsure: Tensor | float = 0.0) -> Tensor:
-    """w²: mean squared distance from the frames to their centres, along one axis, not below its floor."""
-    d = u.shape[1]
-    far = (labels * (torch.cdist(u, centres).square() + d * torch.as_tensor(unsure))).sum() / labels.sum() / d
+def squared_distance(u: Tensor, centres: Tensor) -> Tensor:
+    """‖u_i − c_k‖² of frames (n, d) and centres (B, C, d): (B, n, C)."""
+    sums = u.square().sum(dim=1)[:, None] + centres.square().sum(dim=2)[:, None]
+    return (sums - 2 * u @ centres.transpose(1, 2)).clamp_min_(0.0)
+
+
+def _left(u: Tensor, labels: Tensor, centres: Tensor, unit: float, unsure: Tensor | None = None) -> Tensor:
+    """w² (B,): mean squared distance from the frames to their centres, along one axis, not below its floor."""
+    far = (labels * squared_distance(u, centres)).sum(dim=(1, 2)) / len(u) / u.shape[1]
+    if unsure is not None:
+        far = far + (labels.mean(dim=1) * unsure).sum(dim=1)
     return far.clamp_min((FLOOR * unit) ** 2)
 
 
 def _gaussian_divergence(mean: Tensor, covariance: Tensor, prior: Tensor, precision: Tensor) -> Tensor:
-    """KL( N(mean, covariance) ‖ N(0, prior) ), summed over the axes (columns of mean), which share covariances."""
-    axes, size = mean.shape[1], len(prior)
-    spread = torch.trace(precision @ covariance) - size + torch.logdet(prior) - torch.logdet(covariance)
-    return 0.5 * (axes * spread + (mean * (precision @ mean)).sum())
+    """KL( N(mean, covariance) ‖ N(0, prior) ) (B,), summed over the axes (columns of mean), which share covariances."""
+    axes, size = mean.shape[2], prior.shape[1]
+    spread = (precision * covariance).sum(dim=(1, 2)) - size + torch.logdet(prior) - torch.logdet(covariance)
+    return 0.5 * (axes * spread + (mean * (precision @ mean)).sum(dim=(1, 2)))
 
 
 def _dirichlet_divergence(weight: Tensor) -> Tensor:
-    """KL( Dirichlet(weight) ‖ Dirichlet(1) )."""
-    total = weight.sum()
-    size = torch.tensor(float(len(weight)), dtype=weight.dtype)
-    at = (weight - 1) @ (torch.digamma(weight) - torch.digamma(total))
-    return torch.lgamma(total) - torch.lgamma(weight).sum() - torch.lgamma(size) + at
+    """KL( Dirichlet(weight) ‖ Dirichlet(1) ), (B,)."""
+    total = weight.sum(dim=1, keepdim=True)
+    at = ((weight - 1) * (torch.digamma(weight) - torch.digamma(total))).sum(dim=1)
+    return torch.lgamma(total)[:, 0] - torch.lgamma(weight).sum(dim=1) - math.lgamma(weight.shape[1]) + at
 
 
 def clustered(u: Tensor, means: Tensor) -> Tensor:
@@ -150,15 +133,13 @@ def clustered(u: Tensor, means: Tensor) -> Tensor:
     from sklearn.cluster import AgglomerativeClustering
 
     classes = len(means)
-    some = torch.linspace(0, len(u) - 1, min(CLUSTERED, len(u))).long()
-    x = u[some].cpu().numpy()
+    x = u.cpu().numpy()
     if len(x) <= classes:
         return torch.softmax(-torch.cdist(u, means).square(), dim=1)
     cluster = AgglomerativeClustering(classes, linkage="ward").fit_predict(x)
     centres = torch.as_tensor(np.stack([x[cluster == c].mean(axis=0) for c in range(classes)]), device=u.device)
     _, given = linear_sum_assignment(torch.cdist(centres, means).square().cpu().numpy())
-    nearest = torch.cdist(u, centres).argmin(dim=1).cpu().numpy()
-    return _one_hot(torch.as_tensor(given[nearest], device=u.device), classes, u)
+    return _one_hot(torch.as_tensor(given[cluster], device=u.device), classes, u)
 
 
 def _one_hot(label: Tensor, classes: int, like: Tensor) -> Tensor:
@@ -184,19 +165,17 @@ class Joint(Peer):
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         space = Space.of(source, logits.shape[1], embedding, self.title)
-        u = embedding @ space.project
-        best = max(self.fits(embedding, logits, source, space), key=lambda found: found.bound)
-        score = best.scores(u, space.means)
+        score = self.fits(embedding, logits, source, space).best().scores(embedding @ space.project, space.means)[0]
         return Transduced(score, torch.softmax(score, dim=1))
 
-    def fits(self, embedding: Tensor, logits: Tensor, source: SourceStatistics, space: Space) -> list[Fit]:
-        """The best fit for each (b, r), over the starts."""
+    def fits(self, embedding: Tensor, logits: Tensor, source: SourceStatistics, space: Space) -> Fit:
+        """The fits from every start; first those of the stiff (b, r), then those of the others."""
         some = torch.linspace(0, len(embedding) - 1, min(FITTED, len(embedding)), device=embedding.device).long()
         z, scores = embedding[some], logits[some]
         u = z @ space.project
-        starts = self.starts(z, scores, u, source, space)
-        best = partial(max, key=lambda found: found.bound)
-        return [best(fit(u, space, start, pair, self.effective) for start in starts) for pair in STIFFNESS]
+        starts = torch.stack(self.starts(z, scores, u, source, space))
+        pairs = [pair for pair in STIFFNESS for _ in starts]
+        return fit(u, space, starts.repeat(len(STIFFNESS), 1, 1), pairs, self.effective)
 
     def starts(self, z: Tensor, logits: Tensor, u: Tensor, source: SourceStatistics, space: Space) -> list[Tensor]:
         """Labels to begin with: direct, U-CAPC, nearest source mean, BD-CSPN, and clusters."""
@@ -230,9 +209,9 @@ class Gated(Joint):
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         space = Space.of(source, logits.shape[1], embedding, self.title)
         found = self.fits(embedding, logits, source, space)
-        best = max(found, key=lambda one: one.bound)
-        score = best.scores(embedding @ space.project, space.means)
-        if self.resolves_a_collision(best, found[0], score, logits, space):
+        best, stiff = found.best(), found.best(slice(len(found.bound) // len(STIFFNESS)))
+        score = best.scores(embedding @ space.project, space.means)[0]
+        if self.resolves_a_collision(best, stiff, score, logits, space):
             return Transduced(score, torch.softmax(score, dim=1))
         if self.is_balanced(best, len(embedding)):
             result = replace(UCAPC(), group="none").calibrate(embedding, logits)
@@ -246,11 +225,11 @@ class Gated(Joint):
 
         narrow = float(best.width) < self.narrow * space.distance
         more = occupied(score.argmax(dim=1)) > occupied(logits.argmax(dim=1))
-        return narrow and more and best.bound - stiff.bound > self.gain
+        return narrow and more and float(best.bound - stiff.bound) > self.gain
 
     def is_balanced(self, best: Fit, frames: int) -> bool:
-        classes = len(best.share)
+        classes = best.share.shape[1]
         if classes < 2:
             return False
-        entropy = float(-(best.share * best.share.clamp_min(SMALLEST).log()).sum()) / math.log(classes)
+        entropy = float(torch.special.entr(best.share).sum()) / math.log(classes)
         return entropy >= self.equal - (classes - 1) / (2 * frames * math.log(classes))

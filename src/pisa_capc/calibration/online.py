@@ -43,12 +43,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.calibration import alarm
-from pisa_capc.calibration.careful import NEVER, Careful
+from pisa_capc.calibration.careful import NEVER, Careful, used, usual
 from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.calibration.guard import LEVELS, Guard
 from pisa_capc.calibration.openset.reject import UNKNOWN, Rejection
 from pisa_capc.calibration.result import Calibration
-from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, prices
+from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, Safe, prices, stored_guard
 from pisa_capc.calibration.ucapc import UCAPC
 from pisa_capc.calibration.vectors import unit_rows
 from pisa_capc.config import from_mapping
@@ -146,6 +146,23 @@ class OnlineCalibrator:
                 "doubt": np.zeros(slots),  # bound of the alarm
                 "evidence": np.zeros((slots, len(alarm.BETS))),
             }
+
+    @classmethod
+    def usual(
+        cls, classes: int, features: int, with_cfo: bool, settings: Online, source: SourceStatistics
+    ) -> OnlineCalibrator:
+        """A stream under what `careful.usual` gives for this source."""
+        chosen = usual(source)
+        if isinstance(chosen, Safe):
+            return cls(classes, features, with_cfo, settings, guard=stored_guard(source))
+        if isinstance(chosen, Careful):
+            return cls(classes, features, with_cfo, settings, source=used(source))
+        return cls(classes, features, with_cfo, replace(settings, calibration=UCAPC(prior="none")))
+
+    @property
+    def by(self) -> str:
+        """What calibrates."""
+        return Careful.title if self.source is not None else UCAPC.title if self.guard is None else Safe.title
 
     @property
     def nbytes(self) -> int:

@@ -56,8 +56,8 @@ def calibrate(
         str | None,
         typer.Option(
             help="careful, ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, "
-            "bbse, joint or gated. Unless told: safe where the model has a guard, else careful, or where nothing is "
-            "said of the source U-CAPC without a prior."
+            "bbse, lda, joint or gated. Unless told: safe where the model has a guard, else careful, or where too "
+            "little is said of the source U-CAPC without a prior."
         ),
     ] = None,
     preset: Annotated[
@@ -199,25 +199,34 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
         )
 
 
+def usual_calibrator(source: SourceStatistics, published: str) -> Calibrator:
+    """The usual calibration of the source, saying which, and how to have the published one."""
+    from pisa_capc.calibration import UCAPC, Safe, usual
+
+    found = usual(source)
+    which = {
+        Safe: "safe, under the model's guard",
+        UCAPC: "U-CAPC without a prior, for too little is said of the source",
+    }
+    said = which.get(type(found), found.title)
+    notes.print(f"calibration: {said}; {published}", highlight=False, soft_wrap=True)
+    return found
+
+
 def chosen_calibrator(
     method: str | None,
     preset: str | None,
     options: dict[str, str | None],
     settings: list[str],
     source: SourceStatistics | None = None,
+    published: str = "--preset paper",
 ) -> Calibrator:
     """The calibration that was asked for; where none was, the usual one of the source, saying which."""
-    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator, usual
+    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator
     from pisa_capc.config import from_assignments, from_mapping
 
     if not (method or preset or options.get("prior") or settings):
-        found = usual(source or SourceStatistics())
-        which = {
-            Safe: "safe, under the model's guard",
-            UCAPC: "U-CAPC without a prior, for nothing is said of the source",
-        }
-        said = which.get(type(found), found.title)
-        notes.print(f"calibration: {said}; the published one is --preset paper", highlight=False, soft_wrap=True)
+        found = usual_calibrator(source or SourceStatistics(), f"the published one is {published}")
         return replace(found, group=options.get("group") or found.group)  # type: ignore[call-arg]
     method, preset = method or "ucapc", preset or "paper"
     if preset not in (*PRESETS, "safe"):

@@ -29,8 +29,8 @@ def fit(
         str | None,
         typer.Option(
             help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior. Unless told: "
-            "safe where the model has a guard, else careful, or where nothing is said of the source U-CAPC without a "
-            "prior."
+            "safe where the model has a guard, else careful, or where too little is said of the source U-CAPC without "
+            "a prior."
         ),
     ] = None,
     prior: Annotated[str | None, typer.Option(help="Class shares: balanced, none, estimated or given.")] = None,

@@ -45,7 +45,11 @@ NAMED = 6  # addresses in a line of the table
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
 CalibrationName = typer.Option(
-    "safe", "--calibration", help="What corrects decisions with the recording's own frames; as of `pisa calibrate`."
+    None,
+    "--calibration",
+    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Unless told: safe "
+    "where the model has a guard, else careful, or where too little is said of the source U-CAPC without a prior.",
+    show_default=False,
 )
 Reject = typer.Option(
     "auto",
@@ -71,7 +75,7 @@ def identify_(
     out: Path | None = typer.Option(
         None, help="Write a line per frame: .csv, .jsonl, or .sigmf-meta, annotations.", show_default=False
     ),
-    calibration: str = CalibrationName,
+    calibration: str | None = CalibrationName,
     reject: str = Reject,
     alpha: float = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most."),
     together: bool = typer.Option(False, "--together", help="Decide frames of one address close in time as one."),
@@ -104,7 +108,7 @@ def identify_(
     where = place(device, engine)
     trained, opened = _opened(run, engine, recordings, reading)
     choices = Choices(
-        chosen_calibrator(calibration, "paper", {}, []),
+        chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
         rejection(reject, trained),
         alpha,
         window if together else None,
@@ -139,7 +143,7 @@ def verify_(
     ),
     alpha: float = typer.Option(0.01, help="Chance of a false alarm for each address, on source-like frames."),
     spacing: float = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested."),
-    calibration: str = CalibrationName,
+    calibration: str | None = CalibrationName,
     reject: str = Reject,
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
@@ -166,7 +170,7 @@ def verify_(
     where = place(device, engine)
     trained, opened = _opened(run, engine, recordings, reading)
     choices = Choices(
-        chosen_calibrator(calibration, "paper", {}, []),
+        chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
         rejection(reject, trained),
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
@@ -273,7 +277,9 @@ def _summary(who: Identified) -> dict[str, Any]:
 def _calibration(who: Identified) -> dict[str, Any]:
     result = who.calibration
     guard = None if result.guard is None else [plain_decision(decision) for decision in result.guard]
-    return {"method": who.choices.calibration.title, "changed": result.changed, "guard": guard}
+    judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
+    title = who.choices.calibrator(who.scores.statistics).title
+    return {"method": title, "changed": result.changed, "guard": guard, "judged": judged}
 
 
 def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
@@ -307,11 +313,14 @@ def _show(who: Identified) -> None:
 
 
 def _calibration_line(who: Identified) -> str:
-    result, title = who.calibration, who.choices.calibration.title
+    result, title = who.calibration, who.choices.calibrator(who.scores.statistics).title
     said = f"calibration: {title}, {result.changed:,} of {len(who):,} decisions changed"
     if result.guard is not None:
         levels = ", ".join(f"{decision.capture}: {decision.level}" for decision in result.guard)
         said += f"; what the guard allowed, by capture: {levels}"
+    if result.judged is not None:
+        pairs = zip(result.captures, result.judged, strict=True)
+        said += "; how evenly devices send, by capture: " + ", ".join(f"{c.capture}: {j.level}" for c, j in pairs)
     reject = who.choices.reject
     return said + ("; nobody was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.calibrate import usual_calibrator
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled, rejection
 from pisa_capc.cli.model import Device
@@ -94,6 +95,7 @@ class Listening:
         from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
+        usual_calibrator(trained.statistics, "as the stream goes on")
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
         encoding = encoding_of(self.source, self.format)

@@ -186,6 +186,7 @@ def _chosen(
 ) -> tuple[Online, SourceStatistics | None]:
     """The settings or the preset that were told, or what is usual with this source, saying which."""
     from pisa_capc.calibration import UCAPC
+    from pisa_capc.calibration.careful import knows_enough
 
     if told and preset is not None:
         raise ConfigError("--preset and --set calibration.…: expected one of them.")
@@ -193,8 +194,8 @@ def _chosen(
         return settings, None
     if preset is not None:
         return replace(settings, calibration=UCAPC.preset(preset)), None
-    careful = source is not None and source.class_mean is not None
-    which = "careful" if careful else "U-CAPC without a prior, for nothing is said of the source"
+    careful = source is not None and knows_enough(source)
+    which = "careful" if careful else "U-CAPC without a prior, for too little is said of the source"
     notes.print(f"calibration: {which}; the published one is --preset paper", highlight=False, soft_wrap=True)
     return (settings, source) if careful else (replace(settings, calibration=UCAPC(prior="none")), None)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import Calibration, Calibrator, OpenSet, Safe
+from pisa_capc.calibration import Calibration, Calibrator, OpenSet, SourceStatistics, usual
 from pisa_capc.calibration.openset import DEFAULT
 from pisa_capc.detect import Found
 from pisa_capc.identify.observe import Observed, observe
@@ -23,7 +23,8 @@ UNKNOWN = -1
 class Choices:
     """How frames are decided.
 
-    calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture.
+    calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture. None:
+    the usual one of the model.
     reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
     alpha: share of frames of known devices that are set aside at most, as the score promises it.
     together_s: seconds within which frames of one claimed address are decided together, and set aside together; None:
@@ -31,7 +32,7 @@ class Choices:
     keep_cfo, equalise_antennas: what the model's training set was like; see `observe`.
     """
 
-    calibration: Calibrator = field(default_factory=Safe)
+    calibration: Calibrator | None = None
     reject: str | None = DEFAULT
     alpha: float = 0.05
     together_s: float | None = None
@@ -39,12 +40,16 @@ class Choices:
     equalise_antennas: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.decider  # what is wrong is said before a long recording is read
+        self.decider(SourceStatistics())  # what is wrong is said before a long recording is read
 
-    @property
-    def decider(self) -> Calibrator:
+    def calibrator(self, source: SourceStatistics) -> Calibrator:
+        """What was chosen, or is usual with this source."""
+        return usual(source) if self.calibration is None else self.calibration
+
+    def decider(self, source: SourceStatistics) -> Calibrator:
         """What makes decisions of embeddings and logits."""
-        return self.calibration if self.reject is None else OpenSet(self.calibration, self.reject, self.alpha)
+        chosen = self.calibrator(source)
+        return chosen if self.reject is None else OpenSet(chosen, self.reject, self.alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +104,13 @@ def identify(
     >>> who.device[:3], who.confidence[:3]                                  # doctest: +SKIP
     """
     choices = choices or Choices()
+    choices = replace(choices, calibration=choices.calibrator(trained.statistics))
     seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
     scores = embed(trained, seen.frames, device, after_batch=after_batch)
     group = None
     if choices.together_s is not None:
         group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
-    result = _decided(choices.decider, scores, group)
+    result = _decided(choices.decider(trained.statistics), scores, group)
     probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
     if group is not None:
         probability = decide_together(probability, group)

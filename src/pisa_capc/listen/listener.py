@@ -317,7 +317,11 @@ class Listener:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
             return
         if self._keeper.folder is not None:
-            self._mind.recogniser.calibrator = OnlineCalibrator.load(self._keeper.folder)
+            kept = OnlineCalibrator.load(self._keeper.folder)
+            if kept.by == self._mind.recogniser.calibrator.by:
+                self._mind.recogniser.calibrator = kept
+            else:
+                self._note("the state is of another calibration: what was learnt of groups begins anew.")
         self._mind.tests.resume(arrays, about["tests"])
         self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
 

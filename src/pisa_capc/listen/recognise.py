@@ -1,4 +1,4 @@
-"""Frames → devices, a few at a time, as they come: embed, set strangers aside, calibrate under the guard."""
+"""Frames → devices, a few at a time, as they come: embed, set strangers aside, calibrate as is usual."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import Online, OnlineCalibrator
-from pisa_capc.calibration.guard import Guard
 from pisa_capc.calibration.openset import DEFAULT, Rejection
-from pisa_capc.calibration.safe import stored_guard
 from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.observe import as_trained
 from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
-
-NO_GUARD = Guard((-np.inf,) * 3)  # a model without one is not calibrated, as `Safe` has it
 
 
 @dataclass(frozen=True)
@@ -71,8 +67,7 @@ class Recogniser:
             self._working = replace(trained, model=recorded(trained.model, trained.geometry.antennas, self.samples))
         self.classes = len(trained.devices)
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
-        guard = stored_guard(trained.statistics) or NO_GUARD
-        self.calibrator = OnlineCalibrator(self.classes, features, True, choices.online, guard)
+        self.calibrator = OnlineCalibrator.usual(self.classes, features, True, choices.online, trained.statistics)
         if choices.reject is not None:
             self.calibrator.rejection = Rejection.fit(
                 choices.reject, trained.statistics, self.classes, features, choices.alpha

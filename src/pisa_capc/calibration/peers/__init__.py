@@ -13,12 +13,14 @@ from pisa_capc.calibration.peers.transclip import TransCLIP
 from pisa_capc.calibration.peers.stata import StatA
 from pisa_capc.calibration.peers.mlls import MLLS
 from pisa_capc.calibration.peers.bbse import BBSE
+from pisa_capc.calibration.peers.lda import LDA
 # isort: on
 
 __all__ = [
     "BBSE",
     "BDCSPN",
     "LAME",
+    "LDA",
     "MLLS",
     "PTMAP",
     "T3A",
