@@ -114,7 +114,8 @@ def section() -> str:
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
 [Careful](../safe.md#careful-the-usual-calibration-without-a-guard) was chosen on source environments alone: on models
 of one source environment that met the other one, and on models of both that met frames held out. E1 was looked at
-once, after. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
+once, after; that an earlier careful, with one signal and other panels, lost there in captures of few devices or frames
+was known. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
 `bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken
 for one, or one that drifts from the first to the second: nobody looks at the order of frames), `small-skewed` (32
 frames, Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are
@@ -234,12 +235,14 @@ def _heads(found: list[dict[str, Any]]) -> str:
     for of in found:
         where = f"{WAVEFORMS[of['waveform']]}, {of['sources']} source environment{'s' * (of['sources'] > 1)}"
         chosen = f", and {of['chosen']:+.3f} in E1 for these" if "chosen" in of else ""
+        between = f", in the other source environment {of['between']:+.3f}" if "between" in of else ""
         said.append(
             f"{of['target']:+.3f} ({where}; on source validation {of['validation']:+.3f}, better there for "
-            f"{of['better']} of {of['models']} models{chosen})"
+            f"{of['better']} of {of['models']} models{chosen}{between})"
         )
-    gaining = [f"{WAVEFORMS[of['waveform']]} with {of['sources']}" for of in found if of["target"] > HEAD]
-    left = f"a gain on {' and '.join(gaining)}, and none elsewhere" if gaining else "no gain"
+    least = {name: min(of["target"] for of in found if of["waveform"] == name) for name in WAVEFORMS}
+    gaining = [title for name, title in WAVEFORMS.items() if least[name] > HEAD]
+    left = f"a gain on {' and '.join(gaining)}" if gaining else "no gain"
     text = (
         "The nearest class mean in the source's LDA space in the place of the trained head, nothing calibrated, "
         f"changes Macro-F1 in E1 by {'; '.join(said)}. Full training leaves it {left} (a change counts from {HEAD:g})."
