@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pisa_capc.detect import detect
 from pisa_capc.errors import DataError
 from pisa_capc.listen.hearing import Hearing
+from pisa_capc.listen.receiver import Receiver
 from pisa_capc.phy.wifi import mac, transmit
 from pisa_capc.recordings import About, resampled
 from pisa_capc.recordings.encoding import Encoding
@@ -69,3 +70,17 @@ def test_the_checksum_is_asked_for_until_the_sender_is_known() -> None:
 def test_a_rate_that_does_not_fit_is_refused_at_once() -> None:
     with pytest.raises(DataError, match="MS/s do not hold"):
         Hearing(About("air", 10e6, None, 1, 0), CF32, "wifi")
+
+
+@pytest.mark.parametrize("name", ["cf32", "cf32_be", "cf64"])
+def test_what_is_no_number_is_zero(name: str) -> None:
+    encoding = Encoding.named(name)
+    values = np.ones((100, 2, 2), dtype=encoding.number)
+    values[7, 1, 0], values[9, 0, 1] = np.nan, 1e30
+    receiver = Receiver(2, encoding, 20e6)
+    seen = encoding.decode(receiver.look(values.reshape(-1).view(np.uint8)), 2)
+    expected = np.full((2, 100), 1 + 1j, np.complex64)
+    expected[1, 7] = expected[0, 9] = 0
+    assert np.array_equal(seen, expected)
+    assert receiver.unusable == 2
+    assert receiver.in_trouble

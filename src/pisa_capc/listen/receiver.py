@@ -50,13 +50,15 @@ class Receiver:
 
     def _numbers(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Floats, of which some may be NaN, infinite or so large that their squares are."""
-        values = data.view(f"{self._encoding.order}f{self._encoding.bits // 8}").reshape(-1, 2)
+        values = data.view(self._encoding.number).reshape(-1, 2)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.vdot(values, values) < TOO_LARGE**2:
                 return data
         bad = ~(np.abs(values) < TOO_LARGE).all(axis=1)
         self.unusable += int(np.count_nonzero(bad))
-        return np.where(bad[:, None], values.dtype.type(0), values).view(np.uint8).reshape(-1)
+        good = values.copy()
+        good[bad] = 0
+        return good.view(np.uint8).reshape(-1)
 
     def _judge(self) -> None:
         clips = self._at_full_scale >= max(4.0, CLIPPED * self._seen)
