@@ -115,9 +115,10 @@ class _LaidAside:
     def weighted(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, frames in rising order, and the weights of these frames in these rows."""
         self._look()
-        above = (self.value > self.last * (1 + _TIE)).sum(dim=1, dtype=torch.float64)
-        reached = (self.value >= self.last * (1 - _TIE)).sum(dim=1, dtype=torch.float64)
-        weight = _weight(self.value, self.last, _share(self.top, above, reached))
+        value = self._used()
+        above = (value > self.last * (1 + _TIE)).sum(dim=1, dtype=torch.float64)
+        reached = (value >= self.last * (1 - _TIE)).sum(dim=1, dtype=torch.float64)
+        weight = _weight(value, self.last, _share(self.top, above, reached))
         row, place = weight.nonzero(as_tuple=True)
         frame, order = self.frame[row, place].long().sort()
         return row[order], frame, weight[row, place][order]
@@ -130,12 +131,17 @@ class _LaidAside:
 
     def _look(self) -> None:
         """Let go of what is below the `top`-th largest."""
-        self.last = _largest(self.value, self.top).amin(dim=1, keepdim=True)
-        row, place = (self.value >= self._least()).nonzero(as_tuple=True)
-        value, frame = self.value[row, place], self.frame[row, place]
-        self.value.zero_()
+        used = self._used()
+        self.last = _largest(used, self.top).amin(dim=1, keepdim=True)
+        row, place = (used >= self._least()).nonzero(as_tuple=True)
+        value, frame = used[row, place], self.frame[row, place]
+        used.zero_()
         self.count.zero_()
         self._append(row, value, frame)
+
+    def _used(self) -> Tensor:
+        """The values up to the last that there is, and never fewer than `top`: zero where there is none."""
+        return self.value[:, : max(int(self.count.max()), self.top)]
 
     def _append(self, row: Tensor, value: Tensor, frame: Tensor) -> None:
         """Rows come in rising order."""
