@@ -48,9 +48,10 @@ def test_a_saved_model_can_reject_and_an_older_one_says_why_it_cannot(
     trained.save(tmp_path / "now")
     scores = embed(load_model(tmp_path / "now"), target)
     frames = (scores.embedding, scores.logits, scores.capture)
-    assert calibration.calibrate(*frames, scores.statistics).known.shape == (len(target),)
+    seen = {"carrier_hz": scores.cfo_hz}
+    assert calibration.calibrate(*frames, scores.statistics, **seen).known.shape == (len(target),)
     replace(trained, statistics=replace(trained.statistics, **dict.fromkeys(LATER))).save(tmp_path / "older")
     older = embed(load_model(tmp_path / "older"), target)
     np.testing.assert_array_equal(older.logits, scores.logits)
     with pytest.raises(DataError, match="Train the model again"):
-        calibration.calibrate(*frames, older.statistics)
+        calibration.calibrate(*frames, older.statistics, **seen)
