@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import read
+from benchmarks.report import RECORDS, read
 
-from pages.sides import Ours, Published, Row, published, reference
+from pages.sides import Ours, Published, Row, published, recorded, reference
 from pages.verdicts import sentences
 from pisa_capc.benchmark.plan import plan
 from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
@@ -61,7 +61,7 @@ def section(name: str, folder: Path) -> str:
     heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
     try:
-        results = load_results(protocol, folder / name)
+        results = recorded(name) if folder == RECORDS else load_results(protocol, folder / name)
         others = len(results.others)
     except DataError:  # none of this protocol
         results, others = None, len(read_records(folder / name))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RECORDS, read
+from benchmarks.report import read
 
 from pages.against_paper import difference, spread
 from pages.against_paper import markdown_table as table
-from pages.sides import PLACES, SHARED
+from pages.sides import PLACES, SHARED, recorded
 from pages.verdicts import NEAR_CHANCE
-from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.benchmark.records import Record
-from pisa_capc.benchmark.results import load_results, mean, paired_difference
+from pisa_capc.benchmark.results import mean, paired_difference
 from pisa_capc.benchmark.tables import stage_name
 from pisa_capc.encoders import encoder_title
 
@@ -78,7 +77,7 @@ def _unlearnt(protocols: Sequence[str], sets: Mapping[str, str]) -> str:
     """By row, as in the first of the protocols that has it: how many runs know next to nothing of their source."""
     found: dict[str, str] = {}
     for name in protocols:
-        for key, runs in load_results(read_protocol(name), RECORDS / name).runs.items():
+        for key, runs in recorded(name).runs.items():
             few = sum(record.validation_f1 < NEAR_CHANCE for record in runs.values())
             if few and key.dataset in sets:
                 row = f"{encoder_title(key.encoder)} {_row_name(key.method, key.variant)} on {sets[key.dataset]}"
@@ -99,7 +98,7 @@ def _row_name(method: str, variant: str) -> str:
 def _first_run(method: str, variant: str, encoder: str, place: str) -> Record:
     """The record of the first seeds, from the ablation or the comparison."""
     protocol = "component-ablation" if method == "pisa" else "external-baselines"
-    for key, runs in load_results(read_protocol(protocol), RECORDS / protocol).runs.items():
+    for key, runs in recorded(protocol).runs.items():
         if (key.method, key.variant, key.encoder, key.dataset) == (method, variant, encoder, place):
             return runs[min(runs)]
     raise LookupError(f"{protocol}: no record of {method} {variant} {encoder} on {place}")
@@ -107,7 +106,7 @@ def _first_run(method: str, variant: str, encoder: str, place: str) -> Record:
 
 def precision() -> str:
     """The default precision of a GPU against float32."""
-    both = [load_results(read_protocol(name), RECORDS / name) for name in ("wifi-sim", "wifi-sim-float32")]
+    both = [recorded(name) for name in ("wifi-sim", "wifi-sim-float32")]
     [key] = both[1].runs
     rows = []
     for stage in both[1].stages(key):

@@ -9,9 +9,8 @@ from benchmarks.report import RECORDS, begin, read
 
 from pages import careful, edge, receivers, rechecks, room, shared_channel, speeds, strangers, study
 from pages.against_paper import LIMITS, section
-from pages.sides import PLACES, published
+from pages.sides import PLACES, published, recorded
 from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import load_results
 from pisa_capc.figures.bars import three_stage_bars
 from pisa_capc.figures.confusion import plot_confusions
 from pisa_capc.figures.deployments import deployment_changes
@@ -100,7 +99,7 @@ def summary() -> str:
 def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]:
     """Mean Macro-F1 of a stage by dataset and method, or variant where the method is the same."""
     found: dict[tuple[str, str], list[float]] = {}
-    for key, runs in load_results(read_protocol(protocol), RECORDS / protocol).runs.items():
+    for key, runs in recorded(protocol).runs.items():
         name = key.variant if key.variant != "full" else key.method
         found[key.dataset, name] = [record.stages[stage]["macro_f1"] for record in runs.values()]
     return {key: statistics.mean(values) for key, values in found.items()}
@@ -112,12 +111,12 @@ def pictures(folder: Path) -> None:
     plot_confusions(folder / "demo-confusion.png", demo)
     for name in PLACES:
         protocol = read_protocol(name)
-        results = load_results(protocol, RECORDS / name)
+        results = recorded(name)
         three_stage_bars(protocol, results, results.places()[0], folder / f"{name}-stages.png")
     shared_channel.pictures(folder)
     room.pictures(folder)
     protocol = read_protocol("external-baselines")
-    results = load_results(protocol, RECORDS / protocol.name)
+    results = recorded(protocol.name)
     for place in results.places():
         method_scores(protocol, results, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")
     for name, models in study.studied().items():

@@ -12,8 +12,9 @@ from benchmarks.report import RECORDS, read
 from pages.against_paper import markdown_table as table
 from pages.against_paper import section as beside_the_paper
 from pages.against_paper import spread
+from pages.sides import recorded
 from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import Key, Results, load_results, mean, not_recorded, paired_difference
+from pisa_capc.benchmark.results import Key, Results, mean, not_recorded, paired_difference
 from pisa_capc.benchmark.tables import FULL, stage_name
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.bars import three_stage_bars
@@ -32,10 +33,6 @@ COLUMNS = (
 )
 CARRY_OVER = ("pisa-equalised", "eada", "equalised", "pisa")  # to the new place, on Wi-Fi
 METHODS = {"single": "Single", "sigmix": "SigMix", "eada": "EADA", "pisa": "PISA", "pisa-capc": "PISA-CAPC"}
-
-
-def results(name: str) -> Results:
-    return load_results(read_protocol(name), RECORDS / name)
 
 
 def section() -> str:
@@ -84,7 +81,7 @@ class Ranked:
 
 
 def ranked() -> list[Ranked]:
-    found = results("baselines-place")
+    found = recorded("baselines-place")
     return [Ranked(found, place) for place in found.places()]
 
 
@@ -114,7 +111,7 @@ def _order() -> str:
 
 def _table(name: str) -> str:
     """One protocol: three stages by encoder, and the limit."""
-    protocol, found = read_protocol(name), results(name)
+    protocol, found = read_protocol(name), recorded(name)
     [place] = found.places()
     rows = []
     for encoder in protocol.encoders:
@@ -222,9 +219,9 @@ def _probe(rows: list[dict[str, float | str | None]]) -> str:
 
 def pictures(folder: Path) -> None:
     for name in NAMES:
-        found = results(name)
+        found = recorded(name)
         three_stage_bars(read_protocol(name), found, found.places()[0], folder / f"{name}-stages.png")
     protocol = read_protocol("baselines-place")
-    found = results(protocol.name)
+    found = recorded(protocol.name)
     for place in found.places():
         method_scores(protocol, found, place, protocol.encoders[0], folder / f"{place[0]}-methods.png")

@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pisa_capc.benchmark.protocols import Protocol
-from pisa_capc.benchmark.results import Key, Results, Values, mean
+from benchmarks.report import RECORDS
+
+from pisa_capc.benchmark.protocols import Protocol, read_protocol
+from pisa_capc.benchmark.results import Key, Results, Values, load_results, mean
 from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
 from pisa_capc.config import read_yaml
 from pisa_capc.encoders import encoder_title
@@ -51,6 +53,12 @@ class Published:
         """The difference of the printed means."""
         value, base = self.f1(row), self.f1(before)
         return None if value is None or base is None else value - base
+
+
+@cache
+def recorded(name: str) -> Results:
+    """The committed records of a protocol, read once."""
+    return load_results(read_protocol(name), RECORDS / name)
 
 
 @cache
