@@ -83,6 +83,20 @@ class TestTemporaryNames:
         remove_stale(tmp_path)
         assert sorted(tmp_path.iterdir()) == sorted(kept)
 
+    @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+    def test_of_writers_that_ended_and_that_nobody_has_waited_for_are_removed(self, tmp_path: Path) -> None:
+        ended = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+        assert ended.stdout is not None
+        ended.stdout.read()  # until it has closed it
+        stat = Path(f"/proc/{ended.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        left = tmp_path / f".a.{writer_mark().split('-')[0]}-{ended.pid}-0011.tmp"
+        left.touch()
+        remove_stale(tmp_path)
+        assert not left.exists()
+        ended.wait()
+
     def test_of_containers_with_the_same_process_number_differ(self, monkeypatch: pytest.MonkeyPatch) -> None:
         marks = set()
         for name in ("one", "two"):

@@ -164,7 +164,14 @@ def _alive(process: int) -> bool:
         return False
     except (OSError, OverflowError):
         return True
-    return True
+    return not _has_ended(process)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether a process is over and only waits to be taken note of, which in a container may take a while."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+    return False
 
 
 @contextmanager
