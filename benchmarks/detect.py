@@ -132,7 +132,7 @@ def speed(what: str, duty: float, seconds: float, work: Callable[[Samples], Call
 
 def in_memory(iq: Samples) -> Callable[[], int]:
     """The same samples come again and again, as one stream."""
-    detector, blocks = WifiDetector(ANTENNAS, workers=CORES), np.split(iq, 4, axis=1)
+    detector, blocks = WifiDetector(ANTENNAS), np.split(iq, 4, axis=1)
     return lambda: sum(len(detector.push(block)) for block in blocks)
 
 
@@ -169,7 +169,7 @@ def speeds(seconds: float) -> list[dict[str, Any]]:
 def memory(seconds: float) -> dict[str, Any]:
     """Resident memory while a stream goes on, after a tenth of it and at its end."""
     iq, _ = traffic(0.1, ANTENNAS, 4 * CHUNK)
-    detector, started, pushed, early = WifiDetector(ANTENNAS, workers=CORES), time.perf_counter(), 0, 0.0
+    detector, started, pushed, early = WifiDetector(ANTENNAS), time.perf_counter(), 0, 0.0
     while time.perf_counter() - started < seconds:
         detector.push(iq)
         pushed += 1
