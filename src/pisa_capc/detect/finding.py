@@ -21,7 +21,7 @@ from pisa_capc.recordings import About, Recording, Watched, resampled
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.waveforms import WAVEFORMS, Waveform
 
-BLOCK = 1 << 19  # samples of each antenna that are read at a time: a few chunks of the detector
+BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
 
 Rename = Callable[[str], str]
 
@@ -126,7 +126,7 @@ def detect(
         blocks = watched.pieces(watched.integers, BLOCK)
     detector = detector or DETECTORS[waveform](recording.about)
     read = HEADERS.get(waveform, list) if decode else _without_headers
-    with threadpool_limits(1):  # the detector has threads of its own, and those of BLAS would only spin
+    with threadpool_limits(1):  # its arrays are small: threads of BLAS would only spin
         frames = [
             _placed(detection, recording, known, rename)
             for some in _detections(_ahead(blocks), detector, after_block)
