@@ -123,7 +123,7 @@ class Watched:
         if peak >= most:
             at_full_scale = np.flatnonzero((numbers >= most) | (numbers <= -most)) // 2
             self._clipped += np.bincount(at_full_scale % channels, minlength=channels)
-        some = encoding.pairs(data, channels)[::SOME].reshape(-1)
+        some = np.ascontiguousarray(encoding.pairs(data, channels)[::SOME])
         self._power += SOME * _power(encoding.decode(some.view(np.uint8), channels))
         self._samples = first + len(numbers) // (2 * channels)
 
