@@ -123,7 +123,7 @@ class TestWatched:
         assert len(decoded.notes()) == 2
 
     def test_integers_of_one_antenna_are_judged_too(self, tmp_path: Path) -> None:
-        (tmp_path / "a.cs16").write_bytes(encoded(4 * noise(1), "cs16"))
+        (tmp_path / "a.cs16").write_bytes(encoded(noise(1, scale=0.8), "cs16"))
         watched = Watched(open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, format="cs16"))
         assert watched.integers is not None
         for _ in watched.pieces(watched.integers, 700):
