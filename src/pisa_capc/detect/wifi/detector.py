@@ -25,6 +25,7 @@ AHEAD = 128  # samples before a chunk that are examined with it, and
 BEHIND = 640  # after it: a preamble that begins in it with its L-SIG, and where it is looked for
 BORDER = 16  # samples outside a chunk where a frame may still be its own
 HEAD = PREAMBLE_SAMPLES + SYMBOL_SAMPLES  # a frame's preamble and L-SIG
+LONGEST = HEAD + SYMBOL_SAMPLES * -(-(16 + 8 * 4095 + 6) // 24)  # samples of a frame: 4,095 octets at 6 Mb/s
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ class WifiDetector:
     are given as bytes, antennas interleaved; most of them need not be decoded. The chunks of one block are read
     together, which costs less for each. There are no threads: the work is many small arrays, and two threads would
     wait for each other more than they gain.
+
+    first, end: multiples of CHUNK between which frames are looked for, as by one of several detectors that share a
+    stream; it is then given from AHEAD samples before `first` on, and LONGEST beyond `end`.
     """
 
     def __init__(
@@ -127,15 +131,17 @@ class WifiDetector:
         *,
         samples: int = 800,
         encoding: Encoding | None = None,
+        first: int = 0,
+        end: int | None = None,
     ) -> None:
         if sample_rate_hz != 20e6:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
         if encoding is not None and encoding.kind == "u":
             raise ConfigError(f"samples as {encoding.name} have no zero. Decode them first.")
         self.antennas, self.sample_rate_hz, self.samples, self.encoding = antennas, sample_rate_hz, samples, encoding
-        self._room = Room(self._silence(AHEAD), -AHEAD, 4 * CHUNK)  # samples that are still needed
-        self._received = 0
-        self._next = 0  # where the next chunk begins
+        self._room = Room(self._silence(0 if first else AHEAD), first - AHEAD, 4 * CHUNK)  # samples still needed
+        self._received = self._room.end
+        self._next, self._end = first, end  # where the next chunk begins, and the first that is another's
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
 
@@ -187,7 +193,8 @@ class WifiDetector:
 
     def _examine(self) -> None:
         """Look at all chunks that are whole, and remember their frames."""
-        firsts = range(self._next, self._room.end - CHUNK - BEHIND + 1, CHUNK)
+        last = self._room.end - CHUNK - BEHIND + 1
+        firsts = range(self._next, last if self._end is None else min(last, self._end), CHUNK)
         looks = [look(self._chunk(first - AHEAD, first + CHUNK + BEHIND)) for first in firsts]
         results = examine(looks, self.sample_rate_hz)
         found = []
