@@ -33,7 +33,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where or cls.__name__}: expected a mapping, found {type(values).__name__}.")
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     chosen: dict[str, Any] = {}
     for key, value in values.items():

@@ -191,7 +191,8 @@ def test_all_corrupt_records_are_named_at_once(tmp_path: Path) -> None:
 
 def test_the_committed_records_are_whole_and_each_is_of_its_protocol() -> None:
     """Whatever changes in how protocols are written, the names of the records stay."""
-    committed = {folder.name: read_records(folder) for folder in (ROOT / "results/records").iterdir() if folder.is_dir()}
+    folders = [folder for folder in (ROOT / "results/records").iterdir() if folder.is_dir()]
+    committed = {folder.name: read_records(folder) for folder in folders}
     assert all(committed.values())
     counts = {}
     for name in committed.keys() & protocol_files():
