@@ -25,7 +25,7 @@ from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES
 
 BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
 PART = 8 * BLOCK  # samples that a process searches before it takes others: 0.4 s of Wi-Fi
-LEAST_PARTS = 4  # for each process, which takes a second to begin
+LEAST_PARTS = 8  # for each process, which takes a second to begin
 
 Rename = Callable[[str], str]
 
