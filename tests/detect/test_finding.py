@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
 from pisa_capc.detect import detect, finding
@@ -160,16 +161,21 @@ def test_lora_frames_are_found_at_half_their_usual_rate_too() -> None:
         assert frame.header.transmitter == "26011bda"
 
 
-@pytest.mark.parametrize("form", ["cs16", "cf32", "at another rate"])
-def test_parts_that_are_searched_apart_give_the_same_frames(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Frames begin and lie where parts meet, the last one is cut; an antenna clips, in one part more than in others."""
+def where_parts_meet() -> NDArray[np.complex64]:
+    """Frames begin and lie where parts meet, the last one is cut; one antenna is too loud at first."""
     air = Air(2, 3 * CHUNK)
     for start in (CHUNK - 3000, 2 * CHUNK - 4000, 2 * CHUNK - 5, 2 * CHUNK + 9000, 3 * CHUNK - 1000):
         air.add(transmit(mac.data(PHONE, AP, AP, bytes(80)), 6, 0x5D), start, 25.0, 21_000.0)
     iq = air.iq
     iq[1, : CHUNK + 500] *= 5
+    return iq
+
+
+@pytest.mark.parametrize("form", ["cs16", "cf32", "at another rate"])
+def test_parts_that_are_searched_apart_give_the_same_frames(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iq = where_parts_meet()
     rate_hz, suffix = 20e6, form
     if form == "at another rate":
         iq, rate_hz, suffix = resample_poly(iq, 5, 4, axis=1).astype(np.complex64), 25e6, "cf32"
@@ -189,3 +195,12 @@ def test_parts_that_are_searched_apart_give_the_same_frames(
     assert [str(one.message) for one in said[: len(said) // 2]] == [str(one.message) for one in said[len(said) // 2 :]]
     assert (len(said) > 0) == (form == "cs16")
     assert len(blocks) == 3
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.cf32").write_bytes(encoded(where_parts_meet(), "cf32"))
+    recording = open_recording(tmp_path / "a.cf32", sample_rate_hz=20e6, antennas=2)
+    monkeypatch.setattr(finding, "PART", CHUNK)
+    monkeypatch.setattr(finding, "LEAST_PARTS", 1)
+    assert detect(recording, workers=2).frames == detect(recording).frames
