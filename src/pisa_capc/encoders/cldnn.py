@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from pisa_capc.encoders.base import WIDTH, Encoder
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import GRU, ConvNorm, adaptive_tokens
+from pisa_capc.stacked import GRU, ConvNorm, adaptive_tokens, conv_chain
 
 
 @register("cldnn")
@@ -22,5 +22,6 @@ class CLDNN(Encoder):
         )
 
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.blocks(x)
+        first, second, recurrent = self.blocks
+        y: Tensor = recurrent(conv_chain(x, [*first.convolutions(), *second.convolutions()]))
         return y if tokens is None else adaptive_tokens(y, tokens)

@@ -1,11 +1,12 @@
-"""The layers: plain PyTorch on a CPU, the fused kernels of `fused.py` on a GPU that has Triton."""
+"""The layers: plain PyTorch, the fused kernels of `fused.py` on a GPU that has Triton, and in training on a CPU the
+blocks of `blocks.py`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,10 @@ def _fused(x: Tensor) -> bool:
     from pisa_capc.stacked import fused
 
     return fused.AVAILABLE
+
+
+def _blocked(x: Tensor) -> bool:
+    return _fused_allowed and x.device.type == "cpu"
 
 
 class Linear(nn.Module):
@@ -97,6 +102,32 @@ class BatchNorm(nn.Module):
             self.eps,
         )
         return normed.view_as(y)
+
+
+class Convolution(NamedTuple):
+    """One convolution of a chain: weights and biases of its branches, as `conv_norm` takes them, and its norm."""
+
+    weights: Sequence[Tensor]
+    biases: Sequence[Tensor]
+    norm: BatchNorm
+    dilation: int = 1
+    residual: bool = False  # what the convolution before it read is added before the ReLU
+
+
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None) -> Tensor:
+    """`conv_norm` after `conv_norm`; tokens: average what the last one gives over that many spans of time."""
+    if _blocked(x) and convolutions[0].norm.training:
+        from pisa_capc.stacked import blocks
+
+        whole = tokens is not None and x.shape[2] % tokens == 0
+        y = blocks.conv_chain(x, convolutions, tokens if tokens and whole else 0)
+        return y if whole or tokens is None else adaptive_tokens(y, tokens)
+    before = x
+    for i, c in enumerate(convolutions, 1):
+        pooled = tokens if i == len(convolutions) else None
+        skip = before if c.residual else None
+        before, x = x, conv_norm(x, c.weights, c.biases, c.norm, dilation=c.dilation, skip=skip, tokens=pooled)
+    return x
 
 
 def conv_norm(
@@ -223,6 +254,10 @@ class ConvNorm(nn.Module):
         self.norm = BatchNorm(outputs, runs)
         self.dilation = dilation
         self.relu = relu
+
+    def convolutions(self, residual: bool = False) -> list[Convolution]:
+        """This one, for `conv_chain`."""
+        return [Convolution([self.weight], [self.bias], self.norm, self.dilation, residual)]
 
     def forward(self, x: Tensor, skip: Tensor | None = None, tokens: int | None = None) -> Tensor:
         return conv_norm(
