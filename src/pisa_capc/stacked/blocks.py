@@ -20,7 +20,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
 
-BLOCK = 2**17  # elements of an activation that are worked on together: what belongs to them stays in the cache
+BLOCK = 2**19  # elements of an activation that are worked on together: few calls, and yet they stay in the cache
 
 
 class _Layer(NamedTuple):
@@ -86,6 +86,14 @@ def _convolve(padded: Tensor, weight: Tensor, dilation: int, border: int) -> Ten
     return y[:, :, 0].permute(0, 2, 1)
 
 
+def _add_products(total: Tensor, gradient: Tensor, read: Tensor) -> None:
+    """total (k, C_out, C_in) += gradientᵀ · read of each tap: (rows, C_out) and (k, rows, C_in)."""
+    if read.shape[2] < gradient.shape[1]:  # the product that has fewer rows than columns is much the quicker one
+        total += (read.transpose(1, 2) @ gradient).transpose(1, 2)
+    else:
+        torch.baddbmm(total, gradient.t().expand(len(read), -1, -1), read, out=total)
+
+
 class _Chain:
     """Forward and backward pass of a chain for one run."""
 
@@ -98,6 +106,7 @@ class _Chain:
         self.y: list[list[Tensor]] = []  # of each layer and block
         self.norms: list[_Norm] = []
         self.kept: dict[int, list[Tensor]] = {}  # what layer i read, where it is added again later
+        self.scratch = x.new_empty(self.most, self.length, widest)
 
     def _padded(self, channels: int, border: int) -> _Padded:
         return _Padded(self.most, self.length, channels, border, self.x)
@@ -115,6 +124,11 @@ class _Chain:
         if self.layers[i - 1].residual:
             out += self.kept[i - 2][block]
         return out.relu_()
+
+    def _sums(self, a: Tensor, b: Tensor) -> Tensor:
+        """Σ a and Σ a·b of each channel: (2, C)."""
+        product = torch.mul(a, b, out=self.scratch[: len(a), :, : a.shape[2]])
+        return torch.stack([a.sum((0, 1)), product.sum((0, 1))])
 
     def each(self) -> Iterator[tuple[int, int]]:
         """Number and frames of each block."""
@@ -137,7 +151,7 @@ class _Chain:
             parts = [_convolve(read.room[:frames], w, layer.dilation, border) for w in layer.weights]
             y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
             outputs.append(y)
-            sums.append(torch.stack([y.sum((0, 1)), y.square().sum((0, 1))]))
+            sums.append(self._sums(y, y))
         self.y.append(outputs)
         first, second = torch.stack(sums).double().sum(0) / (self.frames * self.length)
         return first.to(self.x.dtype), (second - first**2).clamp_min(0).to(self.x.dtype)
@@ -169,7 +183,7 @@ class _Chain:
                 span = self.length // tokens
                 dz = (dz / span)[:, :, None].expand(-1, -1, span, -1).flatten(1, 2)
             du.append(torch.ops.aten.threshold_backward(dz, z, 0))
-            sums.append(self._sums(last - 1, block, du[-1]))
+            sums.append(self._sums(du[-1], self.y[-1][block]))
         later: list[Tensor] = []
         gradients: list[Any] = []
         for i in range(last - 1, -1, -1):
@@ -178,9 +192,6 @@ class _Chain:
             gradients.append(own)
             later, du, sums = du, before, before_sums
         return torch.cat(du) if to_input else None, gradients[::-1]
-
-    def _sums(self, i: int, block: int, du: Tensor) -> Tensor:
-        return torch.stack([du.sum((0, 1)), (du * self.y[i][block]).sum((0, 1))])
 
     def _layer_backward(
         self, i: int, du: list[Tensor], sums: list[Tensor], added: list[Tensor] | None, further: bool
@@ -210,7 +221,7 @@ class _Chain:
             for w, dw, start, stop in zip(back, dweights, starts[:-1], starts[1:], strict=True):
                 taps = len(dw)
                 moved = read.rows(frames, -layer.dilation * (taps // 2), taps, layer.dilation)
-                torch.baddbmm(dw, rows[:, start:stop].t().expand(taps, -1, -1), moved, out=dw)
+                _add_products(dw, rows[:, start:stop], moved)
                 if further:
                     part = _convolve(gradient.room[:frames, :, start:stop], w, layer.dilation, border)
                     dz = part if dz is None else dz.add_(part)
@@ -221,8 +232,8 @@ class _Chain:
             if i == 0:
                 before.append(dz)
                 continue
-            before.append(torch.ops.aten.threshold_backward(dz, z, 0))
-            before_sums.append(self._sums(i - 1, block, before[-1]))
+            before.append(torch.ops.aten.threshold_backward.grad_input(dz, z, 0, grad_input=dz))
+            before_sums.append(self._sums(dz, self.y[i - 1][block]))
         return before, before_sums, ([dw.permute(1, 2, 0) for dw in dweights], dgamma, dbeta)
 
 
