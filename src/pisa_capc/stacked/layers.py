@@ -296,6 +296,11 @@ class GRU(nn.Module):
             from pisa_capc.stacked import fused
 
             return fused.gru(x, self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+        if _blocked(x) and self.training:
+            from pisa_capc.stacked.gru import gru
+
+            parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+            return torch.stack([gru(*run) for run in zip(x, *parameters, strict=True)])
         parts = []
         for r in range(len(x)):
             flat: list[Tensor] = []
