@@ -43,7 +43,7 @@ class _Recurrence(torch.autograd.Function):
         for g_switch, g_new, switch, r, z, offer, n, after in zip(*each[:-1], each[-1][1:], strict=True):
             torch.baddbmm(g_switch, state, to_switches, out=switch).sigmoid_()
             torch.baddbmm(bias[:, None], state, to_offered, out=offer)
-            torch.addcmul(g_new, r, offer, out=n).tanh_()
+            torch.addcmul(g_new, r, offer, out=n).mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh a = 2 σ(2a) − 1, and quicker
             state = torch.lerp(n, state, z, out=after)
         ctx.save_for_backward(weight, switches, offered, fresh, states)
         return states[:, 1:]
@@ -67,7 +67,7 @@ class _Recurrence(torch.autograd.Function):
             torch.mul(dstate, keep, out=kept)
             torch.baddbmm(kept, flat, weight, out=carried)
         hidden_share = dgates.flatten(3).flatten(1, 2)
-        dweight = hidden_share.mT @ states[:, :-1].flatten(1, 2)
+        dweight = (states[:, :-1].flatten(1, 2).mT @ hidden_share).mT  # this way round it is quicker
         dbias = dgates[:, :, :, 2].sum((1, 2))
         torch.mul(dstates, to_new, out=dgates[:, :, :, 2])  # of the input's share, which r does not scale
         return dgates.flatten(3), dweight, dbias
