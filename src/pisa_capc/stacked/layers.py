@@ -341,7 +341,7 @@ class Dropout(nn.Module):
 
 
 def _draws(*dropouts: Dropout) -> bool:
-    """Whether the fused kernels can draw the masks: they need a key."""
+    """Whether masks can be drawn piece by piece, as the fused kernels and blocks do: that needs a key."""
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
 
@@ -357,6 +357,12 @@ def attention(
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
+    if _blocked(x) and weights.training and _draws(weights):
+        from pisa_capc.stacked import sequences
+
+        in_blocks = sequences.attention_heads(x, qkv.weight, qkv.bias, heads, weights)
+        result: Tensor = norm(x + out(project(in_blocks)))
+        return result
     q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
     q = q / math.sqrt(q.shape[-1])  # here and not in the scores, of which there are many more
     a = torch.softmax(q @ k.transpose(-1, -2), dim=-1, dtype=torch.float32)
@@ -371,7 +377,13 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)
-    y: Tensor = norm(x + out(down(hidden(F.relu(up(x))))))
+    if _blocked(x) and hidden.training and _draws(hidden):
+        from pisa_capc.stacked import sequences
+
+        update = sequences.hidden_layer(x, up.weight, up.bias, down.weight, down.bias, hidden)
+    else:
+        update = down(hidden(F.relu(up(x))))
+    y: Tensor = norm(x + out(update))
     return y
 
 
