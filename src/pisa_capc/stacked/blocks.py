@@ -3,7 +3,8 @@
 Plain layers walk over activations of tens of megabytes a dozen times each, and wait for memory. Here a block of frames
 goes through everything that can be done with it while it is in the cache: what a convolution reads is normalised just
 before it, and what it gives is summed just after. Kept are the convolutions' outputs; the rest is computed again on the
-way back. Sums are taken in the order of the blocks, which depends on nothing but the shapes.
+way back. Every pass begins where the last one ended, with what is still in the cache; its order, which is that of the
+sums, depends on nothing but the shapes.
 
 Activations are (N, T, C), channels last, of one run.
 """
@@ -94,6 +95,11 @@ def _add_products(total: Tensor, gradient: Tensor, read: Tensor) -> None:
         torch.baddbmm(total, gradient.t().expand(len(read), -1, -1), read, out=total)
 
 
+def _in_order(parts: dict[int, Tensor]) -> Tensor:
+    """What was made of the blocks, as one."""
+    return torch.cat([parts[block] for block in sorted(parts)])
+
+
 class _Chain:
     """Forward and backward pass of a chain for one run."""
 
@@ -103,9 +109,10 @@ class _Chain:
         widest = max(layer.outputs for layer in layers)
         self.blocks = _blocks(self.frames, self.length, widest)
         self.most = self.blocks[0].stop
-        self.y: list[list[Tensor]] = []  # of each layer and block
+        self.backwards = True  # whether the last pass ended at the first block
+        self.y: list[dict[int, Tensor]] = []  # of each layer and block
         self.norms: list[_Norm] = []
-        self.kept: dict[int, list[Tensor]] = {}  # what layer i read, where it is added again later
+        self.kept: dict[int, dict[int, Tensor]] = {}  # what layer i read, where it is added again later
         self.scratch = x.new_empty(self.most, self.length, widest)
 
     def _padded(self, channels: int, border: int) -> _Padded:
@@ -117,7 +124,7 @@ class _Chain:
         """What layer `i` reads of a block, into `out`; of the layer behind the last, what the chain gives."""
         if i == 0:
             return out.copy_(self.x[self.blocks[block]])
-        if i in self.kept and block < len(self.kept[i]):
+        if block in self.kept.get(i, ()):
             return out.copy_(self.kept[i][block])
         norm = self.norms[i - 1]
         torch.addcmul(norm.shift, self.y[i - 1][block], norm.scale, out=out)
@@ -131,8 +138,11 @@ class _Chain:
         return torch.stack([a.sum((0, 1)), product.sum((0, 1))])
 
     def each(self) -> Iterator[tuple[int, int]]:
-        """Number and frames of each block."""
-        return ((number, rows.stop - rows.start) for number, rows in enumerate(self.blocks))
+        """Number and frames of each block, from where the last pass ended."""
+        self.backwards = not self.backwards
+        count = len(self.blocks)
+        for block in range(count - 1, -1, -1) if self.backwards else range(count):
+            yield block, self.blocks[block].stop - self.blocks[block].start
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
@@ -142,15 +152,15 @@ class _Chain:
         border = layer.border
         read = self._padded(layer.weights[0].shape[1], border)
         if layer.shared:
-            self.kept[i] = []
-        outputs, sums = [], []
+            self.kept[i] = {}
+        outputs, sums = {}, []
         for block, frames in self.each():
             z = self.activation(i, block, read.inner(frames))
             if layer.shared:
-                self.kept[i].append(z.clone(memory_format=torch.contiguous_format))
+                self.kept[i][block] = z.clone(memory_format=torch.contiguous_format)
             parts = [_convolve(read.room[:frames], w, layer.dilation, border) for w in layer.weights]
             y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-            outputs.append(y)
+            outputs[block] = y
             sums.append(self._sums(y, y))
         self.y.append(outputs)
         first, second = torch.stack(sums).double().sum(0) / (self.frames * self.length)
@@ -163,42 +173,44 @@ class _Chain:
     def result(self, tokens: int) -> Tensor:
         """What the chain gives: (N, T, C), or its mean over each of `tokens` equal spans."""
         room = self._padded(self.layers[-1].outputs, 0)
-        parts = []
+        parts = {}
         for block, frames in self.each():
             z = self.activation(len(self.layers), block, room.inner(frames))
-            parts.append(z.unflatten(1, (tokens, -1)).mean(2) if tokens else z.clone())
-        return torch.cat(parts)
+            parts[block] = z.unflatten(1, (tokens, -1)).mean(2) if tokens else z.clone()
+        return _in_order(parts)
 
     # Backward ---------------------------------------------------------------------------------------------------------
 
     def backward(self, dout: Tensor, tokens: int, to_input: bool) -> tuple[Tensor | None, list[Any]]:
         """Gradients of x, where asked for, and of each layer: its weights, γ and β."""
         last = len(self.layers)
+        self.backwards = last % 2 == 0
         room = self._padded(self.layers[-1].outputs, 0)
-        du, sums = [], []
+        du, sums = {}, []
         for block, frames in self.each():
             z = self.activation(last, block, room.inner(frames))
             dz = dout[self.blocks[block]]
             if tokens:
                 span = self.length // tokens
                 dz = (dz / span)[:, :, None].expand(-1, -1, span, -1).flatten(1, 2)
-            du.append(torch.ops.aten.threshold_backward(dz, z, 0))
-            sums.append(self._sums(du[-1], self.y[-1][block]))
-        later: list[Tensor] = []
+            du[block] = torch.ops.aten.threshold_backward(dz, z, 0)
+            sums.append(self._sums(du[block], self.y[-1][block]))
+        added: dict[int, Tensor] = {}
         gradients: list[Any] = []
         for i in range(last - 1, -1, -1):
-            added = later if self.layers[i].shared else None
-            before, before_sums, own = self._layer_backward(i, du, sums, added, to_input or i > 0)
+            to_skip = dict(du) if self.layers[i].residual else {}
+            du, sums, own = self._layer_backward(i, du, sums, added, to_input or i > 0)
             gradients.append(own)
-            later, du, sums = du, before, before_sums
-        return torch.cat(du) if to_input else None, gradients[::-1]
+            added = to_skip
+        return _in_order(du) if to_input else None, gradients[::-1]
 
     def _layer_backward(
-        self, i: int, du: list[Tensor], sums: list[Tensor], added: list[Tensor] | None, further: bool
-    ) -> tuple[list[Tensor], list[Tensor], tuple[list[Tensor], Tensor, Tensor]]:
+        self, i: int, du: dict[int, Tensor], sums: list[Tensor], added: dict[int, Tensor], further: bool
+    ) -> tuple[dict[int, Tensor], list[Tensor], tuple[list[Tensor], Tensor, Tensor]]:
         """Through layer `i`, from the gradient before its ReLU to that before the ReLU of the layer before it.
 
-        added: the gradient of what it read, from where that is added again.
+        du is emptied: its memory serves for what is made of it. added: the gradient of what the layer read, from where
+        that is added again.
         """
         layer, norm, count = self.layers[i], self.norms[i], self.frames * self.length
         dbeta, along = torch.stack(sums).double().sum(0).to(self.x.dtype)
@@ -211,11 +223,12 @@ class _Chain:
         starts = [0, *torch.tensor([len(w) for w in layer.weights]).cumsum(0).tolist()]
         back = [w.flip(2).transpose(0, 1) for w in layer.weights]
         dweights = [w.new_zeros(w.shape[-1], *w.shape[:2]) for w in layer.weights]
-        before, before_sums = [], []
+        before: dict[int, Tensor] = {}
+        before_sums = []
         for block, frames in self.each():
             z = self.activation(i, block, read.inner(frames))
             g = torch.addcmul(constant, self.y[i][block], slope, out=gradient.inner(frames))
-            g.addcmul_(du[block], norm.scale)
+            g.addcmul_(du.pop(block), norm.scale)
             dz: Tensor | None = None
             rows = gradient.rows(frames, 0, 1, 0)[0]
             for w, dw, start, stop in zip(back, dweights, starts[:-1], starts[1:], strict=True):
@@ -227,13 +240,12 @@ class _Chain:
                     dz = part if dz is None else dz.add_(part)
             if dz is None:
                 continue
-            if added is not None:
-                dz += added[block]
-            if i == 0:
-                before.append(dz)
-                continue
-            before.append(torch.ops.aten.threshold_backward.grad_input(dz, z, 0, grad_input=dz))
-            before_sums.append(self._sums(dz, self.y[i - 1][block]))
+            if block in added:
+                dz += added.pop(block)
+            before[block] = dz
+            if i > 0:
+                torch.ops.aten.threshold_backward.grad_input(dz, z, 0, grad_input=dz)
+                before_sums.append(self._sums(dz, self.y[i - 1][block]))
         return before, before_sums, ([dw.permute(1, 2, 0) for dw in dweights], dgamma, dbeta)
 
 
