@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from pisa_capc.stacked import Convolution, Fusable, conv_chain
+from pisa_capc.stacked import ConvChain, Convolution, Fusable
 
 WIDTH = 32  # temporal feature width d of all encoders (Table "encoder_families")
 
@@ -24,7 +24,7 @@ class Encoder(Fusable):
         raise NotImplementedError
 
 
-class Convolutional(Encoder):
+class Convolutional(ConvChain, Encoder):
     """An encoder that is a chain of convolutions: those of `blocks`, then those of `last`."""
 
     blocks: nn.Sequential
@@ -32,6 +32,3 @@ class Convolutional(Encoder):
 
     def convolutions(self) -> list[Convolution]:
         return [c for block in (*self.blocks, self.last) for c in block.convolutions()]
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        return conv_chain(x, self.convolutions(), tokens)

@@ -22,6 +22,6 @@ class CLDNN(Encoder):
         )
 
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        first, second, recurrent = self.blocks
-        y: Tensor = recurrent(conv_chain(x, [*first.convolutions(), *second.convolutions()]))
+        convolutions = [c for block in self.blocks if isinstance(block, ConvNorm) for c in block.convolutions()]
+        y: Tensor = self.blocks[-1](conv_chain(x, convolutions))
         return y if tokens is None else adaptive_tokens(y, tokens)

@@ -7,11 +7,11 @@ from torch import nn
 
 from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import BatchNorm, Convolution
+from pisa_capc.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.stacked.layers import conv_parameters
 
 
-class ComplexConv(nn.Module):
+class ComplexConv(ConvChain):
     """Complex convolution of x = a + jb with W = U + jV: (U∗a − V∗b) + j(U∗b + V∗a), then real batch norm and ReLU.
 
     U and V are each a real convolution with a bias of its own, so the biases of the two parts are u − v and u + v.

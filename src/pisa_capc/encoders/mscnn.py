@@ -6,13 +6,13 @@ from torch import nn
 
 from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import BatchNorm, Convolution
+from pisa_capc.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.stacked.layers import conv_parameters
 
 BRANCHES = ((3, 10), (7, 10), (15, 12))  # kernel, channels
 
 
-class MultiScale(nn.Module):
+class MultiScale(ConvChain):
     """Parallel convolutions of kernels 3, 7 and 15 whose outputs are concatenated, one batch norm, ReLU."""
 
     def __init__(self, inputs: int, runs: int) -> None:

@@ -6,10 +6,10 @@ from torch import nn
 
 from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import Convolution, ConvNorm
+from pisa_capc.stacked import ConvChain, ConvNorm, Convolution
 
 
-class Residual(nn.Module):
+class Residual(ConvChain):
     """ReLU(x + BN(conv(ReLU(BN(conv(x)))))), kernel 3, both convolutions with the same dilation."""
 
     def __init__(self, runs: int, dilation: int = 1) -> None:

@@ -9,6 +9,7 @@ from pisa_capc.stacked.copying import check_run_axis, copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
+    ConvChain,
     ConvNorm,
     Convolution,
     Dropout,
@@ -28,6 +29,7 @@ from pisa_capc.stacked.precision import at_least_float32, full_precision
 __all__ = [
     "GRU",
     "BatchNorm",
+    "ConvChain",
     "ConvNorm",
     "Convolution",
     "Dropout",

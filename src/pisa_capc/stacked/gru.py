@@ -3,8 +3,8 @@
     r = σ(W_ir x + b_ir + W_hr h + b_hr),  z = σ(W_iz x + b_iz + W_hz h + b_hz)
     n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h' = (1 − z) n + z h
 
-What does not wait for the step before is done for all steps at once; the rest is six operations a step forward and
-four backward, on both directions together: the second one reads its sequence from the end.
+What does not wait for the step before is done for all steps at once. The rest is a few operations a step, on both
+directions together: the second one reads its sequence from the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class _Recurrence(torch.autograd.Function):
         for g_switch, g_new, switch, r, z, offer, n, after in zip(*each[:-1], each[-1][1:], strict=True):
             torch.baddbmm(g_switch, state, to_switches, out=switch).sigmoid_()
             torch.baddbmm(bias[:, None], state, to_offered, out=offer)
-            torch.addcmul(g_new, r, offer, out=n).mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh a = 2 σ(2a) − 1, and quicker
+            torch.addcmul(g_new, r, offer, out=n).mul_(2).sigmoid_().mul_(2).sub_(
+                1
+            )  # tanh a = 2 σ(2a) − 1, and quicker
             state = torch.lerp(n, state, z, out=after)
         ctx.save_for_backward(weight, switches, offered, fresh, states)
         return states[:, 1:]
@@ -60,7 +62,9 @@ class _Recurrence(torch.autograd.Function):
         dstates = torch.empty_like(fresh)
         kept = torch.empty_like(fresh[:, 0])
         carried = torch.zeros_like(kept)
-        each = [part.unbind(1) for part in (dout, factors, z, dgates, dgates.flatten(3), dstates, dstates[..., None, :])]
+        each = [
+            part.unbind(1) for part in (dout, factors, z, dgates, dgates.flatten(3), dstates, dstates[..., None, :])
+        ]
         for own, factor, keep, to_gates, flat, dstate, column in zip(*(part[::-1] for part in each), strict=True):
             torch.add(carried, own, out=dstate)
             torch.mul(column, factor, out=to_gates)

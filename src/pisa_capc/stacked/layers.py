@@ -243,6 +243,16 @@ def conv_parameters(inputs: int, outputs: int, kernel: int, runs: int) -> tuple[
     )
 
 
+class ConvChain(nn.Module):
+    """A module that is a chain of convolutions."""
+
+    def convolutions(self) -> list[Convolution]:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        return conv_chain(x, self.convolutions(), tokens)
+
+
 class ConvNorm(nn.Module):
     """One convolution of `conv_norm` with its parameters."""
 

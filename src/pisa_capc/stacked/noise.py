@@ -70,7 +70,7 @@ def fill_kept(out: Tensor, own: int, drop: float, first: int = 0) -> None:
     """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0. own: its `site_key`.
 
     Passes over memory are what dropout costs there, so a block goes through all of them while it is in the cache. The
-    first shift is known beforehand: it is linear, and the number of an element is that of its block and its place there.
+    first shift is known beforehand: it is linear, and an element's number is that of its block and its place in it.
     """
     places = _shifted_places()
     own ^= (own >> 16) & 0xFFFF

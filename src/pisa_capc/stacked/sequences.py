@@ -139,9 +139,7 @@ def attention_heads(x: Tensor, weight: Tensor, bias: Tensor, heads: int, dropout
     return torch.stack(runs)
 
 
-def hidden_layer(
-    x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, dropout: Dropout
-) -> Tensor:
+def hidden_layer(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, dropout: Dropout) -> Tensor:
     """down(dropout(ReLU(up(x)))) for each run: (R, N, L, W)."""
     runs = [
         _Hidden.apply(own.flatten(0, -2), *parameters, Drop(dropout, run))
