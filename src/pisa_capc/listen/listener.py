@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,18 +16,21 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.calibration import OnlineCalibrator
+from pisa_capc.detect.finding import renamed
 from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
+from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
 from pisa_capc.listen.claims import Tests
-from pisa_capc.listen.ears import Ears, Part
+from pisa_capc.listen.ears import Ears, EarsHere, Part
 from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
 from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.mind import Mind
 from pisa_capc.listen.plan import Air, Plan
+from pisa_capc.listen.receiver import Health
 from pisa_capc.listen.recognise import Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
 from pisa_capc.listen.senders import Senders, newest_descriptors
@@ -63,7 +67,8 @@ class Listener:
         self._device, self._note = torch.device(device), note
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
         self._mind = self._prepared(model)
-        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), self.plan.rename)
+        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model))
+        self._health = Health()
         self._next_mind: Mind | None = None
         self._ring = self._new_ring(0)
         self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ)
@@ -74,7 +79,7 @@ class Listener:
         self._stop, self._failed = threading.Event(), list[BaseException]()
         self._since = utc(time.time())
         self._missed_before = self._breaks_before = 0  # in earlier runs
-        self._watch = Watch(source, self._hearing.receiver, self._meter, air.sample_rate_hz)
+        self._watch = Watch(source, self._meter, air.sample_rate_hz)
         self._on_event: OnEvent = lambda event: None
         self._ended = False
 
@@ -87,8 +92,19 @@ class Listener:
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
-        sample_bytes = self.air.antennas * self.air.encoding.sample_bytes
-        return Ring(room, sample_bytes, wait=self.source.patient, first=first)
+        size = self._hearing.sample_bytes
+        self._shared = Shared(room * size) if self._apart else None
+        memory = None if self._shared is None else self._shared.memory
+        return Ring(room, size, wait=self.source.patient, first=first, memory=memory)
+
+    @property
+    def _apart(self) -> bool:
+        return not self.source.patient if self.plan.apart is None else self.plan.apart
+
+    def _ears(self) -> Ears:
+        if self._shared is None:
+            return EarsHere(self._ring, self._hearing, MOST)
+        return EarsApart(self._ring, self._shared, self._hearing, MOST, self._note)
 
     def _alarm_folder(self) -> Folder | None:
         if self.plan.alarms is None:
@@ -143,7 +159,7 @@ class Listener:
         return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
 
     def status(self) -> Status:
-        ring, receiver = self._ring, self._hearing.receiver
+        ring, health = self._ring, self._health
         rate_hz, frames_per_s = self._meter.rates()
         return Status(
             source=ENDED if self._ended else CONNECTED if self.source.connected else WAITING,
@@ -155,8 +171,8 @@ class Listener:
             frames=self._keeper.mark.decisions,
             frames_per_s=frames_per_s,
             delay_ms=self._meter.delays_ms(),
-            clipped=receiver.clipped,
-            dead=receiver.dead,
+            clipped=health.clipped,
+            dead=health.dead,
             waiting_s=ring.held / self.air.sample_rate_hz,
             alarms=self._keeper.mark.alarms,
             suppressed=self._limits.suppressed,
@@ -170,9 +186,9 @@ class Listener:
         # Products here are small, and BLAS's own threads would only spin.
         with nullcontext() if self.plan.state is None else only_runner(self.plan.state), threadpool_limits(1):
             self._resume()
+            ears = self._ears()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
             reader.start()
-            ears = Ears(self._ring, self._hearing, MOST)
             try:
                 self._listen(ears)
             finally:
@@ -199,10 +215,17 @@ class Listener:
             if self._next_mind is not None:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
-            self._hear([one for part in parts for one in part.heard])
+            self._hear([self._named(one) for part in parts for one in part.heard])
+            self._health = parts[-1].health if parts else self._health
             self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:
                 self._keep()
+
+    def _named(self, one: Heard) -> Heard:
+        """The frame with pseudonyms, where they are wanted."""
+        if self.plan.rename is None:
+            return one
+        return replace(one, found=replace(one.found, header=renamed(one.found.header, self.plan.rename)))
 
     def _hear(self, heard: Sequence[Heard]) -> None:
         usable = [
@@ -284,7 +307,7 @@ class Listener:
 
     def _look(self, newest: Part | None) -> None:
         self._meter.mark(self._ring.received, self._keeper.mark.decisions)
-        for trouble in self._watch.look(self._ring):
+        for trouble in self._watch.look(self._ring, self._health):
             self._trouble(trouble, newest)
 
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
