@@ -340,8 +340,9 @@ class Listener:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
             return
         if self._keeper.folder is not None:
-            kept = OnlineCalibrator.load(self._keeper.folder)
-            if kept.by == self._mind.recogniser.calibrator.by:
+            kept, new = OnlineCalibrator.load(self._keeper.folder), self._mind.recogniser.calibrator
+            if kept.by == new.by:
+                kept.rejection = new.rejection
                 self._mind.recogniser.calibrator = kept
             else:
                 self._note("the state is of another calibration: what was learnt of groups begins anew.")
