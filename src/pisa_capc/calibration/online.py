@@ -372,7 +372,7 @@ class OnlineCalibrator:
         return _Learnt(prototypes, balanced, potentials, doubt)
 
     def _renew(self) -> None:
-        """Decide by what the last run of U-CAPC gave, from the frame on that it is for; unless its group is forgotten."""
+        """Decide by what the last run gave, from the frame on that it is for; unless its group is forgotten."""
         coming = self._coming
         if coming is None or self.finder.seen < coming.at:
             return

@@ -1,8 +1,8 @@
 """Frames are found in a process of its own: Python computes on one core at a time in each.
 
-The ring of samples lies in memory that both processes see, without a name: it is gone with them, however they end. Over a
-socket the listener says where in it the next samples lie, and hears what was found in them. A process that has died is
-begun anew; what it was looking at is missed, and counted. It ends when its listener does.
+The ring of samples lies in memory that both processes see, without a name: it is gone with them, however they end. Over
+a socket the listener says where in it the next samples lie, and hears what was found in them. A process that has died
+is begun anew; what it was looking at is missed, and counted. It ends when its listener does.
 
     python -m pisa_capc.listen.apart PARENT SOCKET MEMORY      as the listener calls it
 """
@@ -56,11 +56,11 @@ class Told(NamedTuple):
 
     first: int
     place: int
-    count: int
+    size: int
     fresh: bool
 
     def piece(self, memory: NDArray[np.uint8]) -> Piece:
-        return Piece(self.first, memory[self.place : self.place + self.count], self.fresh, self.place)
+        return Piece(self.first, memory[self.place : self.place + self.size], self.fresh, self.place)
 
 
 _TOLD = struct.Struct("<qqq?")
@@ -89,7 +89,7 @@ class EarsApart:
         self._closed = threading.Event()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         try:
-            self._link.send(self._settings)
+            self._link.send((self._settings, self._most))
             self._link.recv()  # it is ready: until then samples would only wait
         except _GONE:
             self._end()
@@ -152,19 +152,22 @@ class EarsApart:
 # What the process itself does.
 
 
-def _pieces(link: Connection, memory: NDArray[np.uint8], hearing: Hearing) -> Iterator[Piece]:
-    """Pieces as they come; those that follow each other are joined, as far as they wait and until they are as long as
-    is wanted."""
+def _pieces(link: Connection, memory: NDArray[np.uint8], hearing: Hearing, most: int) -> Iterator[Piece]:
+    """Pieces as they come.
+
+    Those that follow each other are joined until they are as long as is wanted, and further with those that wait, up to
+    about `most` samples.
+    """
     held = _next(link)
     while held is not None:
-        enough = hearing.wanted * hearing.sample_bytes
+        enough, too_many = (samples * hearing.sample_bytes for samples in (hearing.wanted, most))
         told: Told | None = None
         follows = True
-        while follows and link.poll(0 if held.count >= enough else POLL_S):
+        while follows and held.size < too_many and link.poll(0 if held.size >= enough else POLL_S):
             told = _next(link)
-            follows = told is not None and not told.fresh and told.place == held.place + held.count
+            follows = told is not None and not told.fresh and told.place == held.place + held.size
             if told is not None and follows:
-                held = held._replace(count=held.count + told.count)
+                held = held._replace(size=held.size + told.size)
         yield held.piece(memory)
         held = _next(link) if follows else told
 
@@ -192,14 +195,15 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
     link = Connection(int(socket_number))
     memory = np.frombuffer(mmap(int(memory_number), 0), dtype=np.uint8)
     try:
-        hearing = Hearing(*link.recv())
+        settings, most = link.recv()
+        hearing = Hearing(*settings)
         link.send(None)
         parts: queue.Queue[Part | Exception | None] = queue.Queue(WAITING)
         saying = threading.Thread(target=_say, args=(link, parts), daemon=True)
         saying.start()
         try:
             with threadpool_limits(1):
-                for part in parts_of(hearing, _pieces(link, memory, hearing)):
+                for part in parts_of(hearing, _pieces(link, memory, hearing, most)):
                     parts.put(part)
         except PisaError as error:
             parts.put(error)

@@ -81,7 +81,8 @@ class Hearing:
 
     def shown(self, data: NDArray[np.uint8], most: int) -> NDArray[np.complex64]:
         """(A, at most so many) samples, where they show that the receiver is in trouble; else none."""
-        return self._encoding.decode(data[: most * self.sample_bytes * self.receiver.health.in_trouble], self._about.antennas)
+        some = data[: most * self.sample_bytes * self.receiver.health.in_trouble]
+        return self._encoding.decode(some, self._about.antennas)
 
     def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[Heard]:
         """The frames that are complete with these samples, from number `first` on."""

@@ -21,8 +21,8 @@ from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
-from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
+from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.claims import Tests
 from pisa_capc.listen.ears import Ears, EarsHere, Part
 from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status

@@ -73,6 +73,8 @@ class Receiver:
         clips = self._at_full_scale >= max(4.0, CLIPPED * self._seen)
         if self._peak > 1:
             clips[:] = False  # floats in units of their own: nobody knows where the receiver's range ends
-        dead = self._power <= DEAD * self._power.max()
-        self.health = Health(*(tuple(np.flatnonzero(some).tolist()) for some in (clips, dead)), self.health.unusable)
+        clipped, dead = (
+            tuple(np.flatnonzero(which).tolist()) for which in (clips, self._power <= DEAD * self._power.max())
+        )
+        self.health = Health(clipped, dead, self.health.unusable)
         self._begin()

@@ -19,7 +19,6 @@ from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
 
-
 LAG = 32  # frames: at 500 a second they last longer than a run of what calibrates, some 50 ms
 
 

@@ -24,10 +24,9 @@ RESOLUTION_S = 5e-4  # pieces that come sooner after one another are of one mome
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Samples that follow each other. first: the number of the first in the stream. data: bytes, still in the ring, from
-    its byte `place` on.
+    """Samples that follow each other. first: the number of the first in the stream.
 
-    fresh: whether the stream is interrupted before them.
+    data: bytes, still in the ring, from its byte `place` on. fresh: whether the stream is interrupted before them.
     """
 
     first: int
