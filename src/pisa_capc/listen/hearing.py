@@ -18,7 +18,7 @@ from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.resample import Resampled
 
 ENDLESS = 1 << 62
-LEAST_S = 0.003  # seconds of samples that are waited for in any case
+LEAST_S = 0.0015  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -43,6 +44,7 @@ from pisa_capc.store.lock import only_runner
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
+TURN_S = 1e-3  # that a thread may compute while another one waits
 
 
 class Listener:
@@ -183,8 +185,9 @@ class Listener:
     def run(self, on_event: OnEvent) -> None:
         """Listen until the source ends or `stop` is called; events are handed over at once, in the order of time."""
         self._on_event = on_event
+        alone = nullcontext() if self.plan.state is None else only_runner(self.plan.state)
         # Products here are small, and BLAS's own threads would only spin.
-        with nullcontext() if self.plan.state is None else only_runner(self.plan.state), threadpool_limits(1):
+        with alone, threadpool_limits(1), _quick_turns():
             self._resume()
             ears = self._ears()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
@@ -373,6 +376,17 @@ class Listener:
             "tests": tests,
         }
         self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Let what decides give way to what receives after a millisecond, not five: samples are not to wait for a turn."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _claimed(one: Heard) -> str | None:
