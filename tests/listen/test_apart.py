@@ -92,7 +92,7 @@ with apart(Hearing(stream(1).about, CF32, "wifi"), []) as (ring, ears):
     listener = subprocess.Popen([sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": _paths()})
     wait_until(lambda: path.exists() and bool(path.read_text()), 60)
     child = int(path.read_text())
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(child, number)
     time.sleep(0.2)
     os.kill(child, 0)

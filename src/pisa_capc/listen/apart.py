@@ -191,7 +191,8 @@ def _say(link: Connection, parts: queue.Queue[Part | Exception | None]) -> None:
 
 def main(parent: str, socket_number: str, memory_number: str) -> None:
     begin_worker(int(parent))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all processes of a service: the listener ends this one
+    for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
+        signal.signal(number, signal.SIG_IGN)
     link = Connection(int(socket_number))
     memory = np.frombuffer(mmap(int(memory_number), 0), dtype=np.uint8)
     try:
