@@ -80,7 +80,7 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers
     context = multiprocessing.get_context("spawn")
     left, lost = dict(enumerate(jobs)), 0
     while left:
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
         try:
             with _without_interrupt():
                 futures = {pool.submit(function, *job): number for number, job in left.items()}
@@ -102,7 +102,7 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(parent: int) -> None:
+def begin_worker(parent: int) -> None:
     """A worker's start. Ctrl-C reaches every process of the terminal; only the parent acts on it, so that no job is cut
     in half. A parent that is killed takes its workers along."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
