@@ -1,13 +1,15 @@
 """How well a listener keeps up, on two cores: four antennas at 20 MS/s through ZMQ, in real time.
 
-    make bench-listen [ARGS="--seconds 30 --frames 180000 --kills 25"]
+    make bench-listen [ARGS="--seconds 20 --frames 120000 --kills 25"]
 
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
-the time on the air; then the same samples at a slower pace. No sample may be missed. Delay: from the moment when the
-last sample of a frame is due by the publisher's clock to its decision. Cores: CPU time of the listener and of the
-publisher for a second; "needed" is that of the listener for a second of the stream that is replayed as fast as it is
-looked at, without ZMQ.
-Memory: of the process while frames are replayed as fast as they are decided, six minutes' worth by default and an
+the time on the air; then the same samples at slower paces, until none is missed. By onnxruntime (`--engine onnx`),
+where it is installed, and by PyTorch. Delay: from the moment when the last sample of a frame is due by the publisher's
+clock to its decision. Cores: CPU time for a second of the publisher, of the listener's process that receives and
+decides, and of the one that finds frames.
+Calibrating: CPU time for a frame, and of the longest call, frame by frame, where what is learnt is computed at once and
+in the background.
+Memory: of both processes while frames are replayed as fast as they are decided, four minutes' worth by default and an
 hour's with --frames 1800000, from addresses that come and go, with state, alarms and lines on disk.
 Kills: a listener of a file is killed (SIGKILL) at random moments and started again: its state must be readable, no
 number and no frame may be decided twice.
@@ -24,8 +26,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,12 +39,17 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.detect import ANTENNAS, RATE_HZ, SEED, SIFS_SAMPLES, noise, received
+from benchmarks.online import CLASSES, FEATURES, made_up
 from benchmarks.report import begin, show, show_table
+from pisa_capc.calibration import Online, OnlineCalibrator
+from pisa_capc.edge import export_model, on_onnx
+from pisa_capc.edge.engine import FILE
 from pisa_capc.frames import Frames
 from pisa_capc.geometry import square
 from pisa_capc.inference import TrainedModel
 from pisa_capc.listen import Air, Decision, Event, Listener, Plan, open_source
 from pisa_capc.listen.output import Lines
+from pisa_capc.listen.recognise import LAG
 from pisa_capc.listen.ring import Ring
 from pisa_capc.listen.sources import FileSource
 from pisa_capc.listen.tags import FIXED, MAGIC, VERSION
@@ -59,8 +68,7 @@ DEVICES = 10
 EXCHANGE = 80_000  # samples from one data frame to the next, with its acknowledgement: 500 frames a second
 OCTETS, DATA_MBPS = 970, 24.0  # a tenth of the time on the air
 LOOP = 100  # data frames that are sent again and again
-PACES = (1.0, 0.75, 0.5)  # of a radio's clock
-WAITING = 4_000_000  # samples of a live replay that may wait
+PACES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of a radio's clock
 
 
 def address(device: int) -> str:
@@ -169,9 +177,9 @@ def real_time(model: TrainedModel, air: Scene, seconds: float, pace: float) -> d
     heard: list[tuple[float, int]] = []
     runner = threading.Thread(target=listener.run, args=(lambda event: _note(event, heard),))
     runner.start()
-    began, cpu = here.recv(), time.process_time()
+    began, before = here.recv(), _cpu_s(publisher.pid)
     sent, publishing = here.recv()
-    cpu = time.process_time() - cpu
+    deciding, finding = (after - then for after, then in zip(_cpu_s(publisher.pid), before, strict=True))
     listener.stop()
     runner.join()
     publisher.join()
@@ -192,18 +200,30 @@ def real_time(model: TrainedModel, air: Scene, seconds: float, pace: float) -> d
         "decided of sent": len(heard) / expected,
         "p50 ms": p50,
         "p99 ms": p99,
-        "cores": cpu / seconds,
+        "cores deciding": deciding / seconds,
+        "cores finding": finding / seconds,
         "cores of the publisher": publishing / seconds,
     }
 
 
-def cores_needed(model: TrainedModel, air: Scene, rounds: int = 4) -> float:
-    """CPU time for a second of the stream."""
-    left = iter(range(rounds))
-    listener = Listener(model, Replay(air.data, lambda: next(left, None) is None, patient=False), AIR)
-    cpu = time.process_time()
-    listener.run(lambda event: None)
-    return (time.process_time() - cpu) * RATE_HZ / listener.status().samples
+def _cpu_s(publisher: int | None) -> tuple[float, float]:
+    """CPU time of this process so far, and that of its children but the publisher."""
+    found = 0.0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid() and path.parent.name != str(publisher):
+                found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return time.process_time(), found
+
+
+def at_paces(model: TrainedModel, air: Scene, seconds: float) -> Iterator[dict[str, Any]]:
+    """As fast as a radio, and slower until nothing is missed."""
+    for pace in PACES:
+        row = real_time(model, air, seconds, pace)
+        yield row
+        if not row["missed"]:
+            return
 
 
 def _note(event: Event, heard: list[tuple[float, int]]) -> None:
@@ -211,12 +231,31 @@ def _note(event: Event, heard: list[tuple[float, int]]) -> None:
         heard.append((time.monotonic(), event.start))
 
 
+# Calibrating.
+
+
+def calibrating(model: TrainedModel, frames: int = 6000) -> list[dict[str, Any]]:
+    """What it costs, frame by frame."""
+    rows = []
+    for learnt, lag in (("at once", 0), ("in the background", LAG)):
+        given = CLASSES, FEATURES, True, Online(lag=lag), model.statistics
+        stream, cpu_s, total_s = OnlineCalibrator.usual(*given), list[float](), time.process_time()
+        for z, logits, cfo_hz in made_up(frames, 1):
+            began_s = time.thread_time()
+            stream.push(z, logits, cfo_hz)
+            cpu_s.append(time.thread_time() - began_s)
+        total_s = time.process_time() - total_s
+        row = {"by": stream.by, "learnt": learnt, "ms a frame": 1e3 * total_s / frames, "longest ms": 1e3 * max(cpu_s)}
+        rows.append(row)
+    return rows
+
+
 # Memory.
 
 
 @dataclass
 class Replay:
-    """Samples again and again, as fast as they are looked at, until `enough`; if it is not patient, as live ones."""
+    """Samples again and again, as fast as they are looked at, until `enough`."""
 
     data: NDArray[np.uint8]
     enough: Callable[[], bool]
@@ -227,13 +266,11 @@ class Replay:
     def read_into(self, ring: Ring, stop: threading.Event, note: Callable[[str], None]) -> None:
         while not stop.is_set() and not self.enough():
             for piece in np.array_split(self.data, len(self.data) // (MESSAGE * INSTANT)):
-                while not self.patient and ring.held > WAITING and not stop.is_set():
-                    time.sleep(0.001)
                 ring.write(piece)
 
 
 def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
-    """Resident memory in MiB, after a tenth of the frames and at the end, and the most in between."""
+    """Resident memory of both processes in MiB, after a tenth of the frames and at the end, and the most in between."""
     air = scene(1000, 4000, 40, acknowledged=False, addresses=250)
     decided, resident = 0, list[float]()
     began = time.monotonic()
@@ -249,7 +286,8 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
                 resident.append(_resident_mib())
 
         source = Replay(air.data, lambda: decided >= frames)
-        plan = Plan(state=Path(folder) / "state", alarms=Path(folder) / "alarms", save_every_s=2.0, alarm_every_s=60.0)
+        kept = {"state": Path(folder) / "state", "alarms": Path(folder) / "alarms"}
+        plan = Plan(**kept, save_every_s=2.0, alarm_every_s=60.0, apart=True)
         Listener(model, source, AIR, plan).run(take)
         lines.close()
     later = resident[2:] or resident
@@ -263,8 +301,14 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
 
 
 def _resident_mib() -> float:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+    """Of this process and its children; what they share is counted in each."""
+    held = 0
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            lines = dict(line.split(":", 1) for line in path.read_text(encoding="utf-8").splitlines())
+            if os.getpid() in (int(lines["Pid"]), int(lines["PPid"])):
+                held += int(lines.get("VmRSS", "0").split()[0])
+    return held / 1024
 
 
 # Kills.
@@ -306,7 +350,7 @@ def _child(model: TrainedModel, folder: Path) -> Any:
 
 def _listen(model: TrainedModel, folder: Path) -> None:
     lines = Lines(folder / "out.jsonl")
-    plan = Plan(state=folder / "state", save_every_s=0.05)
+    plan = Plan(state=folder / "state", save_every_s=0.05, apart=True)
 
     def say(event: Event) -> None:
         lines.write(event)
@@ -332,19 +376,28 @@ def _lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def engines(model: TrainedModel) -> Iterator[tuple[str, TrainedModel]]:
+    """The model computed by what is installed."""
+    if find_spec("onnxruntime") is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            export_model(model, Path(folder) / FILE)
+            yield "onnxruntime", on_onnx(model, Path(folder))
+    yield "PyTorch", model
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of real time")
-    parser.add_argument("--frames", type=int, default=180_000, help="while memory is watched; an hour has 1800000")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of real time, at each pace")
+    parser.add_argument("--frames", type=int, default=120_000, help="while memory is watched; an hour has 1800000")
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     model = trained(chosen.encoder)
     air = scene(LOOP, EXCHANGE, OCTETS, acknowledged=True)
-    needed = cores_needed(model, air)
-    rows = [{**real_time(model, air, chosen.seconds, pace), "cores needed": needed} for pace in PACES]
-    facts: dict[str, Any] = {}
+    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds)]
+    facts: dict[str, Any] = {"calibrating": calibrating(model)}
+    show_table("Calibrating", facts["calibrating"])
     if chosen.kills:
         facts["kills"] = kills(model, chosen.kills)
         show_table("Killed at random moments", [facts["kills"]])

@@ -80,7 +80,7 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers
     context = multiprocessing.get_context("spawn")
     left, lost = dict(enumerate(jobs)), 0
     while left:
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
         try:
             with _without_interrupt():
                 futures = {pool.submit(function, *job): number for number, job in left.items()}
@@ -102,7 +102,7 @@ def _in_processes(function: Callable[..., T], jobs: Sequence[Arguments], workers
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(parent: int) -> None:
+def begin_worker(parent: int) -> None:
     """A worker's start. Ctrl-C reaches every process of the terminal; only the parent acts on it, so that no job is cut
     in half. A parent that is killed takes its workers along."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -134,6 +134,8 @@ def _without_interrupt() -> Iterator[None]:
 
 def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
     """Ray itself gives the jobs of a worker or a node that is lost to others; here it begins anew where it is lost."""
+    # Of a loss it prints pages to standard output, where results go; its log files have them all the same.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     import ray
 
     left, lost = dict(enumerate(jobs)), 0
@@ -177,7 +179,7 @@ def _join_ray(workers: int) -> bool:
             address=address,
             num_cpus=None if address else workers,
             include_dashboard=None if address else False,
-            logging_level=logging.CRITICAL,  # quieter; when a part of it is lost, some of its logs come all the same
+            logging_level=logging.CRITICAL,
             log_to_driver=False,
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +37,16 @@ def test_a_stream_starts_empty_and_with_the_classifiers_own_decisions():
     assert not np.allclose(later.score, frames.logits)
 
 
+@pytest.mark.parametrize("lag", [0, 32])
 @pytest.mark.parametrize("with_cfo", [False, True], ids=["by class", "by offset"])
-def test_batches_and_single_frames_give_the_same_decisions(with_cfo: bool):
-    frames = stream((0, 1, 0), frames=400)
+def test_batches_and_single_frames_give_the_same_decisions(with_cfo: bool, lag: int):
+    frames, settings = stream((0, 1, 0), frames=400), replace(SMALL, lag=lag)
     cfo_hz = frames.cfo_hz if with_cfo else None
-    whole = calibrator(SMALL, with_cfo)
+    whole = calibrator(settings, with_cfo)
     at_once = whole.push(frames.embedding, frames.logits, cfo_hz)
     draw = np.random.default_rng(0)
     for size in (1, 7, None):
-        online, parts, start = calibrator(SMALL, with_cfo), [], 0
+        online, parts, start = calibrator(settings, with_cfo), [], 0
         while start < len(frames):
             part = slice(start, start := start + (size or int(draw.integers(1, 60))))
             parts.append(
@@ -51,6 +55,25 @@ def test_batches_and_single_frames_give_the_same_decisions(with_cfo: bool):
         np.testing.assert_array_equal(np.concatenate([p.prediction for p in parts]), at_once.prediction)
         np.testing.assert_array_equal(np.concatenate([p.group for p in parts]), at_once.group)
         np.testing.assert_allclose(np.concatenate([p.probability for p in parts]), at_once.probability, atol=1e-9)
+
+
+def test_what_is_learnt_in_the_background_decides_after_its_lag_however_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    frames, settings = stream((0,), frames=200), replace(SMALL, lag=32)
+    expected = calibrator(settings).push(frames.embedding, frames.logits).score
+    assert np.flatnonzero((expected != frames.logits).any(axis=1))[0] == SMALL.warmup + 32
+    run = OnlineCalibrator._run
+    monkeypatch.setattr(OnlineCalibrator, "_run", lambda *given, **named: time.sleep(0.05) or run(*given, **named))
+    slow, scores = calibrator(settings), []
+    for frame in zip(frames.embedding, frames.logits, strict=True):
+        scores.append(slow.push(*frame).score)
+    np.testing.assert_allclose(np.concatenate(scores), expected, atol=1e-9)
+
+
+def test_a_lag_that_does_not_fit_the_looks_is_refused():
+    with pytest.raises(ConfigError, match="multiple of 16"):
+        Online(lag=20)
 
 
 def test_one_frame_needs_no_batch_axis():
@@ -164,12 +187,14 @@ def test_the_sample_is_uniform_over_the_frames_of_a_group():
     assert counts.min() > 40  # binomial(256, 1/4): 64 ± 7
 
 
-def test_a_saved_stream_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
+@pytest.mark.parametrize("lag", [0, 64])
+def test_a_saved_stream_goes_on_as_if_it_had_not_stopped(tmp_path: Path, lag: int):
     frames = stream((0, 1, 0), frames=500)
     first, rest = frames.select(slice(0, 777)), frames.select(slice(777, None))
-    online = calibrator(SMALL, with_cfo=True)
+    online = calibrator(replace(SMALL, lag=lag), with_cfo=True)
     online.push(first.embedding, first.logits, first.cfo_hz, first.frame)
-    online.save(tmp_path)
+    assert (online._coming is not None) == (lag > 0)
+    copy.deepcopy(online).save(tmp_path)  # as a listener does
     again = OnlineCalibrator.load(tmp_path)
     assert again.settings == online.settings
     a, b = (o.push(rest.embedding, rest.logits, rest.cfo_hz, rest.frame) for o in (online, again))

@@ -71,3 +71,7 @@ def test_the_page_says_what_the_code_does() -> None:
     assert len(BETS) == 5
     assert "five ε" in PAGE
     assert f"at most {VALIDATION};" in PAGE
+
+
+def test_what_the_command_prints_is_what_it_printed() -> None:
+    assert f"```\n{(ROOT / 'results/studies/identify-console.txt').read_text(encoding='utf-8')}```" in PAGE

@@ -82,5 +82,5 @@ def test_what_is_no_number_is_zero(name: str) -> None:
     expected = np.full((2, 100), 1 + 1j, np.complex64)
     expected[1, 7] = expected[0, 9] = 0
     assert np.array_equal(seen, expected)
-    assert receiver.unusable == 2
-    assert receiver.in_trouble
+    assert receiver.health.unusable == 2
+    assert receiver.health.in_trouble

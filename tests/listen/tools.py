@@ -103,5 +103,5 @@ class Reading:
         while (piece := self.ring.take(1, 1 << 20, 0.0)) is not None:
             if len(piece.data):
                 found.append((piece.first, piece.data.copy()))
-            self.ring.free(piece)
+            self.ring.free(len(piece.data))
         return found

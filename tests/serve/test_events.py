@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pisa_capc.serve import clients as module
 from pisa_capc.serve import keepsakes
 from pisa_capc.serve.clients import Clients
 from pisa_capc.serve.keepsakes import Keepsakes
+from pisa_capc.serve.memory import Memory
 from tests.serve.fake import a_decision, a_desk, an_alarm
 from tests.serve.tools import EVENTS, HERE, PAGE, a_client
 
@@ -33,6 +35,15 @@ def test_events_come_as_they_are_heard() -> None:
             found += socket.receive_json()
         assert next(event for event in found if event["event"] == "decision")["number"] == 3
         assert next(event for event in found if event["event"] == "alarm")["seen"] is False
+
+
+def test_what_was_heard_is_remembered_by_one_thread_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, take = set[int](), Memory.take
+    monkeypatch.setattr(Memory, "take", lambda memory: threads.add(threading.get_ident()) or take(memory))
+    with a_client(a_desk()) as client:
+        for path in ("/api/status", "/api/about", "/healthz", "/metrics", "/api/transmitters"):
+            assert client.get(path).status_code == 200
+    assert len(threads) == 1
 
 
 def test_only_what_is_asked_for_is_sent() -> None:

@@ -18,6 +18,9 @@ suits the group; never as even shares while one transmitter speaks for long. Suc
 where frames have become less sure than those that were learnt from, what was learnt of the group is forgotten, and
 learning begins anew. `Decisions.alarm` says when; while all goes on as it was that is once in `alarm.FRAMES` frames.
 
+A stream with a `lag` runs U-CAPC in a thread of its own, and decides by what that gives so many frames after those it
+was given, be it ready long before or waited for: decisions do not depend on the speed of the machine.
+
 A stream with a `rejection` sets frames of unknown devices aside: nothing is learnt from them.
 
 Work per frame and memory are constant: the state is a fixed set of arrays, and U-CAPC runs on at most `sample` frames
@@ -35,9 +38,11 @@ on E2 and E3, where it prevents the same loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,8 +75,11 @@ class Online:
     memory: int = 16384  # frames of a group after which older ones fade
     warmup: int = 64  # frames of a group that are decided by their logits alone
     refresh: int = 256  # frames from one run of U-CAPC to the next
+    lag: int = 0  # frames from a run to the first that it decides; it goes on in the background meanwhile
 
     def __post_init__(self) -> None:
+        if self.lag < 0 or self.lag % BLOCK:
+            raise ConfigError(f"lag is {self.lag}; expected a multiple of {BLOCK}, or 0.")
         for name in ("sample", "memory", "warmup", "refresh"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1.")
@@ -100,6 +108,32 @@ class Decisions:
         """One after the other."""
         names = [name for name, values in vars(parts[0]).items() if values is not None]
         return cls(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in names})
+
+
+class _Learnt(NamedTuple):
+    """Of a group: prototypes (C, D), whether classes are balanced, potentials (C,), and the bound of the alarm."""
+
+    prototypes: NDArray[np.float64]
+    balanced: bool
+    potentials: NDArray[np.float64]
+    doubt: float
+
+
+class _Coming(NamedTuple):
+    """What is being learnt of a group from so many of its frames, and the frame of the stream that it decides first."""
+
+    at: int
+    number: int
+    frames: int
+    learnt: Future[_Learnt]
+
+    def __deepcopy__(self, memo: object) -> _Coming:
+        return self  # nothing in it will be another
+
+
+@cache
+def _background() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="calibration")
 
 
 class OnlineCalibrator:
@@ -137,6 +171,7 @@ class OnlineCalibrator:
             "pending_unit": np.zeros((room, features)),
             "pending_logits": np.zeros((room, classes)),
         }
+        self._coming: _Coming | None = None
         self._kept = ["unit", "logits"]  # of a frame
         if source is not None:
             self._kept.append("norm")
@@ -207,6 +242,7 @@ class OnlineCalibrator:
         parts: list[Decisions] = []
         while start < len(z) or not parts:
             part = slice(start, start := start + self.finder.room)
+            self._renew()
             parts.append(self._decide(unit[part], scores[part]))
             if len(unit[part]):
                 given = {"unit": unit[part], "logits": scores[part], "norm": norm[part]}
@@ -224,19 +260,31 @@ class OnlineCalibrator:
         return rows
 
     def _decide(self, unit: NDArray[np.float64], logits: NDArray[np.float64]) -> Decisions:
-        state, slot, settings = self._arrays, self.finder.slot, self.settings.calibration
+        state, slot = self._arrays, self.finder.slot
         score = exponent = logits
         # A slot that was just given to a new group may still hold what the forgotten one had.
         if state["fitted"][slot] and state["number"][slot] == self.finder.current:
-            score = logits + (settings.fusion / settings.temperature) * (unit @ state["prototypes"][slot].T)
-            balanced = state["balanced"][slot]
-            exponent = score / settings.epsilon + state["potentials"][slot] if balanced else score
+            by = (state[name][slot] for name in ("prototypes", "balanced", "potentials"))
+            score, exponent = self._scored(unit, logits, *by)
         probability = softmax(exponent)
         # Where all classes are equally likely the scores decide, as in `Recorder`.
         level = np.ptp(probability, axis=1) < 1e-9
         prediction = np.where(level, score.argmax(axis=1), probability.argmax(axis=1))
         group, quiet = np.full(len(unit), self.finder.current), np.zeros(len(unit), dtype=bool)
         return Decisions(probability, score, prediction, group, quiet)
+
+    def _scored(
+        self,
+        unit: NDArray[np.float64],
+        logits: NDArray[np.float64],
+        prototypes: NDArray[np.float64],
+        balanced: bool,
+        potentials: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """s and s / ε + g of frames."""
+        settings = self.settings.calibration
+        score = logits + (settings.fusion / settings.temperature) * (unit @ prototypes.T)
+        return score, score / settings.epsilon + potentials if balanced else score
 
     def _watch(self, decided: Decisions) -> None:
         """Bet against what was learnt of the group; where that was wrong it is forgotten."""
@@ -249,6 +297,8 @@ class OnlineCalibrator:
             decided.alarm[over.argmax()] = True
             state["taken"][slot] = state["fitted"][slot] = 0
             state["evidence"][slot] = 0.0
+            if self._coming is not None and self._coming.number == self.finder.current:
+                self._coming = None
 
     def _learn(
         self,
@@ -268,7 +318,8 @@ class OnlineCalibrator:
         slot = self._slot(self.finder.current)
         frames, fitted = int(state["taken"][slot]) + self.finder.pending, int(state["fitted"][slot])
         due = min(fitted, self.settings.refresh)  # a young group is fitted whenever it has doubled
-        if self.finder.seen % BLOCK == 0 and frames >= self.settings.warmup and frames - fitted >= due:
+        enough = frames >= self.settings.warmup and frames - fitted >= due
+        if self.finder.seen % BLOCK == 0 and enough and self._coming is None:
             self._refresh(slot, frames)
 
     def _slot(self, number: int) -> int:
@@ -302,19 +353,48 @@ class OnlineCalibrator:
             name: np.concatenate((state[f"sample_{name}"][slot, :size], state[f"pending_{name}"][:pending]))
             for name in self._kept
         }
-        result = self._run(**frames_of)
-        state["prototypes"][slot] = 0.0 if result.prototypes is None else result.prototypes[0]
-        state["balanced"][slot] = result.potentials is not None
-        state["potentials"][slot] = 0.0 if result.potentials is None else result.potentials[0]
-        state["fitted"][slot] = frames
+        given = self.finder.several, frames_of
+        if not self.settings.lag:
+            self._hold(slot, frames, self._learnt(*given))
+            return
+        begun = _background().submit(self._learnt, *given)
+        self._coming = _Coming(self.finder.seen + self.settings.lag, self.finder.current, frames, begun)
+
+    def _learnt(self, several: bool, frames: dict[str, NDArray[np.float64]]) -> _Learnt:
+        """What a run of U-CAPC gives; nothing that changes is looked at."""
+        result = self._run(several, **frames)
+        shapes = {(self.classes, self.features): result.prototypes, (self.classes,): result.potentials}
+        prototypes, potentials = (np.zeros(shape) if v is None else v[0] for shape, v in shapes.items())
+        balanced, doubt = result.potentials is not None, 0.0
         if self.source is not None:
-            state["doubt"][slot] = alarm.bound(self._decide(frames_of["unit"], frames_of["logits"]).probability)
+            _, exponent = self._scored(frames["unit"], frames["logits"], prototypes, balanced, potentials)
+            doubt = alarm.bound(softmax(exponent))
+        return _Learnt(prototypes, balanced, potentials, doubt)
+
+    def _renew(self) -> None:
+        """Decide by what the last run gave, from the frame on that it is for; unless its group is forgotten."""
+        coming = self._coming
+        if coming is None or self.finder.seen < coming.at:
+            return
+        self._coming = None
+        slots = np.flatnonzero(self.finder.arrays["number"] == coming.number)
+        if len(slots) and self._arrays["number"][slots[0]] == coming.number:
+            self._hold(int(slots[0]), coming.frames, coming.learnt.result())
+
+    def _hold(self, slot: int, frames: int, learnt: _Learnt) -> None:
+        for name, value in learnt._asdict().items():
+            if name in self._arrays:  # only a stream that knows its source has an alarm
+                self._arrays[name][slot] = value
+        self._arrays["fitted"][slot] = frames
 
     def _run(
-        self, unit: NDArray[np.float64], logits: NDArray[np.float64], norm: NDArray[np.float64] | None = None
+        self,
+        several: bool,
+        unit: NDArray[np.float64],
+        logits: NDArray[np.float64],
+        norm: NDArray[np.float64] | None = None,
     ) -> Calibration:
         """U-CAPC on some frames of a group: balanced where several send, and as far as the guard allows."""
-        several = self.finder.several
         if self.source is not None and norm is not None:
             careful = Careful(group="none") if several else Careful(group="none", even=NEVER)
             return careful.calibrate(unit * norm[:, None], logits, source=self.source)
@@ -340,6 +420,11 @@ class OnlineCalibrator:
             "counters": self.finder.counters(),
             "guard": None if self.guard is None else [str(value) for value in self.guard.thresholds],
         }
+        if self._coming is not None:
+            at, number, frames, begun = self._coming
+            learnt = begun.result()
+            arrays |= {f"coming.{name}": getattr(learnt, name) for name in ("prototypes", "potentials")}
+            about["coming"] = [at, number, frames, learnt.balanced, learnt.doubt]
         write_pair(Path(folder), NAME, SCHEMA, arrays, about)
 
     @classmethod
@@ -354,10 +439,19 @@ class OnlineCalibrator:
             stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard, source)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
             own |= {f"source.{k}": v.shape for k, v in known.known().items()}
+            if about.get("coming") is not None:
+                shape = stream.classes, stream.features
+                own |= {"coming.prototypes": shape, "coming.potentials": shape[:1]}
             check_shapes(Path(folder), arrays, own | {f"finder.{k}": v.shape for k, v in stream.finder.arrays.items()})
             stream._arrays = {name: arrays[f"calibrator.{name}"].copy() for name in stream._arrays}
             found = {name: arrays[f"finder.{name}"] for name in stream.finder.arrays}
             stream.finder.resume(found, about["counters"])
+            if about.get("coming") is not None:
+                at, number, frames, balanced, doubt = about["coming"]
+                prototypes, potentials = (arrays[f"coming.{name}"].copy() for name in ("prototypes", "potentials"))
+                done = Future[_Learnt]()
+                done.set_result(_Learnt(prototypes, bool(balanced), potentials, float(doubt)))
+                stream._coming = _Coming(int(at), int(number), int(frames), done)
         return stream
 
 

@@ -2,7 +2,7 @@
 
 sources, zeromq, tags   where samples come from as they are received
 ring                    what is between them and the listener
-ears, hearing           samples → frames, in a thread of its own
+ears, apart, hearing    samples → frames, in a thread or a process of its own
 receiver, watch, meter  whether the receiver does well, and how fast it is
 senders, recognise      frames → devices
 claims, mind            tests that run as long as the listener does, and what they say of a frame
@@ -11,11 +11,14 @@ plan, listener          all of it, until it is stopped
 events                  what it says
 """
 
-from pisa_capc.listen.events import Alarm, Decision, Event, Status
-from pisa_capc.listen.listener import Listener
-from pisa_capc.listen.plan import Air, Plan
-from pisa_capc.listen.recognise import Choices
-from pisa_capc.listen.sources import Source, encoding_of, open_source
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pisa_capc.listen.events import Alarm, Decision, Event, Status
+    from pisa_capc.listen.listener import Listener
+    from pisa_capc.listen.plan import Air, Plan
+    from pisa_capc.listen.recognise import Choices
+    from pisa_capc.listen.sources import Source, encoding_of, open_source
 
 __all__ = [
     "Air",
@@ -30,3 +33,21 @@ __all__ = [
     "encoding_of",
     "open_source",
 ]
+
+# Imported when it is first asked for: the process that finds frames does without PyTorch.
+_LAZY = {
+    "events": ("Alarm", "Decision", "Event", "Status"),
+    "listener": ("Listener",),
+    "plan": ("Air", "Plan"),
+    "recognise": ("Choices",),
+    "sources": ("Source", "encoding_of", "open_source"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,16 +1,19 @@
-"""The thread that finds frames, beside the one that decides them."""
+"""What finds frames, beside what decides them: in a thread here, or in a process of its own (`apart`)."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.listen.hearing import Heard, Hearing
-from pisa_capc.listen.ring import Ring
+from pisa_capc.listen.receiver import Health
+from pisa_capc.listen.ring import Piece, Ring
 
 POLL_S = 0.1  # how soon an end is noticed
 SNIPPET = 65536  # samples that show trouble with the receiver
@@ -19,15 +22,43 @@ WAITING = 2  # parts that may wait to be decided; then samples wait in the ring
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The frames that samples from number `first` on complete. shown: (A, n) of them, where they show trouble."""
+    """The frames that samples from number `first` on complete. shown: (A, n) of them, where they show trouble.
+
+    taken: bytes of these samples. health: of the receiver, after them.
+    """
 
     heard: list[Heard]
     shown: NDArray[np.complex64]
     first: int
+    taken: int
+    health: Health
 
 
-class Ears:
-    """Takes samples from a ring and finds the frames in them, in a thread of its own."""
+class Ears(Protocol):
+    """Takes samples from a ring and finds the frames in them."""
+
+    def parts(self) -> list[Part] | None:
+        """What was heard meanwhile, in order; nothing after `POLL_S` without a sample, None after the end."""
+        ...
+
+    def close(self) -> None:
+        """End it; what waits is left."""
+        ...
+
+
+def parts_of(hearing: Hearing, pieces: Iterable[Piece]) -> Iterator[Part]:
+    """What is heard in pieces of a stream, and at its end."""
+    first = 0
+    for piece in pieces:
+        first = piece.first
+        heard = hearing.push(piece.data, first, piece.fresh)
+        shown = hearing.shown(piece.data, SNIPPET)
+        yield Part(heard, shown, first, len(piece.data), hearing.receiver.health)
+    yield Part(hearing.finish(), np.empty((0, 0), dtype=np.complex64), first, 0, hearing.receiver.health)
+
+
+class EarsHere:
+    """In a thread of this process."""
 
     def __init__(self, ring: Ring, hearing: Hearing, most: int) -> None:
         self._ring, self._hearing, self._most = ring, hearing, most
@@ -38,7 +69,6 @@ class Ears:
         self._thread.start()
 
     def parts(self) -> list[Part] | None:
-        """What was heard meanwhile, in order; nothing after `POLL_S` without a sample, None after the end."""
         try:
             found = [self._parts.get(timeout=POLL_S)]
             while not self._parts.empty() and found[-1] is not None:
@@ -53,26 +83,26 @@ class Ears:
         return heard or None
 
     def close(self) -> None:
-        """End the thread; what waits is left."""
         self._closed.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            while not self._closed.is_set():
-                piece = self._ring.take(self._hearing.wanted, self._most, POLL_S)
-                if piece is not None:
-                    heard = self._hearing.push(piece.data, piece.first, piece.fresh)
-                    shown = self._hearing.shown(piece.data, SNIPPET)
-                    self._ring.free(piece)
-                    self._put(Part(heard, shown, piece.first))
-                elif self._ring.ended:
-                    break
-            self._put(Part(self._hearing.finish(), np.empty((0, 0), dtype=np.complex64), self._ring.received))
+            for part in parts_of(self._hearing, self._pieces()):
+                self._ring.free(part.taken)
+                self._put(part)
         except BaseException as error:
             self._failed = error
         finally:
             self._put(None)
+
+    def _pieces(self) -> Iterator[Piece]:
+        while not self._closed.is_set():
+            piece = self._ring.take(self._hearing.wanted, self._most, POLL_S)
+            if piece is not None:
+                yield piece
+            elif self._ring.ended:
+                return
 
     def _put(self, part: Part | None) -> None:
         while not self._closed.is_set():

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.detect import Detection, with_headers
-from pisa_capc.detect.finding import DETECTORS, HEADERS, TAKING_BYTES, Rename, renamed, waveform_named
+from pisa_capc.detect.finding import DETECTORS, HEADERS, TAKING_BYTES, waveform_named
 from pisa_capc.listen.receiver import Receiver
 from pisa_capc.recordings import About, Annotation, resampled
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.resample import Resampled
 
 ENDLESS = 1 << 62
-LEAST_S = 0.003  # seconds of samples that are waited for in any case
+LEAST_S = 0.0015  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
@@ -40,8 +40,8 @@ class Hearing:
     end of a recording.
     """
 
-    def __init__(self, about: About, encoding: Encoding, waveform: str, rename: Rename | None = None) -> None:
-        self._about, self._encoding, self._name, self._rename = about, encoding, waveform, rename
+    def __init__(self, about: About, encoding: Encoding, waveform: str) -> None:
+        self._about, self._encoding, self._name = about, encoding, waveform
         self.waveform = waveform_named(waveform)
         self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
@@ -60,15 +60,29 @@ class Hearing:
             self._detector = TAKING_BYTES[self._name](self._about, self._encoding)
 
     @property
+    def settings(self) -> tuple[About, Encoding, str]:
+        """What another one like it is made with."""
+        return self._about, self._encoding, self._name
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of all antennas at one time."""
+        return self._about.antennas * self._encoding.sample_bytes
+
+    @property
+    def least(self) -> int:
+        """Samples that are waited for in any case."""
+        return max(1024, int(LEAST_S * self._about.sample_rate_hz))
+
+    @property
     def wanted(self) -> int:
         """Further samples that are worth waiting for: until there are, nothing more can be found in them."""
-        waited_for = self._detector.wanted if self._resampled is None else 0
-        return max(waited_for, 1024, int(LEAST_S * self._about.sample_rate_hz))
+        return max(self._detector.wanted if self._resampled is None else 0, self.least)
 
     def shown(self, data: NDArray[np.uint8], most: int) -> NDArray[np.complex64]:
         """(A, at most so many) samples, where they show that the receiver is in trouble; else none."""
-        size = self._about.antennas * self._encoding.sample_bytes
-        return self._encoding.decode(data[: most * size * self.receiver.in_trouble], self._about.antennas)
+        some = data[: most * self.sample_bytes * self.receiver.health.in_trouble]
+        return self._encoding.decode(some, self._about.antennas)
 
     def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[Heard]:
         """The frames that are complete with these samples, from number `first` on."""
@@ -77,7 +91,7 @@ class Hearing:
             done = self.finish() if self._next > self._first else []
             self._begin(first)
         data = self.receiver.look(data)
-        self._next = first + len(data) // (self._about.antennas * self._encoding.sample_bytes)
+        self._next = first + len(data) // self.sample_bytes
         return done + self._placed(self._detector.push(self._at_rate(data) if self._whole else data))
 
     def finish(self) -> list[Heard]:
@@ -96,7 +110,7 @@ class Hearing:
             Heard(
                 self._first + round(one.start * ratio),
                 self._first + round((one.start + one.iq.shape[1]) * ratio),
-                one if self._rename is None else replace(one, header=renamed(one.header, self._rename)),
+                one,
             )
             for one in self._read(found)
         ]

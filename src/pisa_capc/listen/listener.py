@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,18 +17,21 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.calibration import OnlineCalibrator
+from pisa_capc.detect.finding import renamed
 from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
 from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
+from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.claims import Tests
-from pisa_capc.listen.ears import Ears, Part
+from pisa_capc.listen.ears import Ears, EarsHere, Part
 from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
 from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.mind import Mind
 from pisa_capc.listen.plan import Air, Plan
+from pisa_capc.listen.receiver import Health
 from pisa_capc.listen.recognise import Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
 from pisa_capc.listen.senders import Senders, newest_descriptors
@@ -39,6 +44,7 @@ from pisa_capc.store.lock import only_runner
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
+TURN_S = 1e-3  # that a thread may compute while another one waits
 
 
 class Listener:
@@ -63,7 +69,8 @@ class Listener:
         self._device, self._note = torch.device(device), note
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
         self._mind = self._prepared(model)
-        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), self.plan.rename)
+        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model))
+        self._health = Health()
         self._next_mind: Mind | None = None
         self._ring = self._new_ring(0)
         self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ)
@@ -74,7 +81,7 @@ class Listener:
         self._stop, self._failed = threading.Event(), list[BaseException]()
         self._since = utc(time.time())
         self._missed_before = self._breaks_before = 0  # in earlier runs
-        self._watch = Watch(source, self._hearing.receiver, self._meter, air.sample_rate_hz)
+        self._watch = Watch(source, self._meter, air.sample_rate_hz)
         self._on_event: OnEvent = lambda event: None
         self._ended = False
 
@@ -87,8 +94,19 @@ class Listener:
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
-        sample_bytes = self.air.antennas * self.air.encoding.sample_bytes
-        return Ring(room, sample_bytes, wait=self.source.patient, first=first)
+        size = self._hearing.sample_bytes
+        self._shared = Shared(room * size) if self._apart else None
+        memory = None if self._shared is None else self._shared.memory
+        return Ring(room, size, wait=self.source.patient, first=first, memory=memory)
+
+    @property
+    def _apart(self) -> bool:
+        return not self.source.patient if self.plan.apart is None else self.plan.apart
+
+    def _ears(self) -> Ears:
+        if self._shared is None:
+            return EarsHere(self._ring, self._hearing, MOST)
+        return EarsApart(self._ring, self._shared, self._hearing, MOST, self._note)
 
     def _alarm_folder(self) -> Folder | None:
         if self.plan.alarms is None:
@@ -143,7 +161,7 @@ class Listener:
         return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
 
     def status(self) -> Status:
-        ring, receiver = self._ring, self._hearing.receiver
+        ring, health = self._ring, self._health
         rate_hz, frames_per_s = self._meter.rates()
         return Status(
             source=ENDED if self._ended else CONNECTED if self.source.connected else WAITING,
@@ -155,8 +173,8 @@ class Listener:
             frames=self._keeper.mark.decisions,
             frames_per_s=frames_per_s,
             delay_ms=self._meter.delays_ms(),
-            clipped=receiver.clipped,
-            dead=receiver.dead,
+            clipped=health.clipped,
+            dead=health.dead,
             waiting_s=ring.held / self.air.sample_rate_hz,
             alarms=self._keeper.mark.alarms,
             suppressed=self._limits.suppressed,
@@ -167,12 +185,13 @@ class Listener:
     def run(self, on_event: OnEvent) -> None:
         """Listen until the source ends or `stop` is called; events are handed over at once, in the order of time."""
         self._on_event = on_event
+        alone = nullcontext() if self.plan.state is None else only_runner(self.plan.state)
         # Products here are small, and BLAS's own threads would only spin.
-        with nullcontext() if self.plan.state is None else only_runner(self.plan.state), threadpool_limits(1):
+        with alone, threadpool_limits(1), _quick_turns():
             self._resume()
+            ears = self._ears()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
             reader.start()
-            ears = Ears(self._ring, self._hearing, MOST)
             try:
                 self._listen(ears)
             finally:
@@ -199,10 +218,17 @@ class Listener:
             if self._next_mind is not None:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
-            self._hear([one for part in parts for one in part.heard])
+            self._hear([self._named(one) for part in parts for one in part.heard])
+            self._health = parts[-1].health if parts else self._health
             self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:
                 self._keep()
+
+    def _named(self, one: Heard) -> Heard:
+        """The frame with pseudonyms, where they are wanted."""
+        if self.plan.rename is None:
+            return one
+        return replace(one, found=replace(one.found, header=renamed(one.found.header, self.plan.rename)))
 
     def _hear(self, heard: Sequence[Heard]) -> None:
         usable = [
@@ -284,7 +310,7 @@ class Listener:
 
     def _look(self, newest: Part | None) -> None:
         self._meter.mark(self._ring.received, self._keeper.mark.decisions)
-        for trouble in self._watch.look(self._ring):
+        for trouble in self._watch.look(self._ring, self._health):
             self._trouble(trouble, newest)
 
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
@@ -317,8 +343,9 @@ class Listener:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
             return
         if self._keeper.folder is not None:
-            kept = OnlineCalibrator.load(self._keeper.folder)
-            if kept.by == self._mind.recogniser.calibrator.by:
+            kept, new = OnlineCalibrator.load(self._keeper.folder), self._mind.recogniser.calibrator
+            if kept.by == new.by:
+                kept.rejection = new.rejection
                 self._mind.recogniser.calibrator = kept
             else:
                 self._note("the state is of another calibration: what was learnt of groups begins anew.")
@@ -349,6 +376,17 @@ class Listener:
             "tests": tests,
         }
         self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Let what decides give way to what receives after a millisecond, not five: samples are not to wait for a turn."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _claimed(one: Heard) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,25 +14,32 @@ EVERY = 32  # of the samples is looked at: a clipping receiver clips often
 WINDOW_S = 1.0  # after which a verdict is made
 
 
+@dataclass(frozen=True)
+class Health:
+    """Antennas that clipped or were dead in the last second, and how many samples were no numbers, ever."""
+
+    clipped: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+    unusable: int = 0
+
+    @property
+    def in_trouble(self) -> bool:
+        return self != Health()
+
+
 class Receiver:
-    """Looks at the samples of a stream, and says for the last second which antennas clip or are dead."""
+    """Looks at the samples of a stream, and says how well the receiver does."""
 
     def __init__(self, antennas: int, encoding: Encoding, sample_rate_hz: float) -> None:
         self._encoding = encoding
         self._window = max(1, int(WINDOW_S * sample_rate_hz / EVERY))
-        self.clipped: tuple[int, ...] = ()
-        self.dead: tuple[int, ...] = ()
-        self.unusable = 0  # samples that are no numbers
+        self.health = Health()
         self._antennas = antennas
         self._begin()
 
     def _begin(self) -> None:
         self._seen, self._peak = 0, 0.0
         self._power, self._at_full_scale = np.zeros(self._antennas), np.zeros(self._antennas)
-
-    @property
-    def in_trouble(self) -> bool:
-        return bool(self.clipped or self.dead or self.unusable)
 
     def look(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The samples as they came, with zeros for what is no number."""
@@ -55,7 +64,7 @@ class Receiver:
             if np.vdot(values, values) < TOO_LARGE**2:
                 return data
         bad = ~(np.abs(values) < TOO_LARGE).all(axis=1)
-        self.unusable += int(np.count_nonzero(bad))
+        self.health = replace(self.health, unusable=self.health.unusable + int(np.count_nonzero(bad)))
         good = values.copy()
         good[bad] = 0
         return good.view(np.uint8).reshape(-1)
@@ -64,6 +73,8 @@ class Receiver:
         clips = self._at_full_scale >= max(4.0, CLIPPED * self._seen)
         if self._peak > 1:
             clips[:] = False  # floats in units of their own: nobody knows where the receiver's range ends
-        self.clipped = tuple(np.flatnonzero(clips).tolist())
-        self.dead = tuple(np.flatnonzero(self._power <= DEAD * self._power.max()).tolist())
+        clipped, dead = (
+            tuple(np.flatnonzero(which).tolist()) for which in (clips, self._power <= DEAD * self._power.max())
+        )
+        self.health = Health(clipped, dead, self.health.unusable)
         self._begin()

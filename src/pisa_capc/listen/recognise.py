@@ -19,16 +19,18 @@ from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
 
+LAG = 32  # frames: at 500 a second they last longer than a run of what calibrates, some 50 ms
+
 
 @dataclass(frozen=True)
 class Choices:
-    """How frames are decided; as `identify.Choices` has it."""
+    """How frames are decided; as `identify.Choices` has it. No frame waits for what is learnt from others."""
 
     reject: str | None = DEFAULT
     alpha: float = 0.05
     keep_cfo: bool = False
     equalise_antennas: bool = False
-    online: Online = field(default_factory=Online)
+    online: Online = field(default_factory=lambda: Online(lag=LAG))
 
 
 @dataclass(frozen=True, eq=False)

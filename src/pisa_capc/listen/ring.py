@@ -1,4 +1,4 @@
-"""Samples between the thread that receives them and the one that looks at them: a ring of fixed size.
+"""Samples between the thread that receives them and whoever looks at them: a ring of fixed size.
 
 Bytes go in as they come, in pieces of any size; whole samples of all antennas come out. Where there is no room, what
 comes is missed until half of the ring is free, for one long gap cuts fewer frames than many short ones. It is counted,
@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from mmap import mmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +24,15 @@ RESOLUTION_S = 5e-4  # pieces that come sooner after one another are of one mome
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Samples that follow each other. first: the number of the first in the stream. data: bytes, still in the ring.
+    """Samples that follow each other. first: the number of the first in the stream.
 
-    fresh: whether the stream is interrupted before them.
+    data: bytes, still in the ring, from its byte `place` on. fresh: whether the stream is interrupted before them.
     """
 
     first: int
     data: NDArray[np.uint8]
     fresh: bool
+    place: int
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,19 @@ class _Gap:
 class Ring:
     """Room for `samples` samples of `sample_bytes` each; written by one thread, read by another.
 
-    wait: let the writer wait for room, for sources that lose nothing by it. first: number of the first sample.
+    wait: let the writer wait for room, for sources that lose nothing by it. first: number of the first sample. memory:
+    of as many bytes, where others are to see it too.
     """
 
-    def __init__(self, samples: int, sample_bytes: int, *, wait: bool = False, first: int = 0) -> None:
+    def __init__(
+        self, samples: int, sample_bytes: int, *, wait: bool = False, first: int = 0, memory: mmap | None = None
+    ) -> None:
         self.sample_bytes, self.wait = sample_bytes, wait
-        self._data = np.zeros(samples * sample_bytes, dtype=np.uint8)
+        self._data = np.frombuffer(bytearray(samples * sample_bytes) if memory is None else memory, dtype=np.uint8)
         self._offered = 0  # bytes since the last interruption, those that found no room among them
         self._ignore = 0  # bytes to come that belong to a sample which was missed
-        self._end = self._begin = 0  # bytes kept and bytes given back, ever
-        self._number = first  # of the sample at `_begin`
+        self._end = self._taken = self._freed = 0  # bytes kept, bytes taken of them and bytes given back, ever
+        self._number = first  # of the sample at `_taken`
         self._gaps: deque[_Gap] = deque()
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS)  # (number after the newest sample, when)
         self._written = first  # number after the newest sample
@@ -64,8 +69,8 @@ class Ring:
 
     @property
     def held(self) -> int:
-        """Samples that wait to be looked at."""
-        return (self._end - self._begin) // self.sample_bytes
+        """Samples that wait to be looked at, or are."""
+        return (self._end - self._freed) // self.sample_bytes
 
     @property
     def received(self) -> int:
@@ -82,7 +87,7 @@ class Ring:
             new = new[ignored:]
         while len(new):
             with self._changed:
-                room = len(self._data) - (self._end - self._begin)
+                room = len(self._data) - (self._end - self._freed)
                 self._full = self._full and 2 * room < len(self._data)
                 room = 0 if self._full else room
                 if room < len(new) and self.wait and not self.ended:
@@ -156,7 +161,7 @@ class Ring:
             self._changed.notify_all()
 
     def take(self, least: int, most: int, timeout_s: float) -> Piece | None:
-        """The oldest samples, at most `most`; waits until there are `least`, or an interruption, or the end."""
+        """The next samples, at most `most`; waits until there are `least`, or an interruption, or the end."""
         until = time.monotonic() + timeout_s
         with self._changed:
             while self._available() < least * self.sample_bytes and not self._gaps and not self.ended:
@@ -164,26 +169,38 @@ class Ring:
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            fresh = bool(self._gaps) and self._gaps[0].at == self._begin
+            fresh = bool(self._gaps) and self._gaps[0].at == self._taken
             if fresh:
                 self._number += self._gaps.popleft().missed
-            place = self._begin % len(self._data)
+            place, first = self._taken % len(self._data), self._number
             count = min(self._available(), len(self._data) - place, most * self.sample_bytes)
             if not count and not fresh:
                 return None
-            return Piece(self._number, self._data[place : place + count], fresh)
+            self._taken += count
+            self._number += count // self.sample_bytes
+            return Piece(first, self._data[place : place + count], fresh, place)
 
     def _available(self) -> int:
         """Bytes of whole samples up to the next interruption."""
-        end = self._gaps[0].at if self._gaps and self._gaps[0].at > self._begin else self._end
-        return (end - self._begin) // self.sample_bytes * self.sample_bytes
+        end = self._gaps[0].at if self._gaps and self._gaps[0].at > self._taken else self._end
+        return (end - self._taken) // self.sample_bytes * self.sample_bytes
 
-    def free(self, piece: Piece) -> None:
-        """The piece was looked at: its room is for others."""
+    def free(self, count: int) -> None:
+        """So many bytes of those that were taken were looked at: their room is for others."""
         with self._changed:
-            self._begin += len(piece.data)
-            self._number += len(piece.data) // self.sample_bytes
+            self._freed += count
             self._changed.notify_all()
+
+    def lose(self) -> int:
+        """What was taken and not given back will not be looked at: so many samples are missed."""
+        with self._changed:
+            lost = (self._taken - self._freed) // self.sample_bytes
+            self.missed += lost
+            self._freed = self._taken
+            if not self._gaps or self._gaps[0].at != self._taken:
+                self._gaps.appendleft(_Gap(self._taken, 0))
+            self._changed.notify_all()
+            return lost
 
     def arrival(self, number: int) -> float:
         """When the sample was received, on the clock of time.monotonic; as early as is remembered."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pisa_capc.listen.meter import Meter
-from pisa_capc.listen.receiver import Receiver
+from pisa_capc.listen.receiver import Health
 from pisa_capc.listen.ring import Ring
 from pisa_capc.listen.sources import Source
 
@@ -26,14 +26,14 @@ class Trouble(NamedTuple):
 class Watch:
     """Looks at how samples come in."""
 
-    def __init__(self, source: Source, receiver: Receiver, meter: Meter, sample_rate_hz: float) -> None:
-        self._source, self._receiver, self._meter, self._rate_hz = source, receiver, meter, sample_rate_hz
+    def __init__(self, source: Source, meter: Meter, sample_rate_hz: float) -> None:
+        self._source, self._meter, self._rate_hz = source, meter, sample_rate_hz
         self._missed = self._received = 0
         self._heard_at = time.monotonic()
 
-    def look(self, ring: Ring) -> Iterator[Trouble]:
+    def look(self, ring: Ring, health: Health) -> Iterator[Trouble]:
         """What is wrong now; the same trouble comes again as long as it lasts."""
-        yield from self._antennas()
+        yield from _antennas(health)
         if ring.missed > self._missed:
             new, self._missed = ring.missed - self._missed, ring.missed
             yield Trouble("missed", f"{new:,} samples, {1e3 * new / self._rate_hz:.3g} ms, were missed.")
@@ -44,17 +44,6 @@ class Watch:
         elif now - self._heard_at > SILENCE_S and not ring.ended and not self._source.patient:
             yield Trouble("silent", f"nothing has come from {self._source.name} for {SILENCE_S:g} s.")
 
-    def _antennas(self) -> Iterator[Trouble]:
-        for antenna in self._receiver.clipped:
-            what = f"antenna {antenna} clips"
-            yield Trouble(what, f"{what}: frames are distorted. Lower the gain.", True)
-        for antenna in self._receiver.dead:
-            what = f"antenna {antenna} is dead"
-            yield Trouble(what, f"{what}. Look at its cable and its channel.", True)
-        if self._receiver.unusable:
-            text = f"{self._receiver.unusable:,} samples are NaN, infinite or absurdly large, and are read as zero."
-            yield Trouble("unusable", text, True)
-
     def _rate(self) -> Iterator[Trouble]:
         if self._source.patient or not self._meter.full:
             return
@@ -63,3 +52,15 @@ class Watch:
             why = "Samples are lost before they come here." if part < 1 else "Is --sample-rate right?"
             said = f"{self._source.name} gives {part:.1%} of the {self._rate_hz / 1e6:g} MS/s that were said."
             yield Trouble("rate", f"{said} {why}")
+
+
+def _antennas(health: Health) -> Iterator[Trouble]:
+    for antenna in health.clipped:
+        what = f"antenna {antenna} clips"
+        yield Trouble(what, f"{what}: frames are distorted. Lower the gain.", True)
+    for antenna in health.dead:
+        what = f"antenna {antenna} is dead"
+        yield Trouble(what, f"{what}. Look at its cable and its channel.", True)
+    if health.unusable:
+        text = f"{health.unusable:,} samples are NaN, infinite or absurdly large, and are read as zero."
+        yield Trouble("unusable", text, True)

@@ -30,14 +30,17 @@ Numbered = Annotated[int, InPath(ge=0, le=1 << 62)]
 api = APIRouter()
 
 
-def desk_of(connection: HTTPConnection) -> Desk:
-    """With everything that was heard by now."""
+async def desk_of(connection: HTTPConnection) -> Desk:
+    """With everything that was heard by now.
+
+    Not a plain function: those are called in threads of their own, and all of a desk is for one.
+    """
     desk: Desk = connection.app.state.desk
     desk.catch_up()
     return desk
 
 
-def rules_of(connection: HTTPConnection) -> Rules:
+async def rules_of(connection: HTTPConnection) -> Rules:
     rules: Rules = connection.app.state.rules
     return rules
 
@@ -283,7 +286,7 @@ async def enrol(given: models.Enrolment, desk: At) -> models.Enrolled:
 @api.websocket("/api/events")
 async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
     """Events as they come: messages are lists of objects, each of which says its kind in `event`."""
-    desk = desk_of(socket)
+    desk = await desk_of(socket)
     chosen = frozenset(kinds.split(",")) & frozenset(KINDS)
     first = [desk.status()] if "status" in chosen else []
     await desk.clients.serve(socket, chosen, first)

@@ -147,8 +147,8 @@ class WifiDetector:
 
     @property
     def wanted(self) -> int:
-        """Until two chunks are whole, whose frames are read together."""
-        return self._next + 2 * CHUNK + BEHIND - self._received
+        """Until a chunk is whole. Two together cost less than twice one, but their frames wait for longer."""
+        return self._next + CHUNK + BEHIND - self._received
 
     def push(self, block: NDArray[np.complex64] | NDArray[np.uint8]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples, as far as chunks are; bytes if encoded."""
