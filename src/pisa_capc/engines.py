@@ -134,8 +134,7 @@ def _without_interrupt() -> Iterator[None]:
 
 def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
     """Ray itself gives the jobs of a worker or a node that is lost to others; here it begins anew where it is lost."""
-    # Of a loss it prints pages to standard output, where results go; its log files have them all the same.
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    _before_ray()
     import ray
 
     left, lost = dict(enumerate(jobs)), 0
@@ -164,6 +163,15 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int,
         finally:
             if started_here:
                 ray.shutdown()
+
+
+def _before_ray() -> None:
+    """What Ray looks for in the environment when it is imported."""
+    # Of a loss it prints pages to standard output, where results go; its log files have them all the same.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    # Whose raylet is lost it ends without a word, if the process it watches is gone too. By default that is the shell
+    # that started the command, and people log out.
+    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
 
 
 def _join_ray(workers: int) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -19,6 +21,7 @@ from tests.benchmark.tools import QUICK, quick
 from tests.problems import write_small
 
 ROOT = Path(__file__).parents[2]
+WITH_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 
 
 def begin(folder: Path, number: int) -> int:
@@ -38,32 +41,58 @@ def raylets() -> list[int]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
-@pytest.mark.parametrize("what", ["worker", "raylet"])
-def test_a_lost_worker_or_raylet_loses_no_job(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")  # of the workers
+def work(folder: Path, what: str) -> list[int]:
+    """Three jobs on Ray, of which the first worker or the raylet is killed."""
 
     def lose() -> None:
-        while not (begun := list(tmp_path.iterdir())):
+        while not (begun := list(folder.iterdir())):
             time.sleep(0.05)
         for process in raylets() if what == "raylet" else [int(begun[0].suffix[1:])]:
             os.kill(process, signal.SIGKILL)
 
     watcher = threading.Thread(target=lose)
     watcher.start()
-    jobs = [(tmp_path, i) for i in range(3)]
+    found = list(run_jobs(begin, [(folder, i) for i in range(3)], "ray", workers=2))
+    watcher.join()
+    return sorted(found)
+
+
+@pytest.mark.slow
+@WITH_RAY
+@pytest.mark.parametrize("what", ["worker", "raylet"])
+def test_a_lost_worker_or_raylet_loses_no_job(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")  # of the workers
     if what == "raylet":
         with pytest.warns(UserWarning, match="Ray was lost and is begun anew"):
-            found = list(run_jobs(begin, jobs, "ray", workers=2))
+            assert work(tmp_path, what) == [0, 1, 2]
     else:
-        found = list(run_jobs(begin, jobs, "ray", workers=2))
-    watcher.join()
-    assert sorted(found) == [0, 1, 2]
-    assert what == "raylet" or len(list(tmp_path.iterdir())) > 3  # the worker's job was begun twice
+        assert work(tmp_path, what) == [0, 1, 2]
+        assert len(list(tmp_path.iterdir())) > 3  # the worker's job was begun twice
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.slow
+@WITH_RAY
+def test_a_lost_raylet_does_not_end_a_command_whose_shell_is_gone(tmp_path: Path) -> None:
+    done, jobs = tmp_path / "done", tmp_path / "jobs"
+    jobs.mkdir()
+    script = f"""
+import os, pathlib
+if os.fork():
+    os._exit(0)
+from tests.benchmark.test_ray import work
+found = work(pathlib.Path({str(jobs)!r}), "raylet")
+pathlib.Path({str(done)!r}).write_text(str(found))
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    nowhere = subprocess.DEVNULL
+    subprocess.run([sys.executable, "-c", script], env=environment, stdout=nowhere, stderr=nowhere, check=True)
+    until = time.monotonic() + 300
+    while not (done.exists() and done.read_text(encoding="utf-8")) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert done.read_text(encoding="utf-8") == "[0, 1, 2]"
 
 
 @pytest.mark.slow

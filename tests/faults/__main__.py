@@ -50,6 +50,7 @@ def main() -> int:
     run = {
         "command": command(given),
         "limit_s": given.limit,
+        "hang": "of CPU",
         "seconds": round(time.monotonic() - started),
         "machine": {key: value for key, value in machine().items() if key != "gpu"},
         "seed": given.seed,
