@@ -23,6 +23,14 @@ TITLES = {"ucapc": "U-CAPC", "without-prior": "no prior"}
 BALANCED = ("balanced", "captures-32", "captures-128", "captures-512")
 LARGEST = 0.1  # change that has the deepest colour
 WORST, WORST_OF_ONE, BEHIND = -0.005, -0.01, 0.01  # what was aimed at
+MISSED = """\
+Where the worst cell is missed it is that of 32 frames of ten devices, drawn unevenly: by chance some such captures
+look even, and no signal that was tried tells them from captures that are."""
+MISSED_ONE = """\
+With one source environment Wi-Fi is farther behind the best calibration of every cell than was aimed at: far from its
+source the LDA head alone, or BD-CSPN, does better than panels in which the classifier has its votes. A rule that
+gives LDA more votes where it disagrees with the classifier gained there on the source, and lost more than was allowed
+on LoRa; it was not taken. (These trials are not in the record.)"""
 HEAD = 0.005  # change of another head that counts
 
 
@@ -114,8 +122,9 @@ def section() -> str:
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
 [Careful](../safe.md#careful-the-usual-calibration-without-a-guard) was chosen on source environments alone: on models
 of one source environment that met the other one, and on models of both that met frames held out. E1 was looked at
-once, after; that an earlier careful, with one signal and other panels, lost there in captures of few devices or frames
-was known. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
+after, more than once: an earlier careful, with one signal and other panels, was known to lose there in captures of few
+devices or frames, and that the LDA head has a vote where frames are few was added, by the source, after the first
+look. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
 `bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken
 for one, or one that drifts from the first to the second: nobody looks at the order of frames), `small-skewed` (32
 frames, Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are
@@ -131,6 +140,8 @@ share of captures that lost more than {record["lost"]:g}:
 {_table(two)}
 
 {chr(10).join(_said(found) for found in two)}
+
+{MISSED}
 
 ### How soon a balance is believed
 
@@ -150,6 +161,8 @@ The same models trained in E2 alone, or in E3 alone, and met in E1: there is no 
 {_table(one)}
 
 {chr(10).join(_said(found) for found in one)}
+
+{MISSED_ONE}
 
 ### Unknown radios in a capture
 
@@ -221,12 +234,17 @@ def _said(found: dict[str, Any]) -> str:
     said = (
         f"- **{WAVEFORMS[found['waveform']]}** ({models}): in the mean over the cells careful "
         f"{of['means']['careful']:+.3f}, the best of the others, {TITLES.get(peer, peer)}, {best:+.3f}; {kept}"
-        f"{of['behind']:.3f} behind the best calibration of every cell (aim {BEHIND:g}), worst encoder and cell "
-        f"{worst:+.3f} ({encoder_title(encoder)}, {cell}; aim {aim:g}: {'met' if worst >= aim else 'missed'}). "
+        f"{of['behind']:.3f} behind the best calibration of every cell (aim {BEHIND:g}: "
+        f"{_verdict(of['behind'] <= BEHIND)}), worst encoder and cell "
+        f"{worst:+.3f} ({encoder_title(encoder)}, {cell}; aim {aim:g}: {_verdict(worst >= aim)}). "
         f"{100 * of['lost']['careful']:.0f} % of captures lost more than 0.02, of U-CAPC's "
         f"{100 * of['lost']['ucapc']:.0f} %."
     )
     return fill(said, 118, subsequent_indent="  ")
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
 
 
 def _heads(found: list[dict[str, Any]]) -> str:

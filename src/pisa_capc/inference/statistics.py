@@ -149,8 +149,9 @@ def session_statistics(
 ) -> dict[str, Tensor]:
     """What a session is like: the training frames (N, D) of one class in one capture of one environment.
 
-    session_mean m_s (S, D); session_label, session_place, session_capture and session_frames (S,); session_covariance (D, D) within
-    sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of none.
+    session_mean m_s (S, D); session_label, session_place, session_capture and session_frames (S,); session_covariance
+    (D, D) within sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of
+    none.
     """
     z = embedding.double()
     others = torch.column_stack((validation_label, validation_where)).long()

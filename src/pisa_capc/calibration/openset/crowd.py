@@ -9,8 +9,8 @@ session is 2d in the mean, d the number of axes. The mean of the m frames of the
 frame i among them, stands in the place of frame i, and `session` scores it as the mean of √min(m, M) frames: of what is
 near to a frame part is near because of its noise, and part is of others, however much of it there is.
 
-A frame that is far from all others is left alone. Costs: where few frames of a stranger are heard among many of a device
-like it, they are drawn to that device. Whole captures are needed, so there is nothing in it for streams.
+A frame that is far from all others is left alone. Costs: where few frames of a stranger are heard among many of a
+device like it, they are drawn to that device. Whole captures are needed, so there is nothing in it for streams.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class OpenSet(Calibrator):
         """
         if sender is not None and self.chosen.needs_captures:
             raise ConfigError(
-                f"{self.score}: it finds itself which frames are of one sender. Leave the senders out, or choose another "
+                "crowd finds out by itself which frames belong together. Leave the senders out, or choose another "
                 "score for them, as session."
             )
         inputs = check_inputs(embedding, logits, capture, self.counted)
