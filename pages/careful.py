@@ -147,7 +147,8 @@ share of captures that lost more than {record["lost"]:g}:
 
 Two aims pull at one switch: the sooner careful believes that devices send equally often, the more it keeps of the
 published gain, and the more it loses in captures that only look so. On source environments, as the evenness moves
-from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at):
+from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at;
+one seed, so that the worst is a single model's):
 
 ![Mean gain and worst encoder and cell as the switch moves](../{CURVE})
 

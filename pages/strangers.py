@@ -296,10 +296,10 @@ ten devices that are not enrolled are strangers in E2 and E3, in E1 the other te
 
 {shown}
 
-Antennas by themselves know less, and whether they agree helps a little on the source and harms in E1. The identity path,
-before suppression, is better than the embedding everywhere: what takes the environment out of it takes out some of what
-strangers differ by. No score uses it: it would be a second embedding of every frame, in models, scores and streams, and
-an equaliser or the frames around one give more. Behind an equaliser it was not tried.
+Antennas by themselves know less, and whether they agree helps a little on the source and harms in E1. The identity
+path, before suppression, is better than the embedding everywhere: what takes the environment out of it takes out some
+of what strangers differ by. No score uses it: it would be a second embedding of every frame, in models, scores and
+streams, and an equaliser or the frames around one give more. Behind an equaliser it was not tried.
 
 Commands: `python -m studies.embeddings --devices 40 --enrolled 20 --scale 0.5 --frames 64 --encoder cnn,transformer
 --seeds 2026 --parts --out work/embeddings-parts`, then `python -m studies.parts`."""
