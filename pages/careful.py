@@ -244,8 +244,9 @@ def _said_of_streams() -> str:
         f"At worst a model lost {-min(worst, 0.0):.3f} by careful and {-min(published, 0.0):.3f} by U-CAPC online. "
         "What is kept of a decision for later frames, prototypes and class potentials, is less than the decision, so "
         "that streams gain less than whole captures. Where devices send one after the other, what was learnt of one is "
-        f"wrong for the next: careful changes Wi-Fi by {wifi['careful']:+.3f}, no prior by {wifi['no prior']:+.3f}, and "
-        "that is where its alarm is raised; elsewhere it stays silent. `--set calibration.prior=none` suits such streams."
+        f"wrong for the next: careful changes Wi-Fi by {wifi['careful']:+.3f}, no prior by {wifi['no prior']:+.3f}, "
+        "and that is where its alarm is raised; elsewhere it stays silent. `--set calibration.prior=none` suits such "
+        "streams."
     )
     return fill(text, 118)
 
