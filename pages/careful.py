@@ -17,12 +17,21 @@ from pisa_capc.figures.style import PAGE_INCHES, canvas
 
 RECORD = "studies/calibrations.json"
 SWITCHED = "studies/careful-switch.json"
+STREAMED, IN_A_ROW = "studies/careful-streams.json", "one after the other"
 PICTURE, CURVE = "careful-deployments.png", "careful-switch.png"
 WAVEFORMS = {"wifi": "Wi-Fi", "lora": "LoRa"}
 TITLES = {"ucapc": "U-CAPC", "without-prior": "no prior"}
 BALANCED = ("balanced", "captures-32", "captures-128", "captures-512")
 LARGEST = 0.1  # change that has the deepest colour
 WORST, WORST_OF_ONE, BEHIND = -0.005, -0.01, 0.01  # what was aimed at
+MISSED = """\
+Where the worst cell is missed it is that of 32 frames of ten devices, drawn unevenly: by chance some such captures
+look even, and no signal that was tried tells them from captures that are."""
+MISSED_ONE = """\
+With one source environment Wi-Fi is farther behind the best calibration of every cell than was aimed at: far from its
+source the LDA head alone, or BD-CSPN, does better than panels in which the classifier has its votes. A rule that
+gives LDA more votes where it disagrees with the classifier gained there on the source, and lost more than was allowed
+on LoRa; it was not taken. (These trials are not in the record.)"""
 HEAD = 0.005  # change of another head that counts
 
 
@@ -114,8 +123,9 @@ def section() -> str:
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
 [Careful](../safe.md#careful-the-usual-calibration-without-a-guard) was chosen on source environments alone: on models
 of one source environment that met the other one, and on models of both that met frames held out. E1 was looked at
-once, after; that an earlier careful, with one signal and other panels, lost there in captures of few devices or frames
-was known. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
+after, more than once: an earlier careful, with one signal and other panels, was known to lose there in captures of few
+devices or frames, and that the LDA head has a vote where frames are few was added, by the source, after the first
+look. Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
 `bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken
 for one, or one that drifts from the first to the second: nobody looks at the order of frames), `small-skewed` (32
 frames, Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are
@@ -132,11 +142,14 @@ share of captures that lost more than {record["lost"]:g}:
 
 {chr(10).join(_said(found) for found in two)}
 
+{MISSED}
+
 ### How soon a balance is believed
 
 Two aims pull at one switch: the sooner careful believes that devices send equally often, the more it keeps of the
 published gain, and the more it loses in captures that only look so. On source environments, as the evenness moves
-from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at):
+from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at;
+one seed, so that the worst is a single model's):
 
 ![Mean gain and worst encoder and cell as the switch moves](../{CURVE})
 
@@ -150,6 +163,21 @@ The same models trained in E2 alone, or in E3 alone, and met in E1: there is no 
 {_table(one)}
 
 {chr(10).join(_said(found) for found in one)}
+
+{MISSED_ONE}
+
+### On streams
+
+The same models of E2 and E3, one seed, where frames are decided [as they come](../streams.md) and groups are found:
+the devices of a capture in turn, one after the other, or in turn with shares of a Dirichlet distribution (0.3),
+captures of E1 one after the other; and a stream that begins in E2, which the models know. Change of Macro-F1 in the
+mean of the models, for careful also that of the worst, and its alarms of 10,000 frames:
+
+{_streams()}
+
+{_said_of_streams()}
+
+Command: `python -m studies.careful_streams`.
 
 ### Unknown radios in a capture
 
@@ -182,6 +210,45 @@ def _table(tables: list[dict[str, Any]]) -> str:
             lost = fmean(scores[name]["lost"] for scores in found["cells"].values())
             row += [f"**{mean}**" if name == leader else mean, f"{worst_of(found, name):+.3f}", f"{100 * lost:.0f} %"]
     return table(headings, rows)
+
+
+def _streamed() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """By waveform and kind of stream what each model scored."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in WAVEFORMS}
+    for model, streams in read(STREAMED)["models"].items():
+        for kind, own in streams.items():
+            found[model.split("-")[0]].setdefault(kind, []).append(own)
+    return found
+
+
+def _streams() -> str:
+    names = ("U-CAPC", "no prior", "careful")
+    rows = [
+        [
+            f"{WAVEFORMS[waveform]}, {kind}",
+            *(f"{fmean(one[name] for one in own):+.3f}" for name in names),
+            f"{min(one['careful'] for one in own):+.3f}",
+            f"{10_000 * sum(one['alarms'] for one in own) / sum(one['frames'] for one in own):.1f}",
+        ]
+        for waveform, kinds in _streamed().items()
+        for kind, own in kinds.items()
+    ]
+    return table(["stream", *names, "worst model", "alarms"], rows)
+
+
+def _said_of_streams() -> str:
+    every = [one for kinds in _streamed().values() for own in kinds.values() for one in own]
+    worst, published = (min(one[name] for one in every) for name in ("careful", "U-CAPC"))
+    wifi = {name: fmean(one[name] for one in _streamed()["wifi"][IN_A_ROW]) for name in ("careful", "no prior")}
+    text = (
+        f"At worst a model lost {-min(worst, 0.0):.3f} by careful and {-min(published, 0.0):.3f} by U-CAPC online. "
+        "What is kept of a decision for later frames, prototypes and class potentials, is less than the decision, so "
+        "that streams gain less than whole captures. Where devices send one after the other, what was learnt of one is "
+        f"wrong for the next: careful changes Wi-Fi by {wifi['careful']:+.3f}, no prior by {wifi['no prior']:+.3f}, "
+        "and that is where its alarm is raised; elsewhere it stays silent. `--set calibration.prior=none` suits such "
+        "streams."
+    )
+    return fill(text, 118)
 
 
 def _strangers(tables: list[dict[str, Any]]) -> str:
@@ -221,12 +288,17 @@ def _said(found: dict[str, Any]) -> str:
     said = (
         f"- **{WAVEFORMS[found['waveform']]}** ({models}): in the mean over the cells careful "
         f"{of['means']['careful']:+.3f}, the best of the others, {TITLES.get(peer, peer)}, {best:+.3f}; {kept}"
-        f"{of['behind']:.3f} behind the best calibration of every cell (aim {BEHIND:g}), worst encoder and cell "
-        f"{worst:+.3f} ({encoder_title(encoder)}, {cell}; aim {aim:g}: {'met' if worst >= aim else 'missed'}). "
+        f"{of['behind']:.3f} behind the best calibration of every cell (aim {BEHIND:g}: "
+        f"{_verdict(of['behind'] <= BEHIND)}), worst encoder and cell "
+        f"{worst:+.3f} ({encoder_title(encoder)}, {cell}; aim {aim:g}: {_verdict(worst >= aim)}). "
         f"{100 * of['lost']['careful']:.0f} % of captures lost more than 0.02, of U-CAPC's "
         f"{100 * of['lost']['ucapc']:.0f} %."
     )
     return fill(said, 118, subsequent_indent="  ")
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
 
 
 def _heads(found: list[dict[str, Any]]) -> str:

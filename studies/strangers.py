@@ -8,7 +8,7 @@ turn is left out of the statistics and plays the new place. Then models of the f
 environment that was never seen. Where files were made before models kept their sessions, these are from every second
 validation frame, and thresholds from the others; where they were made before they kept the CFO, it is drawn again as
 the simulator drew it. Crystals that wander more than the simulated ones are tried as well, whether or not the source
-shows it.
+shows it, and captures in which some send little.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_senders, unknown_scores
-from pisa_capc.calibration.openset.scores import Mahalanobis
+from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_frames, score_senders, unknown_scores
+from pisa_capc.calibration.openset.crowd import CrowdDistance
+from pisa_capc.calibration.openset.scores import Mahalanobis, scored, single
 from pisa_capc.calibration.openset.session import SessionDistance
 from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
 from pisa_capc.openset_scores import OpenSetScores, openset_score
@@ -49,6 +50,8 @@ POOLED = (1, 2, 3, 5, 10, 20, 30)
 SHARES = (0.01, 0.05)  # of false rejections
 CURVE = np.geomspace(0.002, 0.5, 25)  # shares of false rejections at which curves are kept
 MOVED = (0.0, 1.0, 3.0, 10.0)  # λ of `session` that were compared
+NEAR = (0.2, 0.3, 0.4, 0.5)  # ν of `crowd` that were compared
+FEW = 4  # frames of a device in a capture, of those that send little
 WANDER = (0.0, 1.0, 2.0, 4.0)  # ppm, standard deviation of how far crystals move between places besides the simulated
 SEED, SCALE = 2026, 0.5  # of the sets that the embeddings are of
 
@@ -104,14 +107,19 @@ class Model:
         here = np.isin(self.where[:, 0], environments)
         return np.flatnonzero(here & (self.device >= first) & (self.device < last))
 
+    def sessions(self, rows: Rows) -> list[Rows]:
+        """The frames of each device in each capture, in order."""
+        kind = np.unique(np.column_stack([self.device[rows], self.where[rows]]), axis=0, return_inverse=True)[1].ravel()
+        own = (rows[members] for members in groups(kind))
+        return [found[np.argsort(self.frame[found], kind="stable")] for found in own]
+
     def senders(self, rows: Rows, frames: int) -> Rows:
         """(n, frames) successive frames of one device in one capture; what is left over is left out."""
-        kind = np.unique(np.column_stack([self.device[rows], self.where[rows]]), axis=0, return_inverse=True)[1].ravel()
-        found = []
-        for members in groups(kind):
-            own = rows[members][np.argsort(self.frame[rows[members]], kind="stable")]
-            found.append(own[: len(own) // frames * frames].reshape(-1, frames))
-        return np.concatenate(found)
+        return np.concatenate([own[: len(own) // frames * frames].reshape(-1, frames) for own in self.sessions(rows)])
+
+    def few(self, rows: Rows) -> Rows:
+        """Few frames of each device in each capture, evenly over it."""
+        return np.concatenate([own[np.arange(FEW) * len(own) // FEW] for own in self.sessions(rows)])
 
     def statistics(self, train: Rows, held: Rows) -> SourceStatistics:
         """What a model would keep of training frames `train` and validation frames `held`."""
@@ -153,26 +161,39 @@ class Meeting:
 
     def scores(self, score: UnknownScore, frames: int) -> OpenSetScores:
         """Of single frames, or of so many of one sender."""
-        known, unknown = (self.model.senders(rows, frames) for rows in (self.known, self.unknown))
-        right = self.model.logits[known].mean(dim=1).argmax(dim=1).numpy() == self.model.device[known[:, 0]]
-        return openset_score(self.unlike(score, known), right, self.unlike(score, unknown))
+        senders = self.model.senders(self.known, frames)
+        right = self.model.logits[senders].mean(dim=1).argmax(dim=1).numpy() == self.model.device[senders[:, 0]]
+        known, unknown = self.unlike(score, frames)
+        return openset_score(known, right, unknown)
 
-    def unlike(self, score: UnknownScore, senders: Rows) -> NDArray[np.float64]:
-        """(n,) unknown scores of senders (n, frames)."""
-        rows = senders.ravel()
-        z, logits = self.model.z[rows], self.model.logits[rows]
-        sender = torch.arange(len(senders)).repeat_interleave(senders.shape[1])
-        function = score.fit(self.source, self.model.enrolled, z)
-        return score_senders(function, z, logits, sender, self.model.cfo_hz[rows])[:: senders.shape[1]].numpy()
+    def unlike(self, score: UnknownScore, frames: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Unknown scores of known devices and of strangers, who are heard together."""
+        known, unknown = (self.model.senders(rows, frames) for rows in (self.known, self.unknown))
+        rows = np.concatenate([known, unknown]).ravel()
+        seen = self.model.z[rows], self.model.logits[rows]
+        function = score.fit(self.source, self.model.enrolled, seen[0])
+        if frames == 1:
+            capture = torch.from_numpy(self.model.where[rows, 0] * self.model.captures + self.model.where[rows, 1])
+            found = scored(function, score.gather(self.source, single(*seen, self.model.cfo_hz[rows]), capture))
+        else:
+            sender = torch.arange(len(rows) // frames).repeat_interleave(frames)
+            found = score_senders(function, *seen, sender, self.model.cfo_hz[rows])[::frames]
+        return found[: len(known)].numpy(), found[len(known) :].numpy()
 
     def at(self, score: UnknownScore, frames: int, alpha: float) -> dict[str, float]:
         """What the threshold of the source does here."""
         limit = score.limit(self.source, self.model.enrolled, self.model.z, alpha).threshold
-        known, unknown = (self.model.senders(rows, frames) for rows in (self.known, self.unknown))
+        known, unknown = self.unlike(score, frames)
         return {
-            "known rejected": float((self.unlike(score, known) > limit).mean()),
-            "strangers accepted": float((self.unlike(score, unknown) <= limit).mean()),
+            "known rejected": float((known > limit).mean()),
+            "strangers accepted": float((unknown <= limit).mean()),
         }
+
+    def quiet(self, known: bool = False, unknown: bool = False) -> Meeting:
+        """The same where known devices, or strangers, send little."""
+        few = self.model.few
+        here = few(self.known) if known else self.known
+        return replace(self, known=here, unknown=few(self.unknown) if unknown else self.unknown)
 
 
 def proxies(model: Model, halves: bool = False) -> Iterator[Meeting]:
@@ -210,20 +231,28 @@ def mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: round(float(np.mean([row[name] for row in rows])), 4) for name in rows[0]}
 
 
+def kinds_of(score: UnknownScore) -> dict[str, int]:
+    """Numbers of frames that a score takes together; one that gathers them itself takes single ones."""
+    return {"frame": 1} if score.needs_captures else KINDS
+
+
 def measured(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
     """Mean over meetings, by the frame and by frames of one sender."""
-    return {kind: mean([figures(one.scores(score, n)) for one in meetings]) for kind, n in KINDS.items()}
+    return {kind: mean([figures(one.scores(score, n)) for one in meetings]) for kind, n in kinds_of(score).items()}
 
 
 def on_target(meetings: Sequence[Meeting], score: UnknownScore) -> dict[str, Any]:
     """The same, with each model's own figures, curves and what the source's thresholds do."""
-    found: dict[str, Any] = measured(meetings, score)
-    found["models"] = [{kind: round(one.scores(score, n).auroc, 4) for kind, n in KINDS.items()} for one in meetings]
-    for kind, frames in KINDS.items():
-        curves = [[one.scores(score, frames).false_accepts_at(share) for share in CURVE] for one in meetings]
-        found[kind]["curve"] = np.mean(curves, axis=0).round(4).tolist()
-        found[kind]["thresholds"] = {
-            f"{alpha:g}": mean([one.at(score, frames, alpha) for one in meetings]) for alpha in SHARES
+    found: dict[str, Any] = {"models": [{} for _ in meetings]}
+    for kind, frames in kinds_of(score).items():
+        scores = [one.scores(score, frames) for one in meetings]
+        for own, of in zip(found["models"], scores, strict=True):
+            own[kind] = round(of.auroc, 4)
+        curves = [[of.false_accepts_at(share) for share in CURVE] for of in scores]
+        found[kind] = {
+            **mean([figures(of) for of in scores]),
+            "curve": np.mean(curves, axis=0).round(4).tolist(),
+            "thresholds": {f"{alpha:g}": mean([one.at(score, frames, alpha) for one in meetings]) for alpha in SHARES},
         }
     return found
 
@@ -248,6 +277,26 @@ def pooled(meetings: Sequence[Meeting], score: UnknownScore, alpha: float) -> di
     return {str(n): mean([row(one, n) for one in meetings]) for n in POOLED}
 
 
+def quiet(meetings: Sequence[Meeting], alpha: float) -> dict[str, dict[str, dict[str, float]]]:
+    """`session` and `crowd` of single frames where all send much, and where some send little."""
+    who: dict[str, dict[str, bool]] = {
+        "all send much": {},
+        "strangers little": {"unknown": True},
+        "known little": {"known": True},
+        "all little": {"known": True, "unknown": True},
+    }
+
+    def row(one: Meeting, score: UnknownScore) -> dict[str, float]:
+        found = one.scores(score, 1)
+        return {"auroc": found.auroc, "false accepts": found.false_accepts_at(alpha), **one.at(score, 1, alpha)}
+
+    scores = {"session": SessionDistance(), "crowd": CrowdDistance()}
+    return {
+        name: {words: mean([row(one.quiet(**of), score) for one in meetings]) for words, of in who.items()}
+        for name, score in scores.items()
+    }
+
+
 def wander(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[str, dict[str, dict[str, float]]]:
     """What a score is worth by the frame where crystals wander, everywhere or only where the source did not see it."""
 
@@ -267,13 +316,19 @@ def wander(models: Sequence[Model], score: UnknownScore, alpha: float) -> dict[s
 
 def evidence(one: Meeting, rows: Rows) -> NDArray[np.float64]:
     """(n, 7) every score of the fingerprint of single frames, and the length of their embeddings."""
-    scores = [kind() for kind in unknown_scores().values() if not kind.needs_carrier]
-    found = [one.unlike(score, rows[:, None]) for score in scores]
-    length = np.log(one.model.z[rows].norm(dim=1).numpy())
+    scores = [unknown_scores()[name]() for name in fingerprints()]
+    z, logits = one.model.z[rows], one.model.logits[rows]
+    found = [score_frames(score.fit(one.source, one.model.enrolled, z), z, logits).numpy() for score in scores]
+    length = np.log(z.norm(dim=1).numpy())
     squared = (SessionDistance, Mahalanobis)  # of any size
     return np.column_stack(
         [*(np.log(u) if isinstance(s, squared) else u for s, u in zip(scores, found, strict=True)), length]
     )
+
+
+def fingerprints() -> list[str]:
+    """The scores of the fingerprint of a frame, without its carrier or other frames."""
+    return [name for name, kind in unknown_scores().items() if not (kind.needs_carrier or kind.needs_captures)]
 
 
 def rule(source: Sequence[Meeting], unseen: Sequence[Meeting]) -> dict[str, dict[str, float]]:
@@ -320,6 +375,7 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
     source = [meeting for model in smaller for meeting in proxies(model)]
     selection = {name: measured(source, score) for name, score in kinds.items()}
     moved = {f"{value:g}": measured(source, SessionDistance(value)) for value in MOVED}
+    near = {f"{value:g}": measured(source, CrowdDistance(near=value)) for value in NEAR}
     say(f"{waveform}: chosen on {len(source)} meetings of the source")
     larger = models(STRANGERS)
     unseen = [target(model) for model in larger]
@@ -328,10 +384,13 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
         "models": [one.model.seed for one in unseen],
         "selection": selection,
         "moved": moved,
+        "near": near,
+        "quiet on the source": quiet([one for model in smaller for one in proxies(model, halves=True)], SHARES[-1]),
         "one place": one_place(smaller, kinds[DEFAULT], SHARES[-1]),
         "target": scores,
         "captures": by_capture(unseen, kinds[DEFAULT]),
         "pooled": pooled(unseen, kinds[DEFAULT], SHARES[-1]),
+        "quiet": quiet(unseen, SHARES[-1]),
         "rule": rule(source, unseen),
         "wander": wander(larger, kinds["carrier"], SHARES[-1]),
     }
@@ -339,12 +398,11 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
 
 def chosen(selection: Mapping[str, Mapping[str, Any]]) -> str:
     """The score of the fingerprint with the highest AUROC on the source, mean of the waveforms, by frame and sender."""
-    names = [name for name, kind in unknown_scores().items() if not kind.needs_carrier]
 
     def area(name: str) -> float:
         return float(np.mean([found[name][kind]["auroc"] for found in selection.values() for kind in found[name]]))
 
-    return max(names, key=area)
+    return max(fingerprints(), key=area)
 
 
 def main() -> None:
@@ -364,7 +422,7 @@ def main() -> None:
     write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
     for name, found in waveforms.items():
         for score, row in found["target"].items():
-            print(name, score, *(f"{kind} {row[kind]['auroc']:.3f}" for kind in ("frame", "sender")))
+            print(name, score, *(f"{kind} {row[kind]['auroc']:.3f}" for kind in KINDS if kind in row))
 
 
 if __name__ == "__main__":

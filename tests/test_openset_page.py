@@ -9,16 +9,18 @@ import numpy as np
 
 from pisa_capc.calibration import UCAPC, OpenSet
 from pisa_capc.calibration.openset import DEFAULT, unknown_scores
+from pisa_capc.calibration.openset.crowd import CrowdDistance
 from pisa_capc.calibration.openset.session import SessionDistance
 from pisa_capc.identify import Choices
 from pisa_capc.listen.recognise import Choices as Listening
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")
-CALIBRATED, STRANGERS = (
+CALIBRATED, STRANGERS, BY_PARTS = (
     json.loads((ROOT / f"results/studies/{name}.json").read_text(encoding="utf-8"))
-    for name in ("openset-2core", "strangers")
+    for name in ("openset-2core", "strangers", "strangers-parts")
 )
+PARTS = BY_PARTS["models"]
 WAVEFORMS = STRANGERS["waveforms"].values()
 
 
@@ -34,9 +36,10 @@ def test_the_default_score_is_the_one_chosen_on_the_source() -> None:
     def area(part: str, name: str) -> float:
         return float(np.mean([own[part][name][kind]["auroc"] for own in WAVEFORMS for kind in ("frame", "sender")]))
 
-    fingerprint = [name for name, score in unknown_scores().items() if not score.needs_carrier]
+    alone = [name for name, score in unknown_scores().items() if not score.needs_captures]
+    fingerprint = [name for name in alone if not unknown_scores()[name].needs_carrier]
     assert max(fingerprint, key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
-    assert max(unknown_scores(), key=lambda name: area("selection", name)) == "carrier"  # which has to be asked for
+    assert max(alone, key=lambda name: area("selection", name)) == "carrier"  # which has to be asked for
     assert {OpenSet(UCAPC()).score, Choices().reject, Listening().reject} == {DEFAULT}
     moved = next(iter(WAVEFORMS))["moved"]
     assert float(max(moved, key=lambda value: area("moved", value))) == SessionDistance().moved
@@ -60,6 +63,28 @@ def test_the_carrier_pays_where_the_source_shows_how_crystals_move_and_only_ther
         rejected = [found["known rejected"] for found in hidden.values()]
         assert rejected == sorted(rejected)
         assert rejected[-1] > 0.4
+
+
+def test_crowds_pay_in_both_places_and_cost_where_strangers_send_little() -> None:
+    for own in WAVEFORMS:
+        for part in ("quiet on the source", "quiet"):
+            alone, crowd = own[part]["session"], own[part]["crowd"]
+            assert crowd["all send much"]["auroc"] > alone["all send much"]["auroc"] + 0.01
+            assert crowd["all little"]["auroc"] > alone["all little"]["auroc"]
+            assert crowd["strangers little"]["auroc"] < alone["strangers little"]["auroc"]
+            assert crowd["all send much"]["known rejected"] > alone["all send much"]["known rejected"]
+        assert own["selection"]["crowd"] == own["near"][f"{CrowdDistance.near:g}"]
+    assert f"ν = {CrowdDistance.near:g}" in PAGE
+    assert f"√min(m, {CrowdDistance.most})" in PAGE
+
+
+def test_the_identity_path_knows_more_of_strangers_than_the_embedding_and_antennas_less() -> None:
+    for own in PARTS.values():
+        for place in ("source", "target"):
+            frame = {view: found["frame"]["auroc"] for view, found in own[place].items()}
+            assert frame["identity path"] > frame["embedding"] > frame["antennas side by side"]
+            agreed = frame["embedding and antennas that name another"]
+            assert (agreed > frame["embedding"]) == (place == "source")
 
 
 def test_a_rule_fitted_to_proxies_gains_on_the_source_and_not_in_the_new_place() -> None:

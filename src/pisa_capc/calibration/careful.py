@@ -17,7 +17,7 @@ the panel's probabilities decides:
 
 Between 0.98 and 0.995 the even panel has a weight that rises from zero to one, and the uneven one the rest. LAME asks
 no more neighbours than a quarter of the frames that a device has on average: min(5, n / 4C). Where that is none, few
-devices are left to the classifier. There is nothing to learn: one source environment is enough.
+devices are left to the classifier, with two votes, and LDA. There is nothing to learn: one source environment will do.
 
 Signals, panels and numbers were chosen on source environments alone: with models of one source environment that met
 the other one, and with models of both on frames held out there. What came of it in a third is in the results
@@ -90,7 +90,7 @@ class Careful(Peer):
         believed = self.believed(found)
         if found < self.few:
             neighbours = min(LAME.neighbours, len(logits) // (4 * logits.shape[1]))
-            panel = [lda, by(LAME(neighbours=neighbours)), by(MLLS()), direct] if neighbours else [direct]
+            panel = [lda, by(LAME(neighbours=neighbours)), by(MLLS()), direct] if neighbours else [lda, direct, direct]
         else:
             panel = [by(T3A()), lda, direct]
         probability = torch.stack(panel).mean(dim=0)

@@ -84,7 +84,7 @@ def calibrate(
     reject: Annotated[
         str,
         typer.Option(
-            help="Reject unknown devices first: session, carrier, knn, mahalanobis, vim, energy, msp, or none."
+            help="Reject unknown devices first: session, crowd, carrier, knn, mahalanobis, vim, energy, msp, or none."
         ),
     ] = "none",
     alpha: Annotated[

@@ -52,8 +52,9 @@ CalibrationName = typer.Option(
 )
 Reject = typer.Option(
     "auto",
-    help="Set unknown devices aside: session, carrier, knn, mahalanobis, vim, energy, msp, or none; auto is session, "
-    "and knn for models of earlier versions, which keep no sessions.",
+    help="Set unknown devices aside: session, carrier, crowd (not with --together, nor as frames come), knn, "
+    "mahalanobis, vim, energy, msp, or none; auto is session, and knn for models of earlier versions, which keep no "
+    "sessions.",
 )
 KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(

@@ -139,6 +139,7 @@ def _one_more_session(known: dict[str, NDArray], own: Array, held: int) -> dict[
         "session_label": _joined(known["session_label"], np.array([len(known["weight"])])),
         "session_place": _joined(place, np.array([place.max(initial=-1) + 1])),
         "session_frames": _joined(known["session_frames"], np.array([len(own)])),
+        **({"session_capture": _joined(known["session_capture"], np.zeros(1))} if "session_capture" in known else {}),
         "validation_session": _joined(known["validation_session"], np.full(held, count)),
     }
 
@@ -165,14 +166,14 @@ def _sessions_left(
         return {}
     kept = known["session_label"] != k
     renumbered = np.append(np.cumsum(kept) - 1, -1)  # the last is of frames of no session
-    carriers = {"session_carrier_hz": kept, "validation_carrier_hz": held}
+    others = {"session_capture": kept, "session_carrier_hz": kept, "validation_carrier_hz": held}
     return {
         "session_mean": known["session_mean"][kept],
         "session_label": number[known["session_label"][kept]],
         "session_place": known["session_place"][kept],
         "session_frames": known["session_frames"][kept],
         "validation_session": renumbered[known["validation_session"][held]],
-        **{name: known[name][rows] for name, rows in carriers.items() if name in known},
+        **{name: known[name][rows] for name, rows in others.items() if name in known},
     }
 
 

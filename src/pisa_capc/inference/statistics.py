@@ -47,6 +47,7 @@ class SourceStatistics:
     session_mean: np.ndarray | None = None  # (S, D) mean embedding of each class in each capture of each place
     session_label: np.ndarray | None = None  # (S,) their classes
     session_place: np.ndarray | None = None  # (S,) numbers of their environments
+    session_capture: np.ndarray | None = None  # (S,) numbers of their captures
     session_frames: np.ndarray | None = None  # (S,) how many training frames they have
     session_covariance: np.ndarray | None = None  # (D, D) of the embeddings within their sessions
     validation_session: np.ndarray | None = None  # (V,) the session of each frame of `validation`
@@ -148,8 +149,9 @@ def session_statistics(
 ) -> dict[str, Tensor]:
     """What a session is like: the training frames (N, D) of one class in one capture of one environment.
 
-    session_mean m_s (S, D), session_label, session_place and session_frames (S,); session_covariance (D, D) within
-    sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of none.
+    session_mean m_s (S, D); session_label, session_place, session_capture and session_frames (S,); session_covariance
+    (D, D) within sessions, Σ_i (z_i − m_{s_i})(z_i − m_{s_i})ᵀ / (N − S); validation_session (V,), −1 for frames of
+    none.
     """
     z = embedding.double()
     others = torch.column_stack((validation_label, validation_where)).long()
@@ -162,6 +164,7 @@ def session_statistics(
         "session_mean": means.float(),
         "session_label": session[:, 0],
         "session_place": session[:, 1],
+        "session_capture": session[:, 2],
         "session_frames": count,
         "session_covariance": (within.T @ within / max(1, len(z) - len(session))).float(),
         "validation_session": number[code[len(session) :]],

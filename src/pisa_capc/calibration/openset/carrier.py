@@ -50,13 +50,13 @@ class CarrierDistance(SessionDistance):
         label, frames = (require(source, f"session_{name}", (count,), like, USER) for name in ("label", "frames"))
         moves = between_sessions(means[:, None], label, frames, spread[None, None])[0, 0]
 
-        def squared(seen: Seen, n: float) -> Tensor:
+        def squared(seen: Seen) -> Tensor:
             if seen.carrier_hz is None:
                 raise DataError(
                     "carrier needs the carrier offset of every frame, cfo_hz, which is not with these scores. Write "
                     "them with pisa embed from frames that have it, or choose another score, as session."
                 )
             off = seen.carrier_hz[:, None] - means
-            return fingerprint(seen, n) + off.square() / (self.moved * moves + spread / n)
+            return fingerprint(seen) + off.square() / (self.moved * moves + spread / seen.frames[:, None])
 
         return squared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pisa_capc.calibration.openset.carrier import CarrierDistance
+from pisa_capc.calibration.openset.crowd import CrowdDistance
 from pisa_capc.calibration.openset.scores import (
     Energy,
     Mahalanobis,
@@ -25,6 +26,7 @@ _SCORES: dict[str, type[UnknownScore]] = {
     "vim": VirtualLogit,
     "session": SessionDistance,
     "carrier": CarrierDistance,
+    "crowd": CrowdDistance,
 }
 
 

@@ -17,7 +17,14 @@ from pisa_capc.calibration.batches import Rows, batches, block_rows, row_blocks
 from pisa_capc.calibration.guard import Decision
 from pisa_capc.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.calibration.openset.names import DEFAULT, unknown_score
-from pisa_capc.calibration.openset.scores import ScoreFunction, UnknownScore, score_frames, score_senders
+from pisa_capc.calibration.openset.scores import (
+    ScoreFunction,
+    UnknownScore,
+    score_frames,
+    score_senders,
+    scored,
+    single,
+)
 from pisa_capc.calibration.result import Calibration, Judged, Recorder
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -76,6 +83,11 @@ class OpenSet(Calibrator):
         sender (N,): frames of one are taken as known or rejected together. carrier_hz (N,): carrier offset of each
         frame, for scores that look at it.
         """
+        if sender is not None and self.chosen.needs_captures:
+            raise ConfigError(
+                "crowd finds out by itself which frames belong together. Leave the senders out, or choose another "
+                "score for them, as session."
+            )
         inputs = check_inputs(embedding, logits, capture, self.counted)
         together = None if sender is None else check_inputs(embedding, logits, sender).groups.index
         carriers = None
@@ -101,7 +113,7 @@ class OpenSet(Calibrator):
         if limit is None:
             limit = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha).threshold
         if sender is None:
-            unlike = score_frames(function, *frames, carrier_hz)
+            unlike = scored(function, self.chosen.gather(source, single(*frames, carrier_hz), inputs.groups.index))
         else:
             unlike = score_senders(function, *frames, sender, carrier_hz)
         known = unlike <= limit
@@ -149,6 +161,8 @@ class Rejection:
     @classmethod
     def fit(cls, name: str, source: SourceStatistics, classes: int, features: int, alpha: float) -> Rejection:
         score, like = unknown_score(name)(), torch.empty((0, features), dtype=torch.float64)
+        if score.needs_captures:
+            raise ConfigError(f"{name} needs whole captures; a stream is decided as it comes. Use session.")
         return cls(score.fit(source, classes, like), *score.limit(source, classes, like, alpha))
 
     def unlike(

@@ -7,6 +7,7 @@ r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher 
     vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
     session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
     carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
+    crowd        session, of a frame and those of its capture near it    `openset.crowd`
 
 `fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
 of what is `Seen`. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the
@@ -38,8 +39,8 @@ _COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
 class Seen(NamedTuple):
     """Frames, or means of several frames of one sender.
 
-    embedding (N, D), logits (N, C), both float64; frames (N,) how many of them a row is the mean of; carrier_hz (N,)
-    their carrier offset, where it was recorded.
+    embedding (N, D), logits (N, C), both float64; frames (N,) how many of them a row counts as the mean of; carrier_hz
+    (N,) their carrier offset, where it was recorded.
     """
 
     embedding: Tensor
@@ -66,6 +67,11 @@ class UnknownScore(Parameters):
     """One score: a subclass with its parameters and `fit`."""
 
     needs_carrier: ClassVar[bool] = False
+    needs_captures: ClassVar[bool] = False  # whole ones: useless where frames are decided as they come
+
+    def gather(self, source: SourceStatistics, seen: Seen, capture: Tensor) -> Seen:
+        """What is to be scored of frames with the numbers of their captures (N,): each by itself."""
+        return seen
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
@@ -193,7 +199,13 @@ def score_frames(
     function: ScoreFunction, embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None
 ) -> Tensor:
     """u (N,) float64 of frames, each by itself."""
-    return _scored(function, Seen(embedding, logits, torch.ones(len(embedding), device=embedding.device), carrier_hz))
+    return scored(function, single(embedding, logits, carrier_hz))
+
+
+def single(embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None) -> Seen:
+    """Frames, each by itself."""
+    ones = torch.ones(len(embedding), dtype=torch.float64, device=embedding.device)
+    return Seen(embedding, logits, ones, carrier_hz)
 
 
 def score_senders(
@@ -208,10 +220,11 @@ def score_senders(
         return total / (count[:, None] if values.ndim > 1 else count)
 
     carriers = None if carrier_hz is None else mean(carrier_hz)
-    return _scored(function, Seen(mean(embedding), mean(logits), count, carriers))[index]
+    return scored(function, Seen(mean(embedding), mean(logits), count, carriers))[index]
 
 
-def _scored(function: ScoreFunction, seen: Seen) -> Tensor:
+def scored(function: ScoreFunction, seen: Seen) -> Tensor:
+    """u (N,) float64 of what is seen, some at a time."""
     parts = (seen.select(rows) for rows in blocks(len(seen.embedding)))
     return torch.cat([function(p._replace(embedding=p.embedding.double(), logits=p.logits.double())) for p in parts])
 

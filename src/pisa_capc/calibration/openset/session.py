@@ -34,6 +34,7 @@ from pisa_capc.calibration.openset.scores import (
     UnknownScore,
     blocks,
     require_rows,
+    single,
     validation_frames,
 )
 from pisa_capc.calibration.openset.thresholds import conformal_threshold
@@ -45,7 +46,7 @@ FLOOR = 0.003  # the same of λS + W/n, which is singular where sessions are few
 SMALLEST = 1e-12
 USER = "session"
 
-Distances: TypeAlias = Callable[[Seen, float], Tensor]
+Distances: TypeAlias = Callable[[Seen], Tensor]
 
 
 class Sessions(NamedTuple):
@@ -124,30 +125,26 @@ class SessionDistance(UnknownScore):
         check_range(self, moved=(0.0, 1e6))
 
     def distances(self, source: SourceStatistics, like: Tensor) -> Distances:
-        """Squared distances of what is seen, all of it means of n frames, to every session."""
+        """Squared distances (N, S) of what is seen to every session."""
         sessions = Sessions.of(source, like)
         projections: dict[float, tuple[Tensor, Tensor]] = {}
 
-        def squared(seen: Seen, n: float) -> Tensor:
-            if n not in projections:
-                project = sessions.project(n, self.moved)
-                projections[n] = project, sessions.means @ project
-            project, centres = projections[n]
-            return torch.cdist(seen.embedding @ project, centres).square()
+        def squared(seen: Seen) -> Tensor:
+            found = seen.embedding.new_empty(len(seen.embedding), len(sessions.means))
+            for n in torch.unique(seen.frames).tolist():
+                if n not in projections:
+                    project = sessions.project(n, self.moved)
+                    projections[n] = project, sessions.means @ project
+                project, centres = projections[n]
+                rows = seen.frames == n
+                found[rows] = torch.cdist(seen.embedding[rows] @ project, centres).square()
+            return found
 
         return squared
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         squared = self.distances(source, like)
-
-        def score(seen: Seen) -> Tensor:
-            found = torch.empty(len(seen.embedding), dtype=torch.float64, device=seen.embedding.device)
-            for n in torch.unique(seen.frames).tolist():
-                rows = seen.frames == n
-                found[rows] = squared(seen.select(rows), n).amin(dim=1)
-            return found
-
-        return score
+        return lambda seen: squared(seen).amin(dim=1)
 
     def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
         """The conformal threshold at `alpha` of frames in a place where nobody was heard before.
@@ -157,6 +154,10 @@ class SessionDistance(UnknownScore):
         """
         score = self.elsewhere(source, classes, like)
         return Limit(conformal_threshold(score, np.zeros(len(score)), alpha, [0]), score)
+
+    def held_out(self, source: SourceStatistics, seen: Seen, session: Tensor) -> Seen:
+        """What is to be scored of validation frames of these sessions (V,)."""
+        return seen
 
     def elsewhere(self, source: SourceStatistics, classes: int, like: Tensor) -> NDArray[np.float64]:
         """(V,) scores of validation frames without the sessions of their own place, where their device has others."""
@@ -176,12 +177,12 @@ class SessionDistance(UnknownScore):
         carriers = None
         if self.needs_carrier:
             carriers = require(source, "validation_carrier_hz", (len(features),), like, USER)
-        seen = Seen(features, logits, torch.ones_like(kind), carriers)
+        seen = self.held_out(source, single(features, logits, carriers), own)
 
         def nearest(rows: slice) -> Tensor:
             here = (place[own[rows].clamp_min(0), None] == place) & (own[rows] >= 0)[:, None]
             others = ((kind[rows, None] == sessions.label) & ~here).any(dim=1, keepdim=True)
-            return squared(seen.select(rows), 1).masked_fill(here & others, torch.inf).amin(dim=1)
+            return squared(seen.select(rows)).masked_fill(here & others, torch.inf).amin(dim=1)
 
         found: NDArray[np.float64] = torch.cat([nearest(rows) for rows in blocks(len(features))]).cpu().numpy()
         return found
