@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 512  # sequences of a block
+BLOCK = 1024  # sequences of a block
 STEPS = 8  # of a chunk
 
 
