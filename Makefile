@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Python compiles what is imported; to compile all of every package takes longer than to install it.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: setup setup-bench lock demo test test-slow test-faults lint types docs docs-links results-page drawings clean
 
@@ -12,9 +14,9 @@ setup: $(STAMP)
 
 $(STAMP): requirements.lock requirements-torch.lock pyproject.toml setup.py
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-torch.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) -r requirements-torch.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(STAMP)
@@ -70,7 +72,7 @@ DOCS := .venv/.docs-installed
 SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -j 1 -d docs/_build/doctrees docs
 
 $(DOCS): $(STAMP) requirements-docs.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-docs.lock
+	$(INSTALL) --require-hashes --no-deps -r requirements-docs.lock
 	touch $@
 
 docs: $(DOCS)

@@ -3,8 +3,9 @@
     make bench-detect [ARGS="--frames 1000 --noise 60 --seconds 4"]
 
 Speed: four antennas, with frames a tenth and half of the time, data frames of all rates each with its acknowledgement,
-from samples in memory and from a file (cs16, in the operating system's cache); reading alone; and the memory that a
-stream takes as it goes on. CPU: what two cores that do nothing else would do.
+from samples in memory and from files (cs16, in the operating system's cache), with and without their headers, a long
+one by two processes, whose start is part of the time; reading alone; and the memory that a stream takes as it goes on.
+CPU: what two cores would do if both were busy all the time; not known of several processes.
 Detection: frames in noise, one and four antennas, behind a single path or behind Rayleigh paths of a typical office
 (50 ns); false alarms in noise, carriers and DC. Headers: addresses right by rate, and how many are read in a second.
 The last line is one JSON object with all figures.
@@ -47,6 +48,7 @@ RATE_HZ = 20e6
 CORES = 2
 ANTENNAS = 4  # where speed is measured
 SEED = 2026
+SHORT, LONG = 4, 64  # times that traffic is in a file: 0.4 s, and 6.7 s, which is worth several processes
 RATES_MBPS = (6, 9, 12, 18, 24, 36, 48, 54)
 SNR_DB = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0)
 SIFS_SAMPLES = 320
@@ -107,8 +109,11 @@ def traffic(duty: float, antennas: int, count: int) -> tuple[Samples, int]:
             frames, on_air = frames + 1, on_air + len(frame)
 
 
-def speed(what: str, duty: float, seconds: float, work: Callable[[Samples], Callable[[], int]]) -> dict[str, Any]:
-    """Millions of samples a second over all antennas. `work` is given traffic, and tells how to find its frames."""
+def speed(
+    what: str, duty: float, seconds: float, work: Callable[[Samples], Callable[[], int]], repeated: int = 1
+) -> dict[str, Any]:
+    """Millions of samples a second over all antennas. `work` is given traffic, and tells how to find its frames, each
+    `repeated` times."""
     iq, frames = traffic(duty, ANTENNAS, 16 * CHUNK)
     find = work(iq)
     find()
@@ -118,12 +123,13 @@ def speed(what: str, duty: float, seconds: float, work: Callable[[Samples], Call
         found += find()
         rounds += 1
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    rounds *= repeated
     millions = rounds * iq.size / 1e6
     return {
         "what": what,
         "on air": duty,
         "M samples/s": millions / wall,
-        "CPU M samples/s": CORES * millions / cpu,
+        "CPU M samples/s": None if repeated == LONG else CORES * millions / cpu,
         "times real time": millions / wall / (ANTENNAS * RATE_HZ / 1e6),
         "frames/s": found / wall if found else None,
         "found of sent": found / (rounds * frames) if found else None,
@@ -132,16 +138,18 @@ def speed(what: str, duty: float, seconds: float, work: Callable[[Samples], Call
 
 def in_memory(iq: Samples) -> Callable[[], int]:
     """The same samples come again and again, as one stream."""
-    detector, blocks = WifiDetector(ANTENNAS, workers=CORES), np.split(iq, 4, axis=1)
+    detector, blocks = WifiDetector(ANTENNAS), np.split(iq, 4, axis=1)
     return lambda: sum(len(detector.push(block)) for block in blocks)
 
 
 def speeds(seconds: float) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
 
-        def recorded(iq: Samples) -> Recording:
+        def recorded(iq: Samples, repeated: int = SHORT) -> Recording:
             path = Path(folder) / "traffic.cs16"
-            (32768 * iq.T.copy().view(np.float32)).clip(-32768, 32767).astype("<i2").tofile(path)
+            data = (32768 * iq.T.copy().view(np.float32)).clip(-32768, 32767).astype("<i2").tobytes()
+            with path.open("wb") as file:
+                file.writelines(data for _ in range(repeated))
             return open_recording(path, sample_rate_hz=RATE_HZ, antennas=ANTENNAS)
 
         def read(iq: Samples) -> Callable[[], int]:
@@ -154,22 +162,29 @@ def speeds(seconds: float) -> list[dict[str, Any]]:
 
             return through
 
-        def from_file(iq: Samples) -> Callable[[], int]:
-            recording = recorded(iq)
-            return lambda: len(detect(recording, decode=False).frames)
+        def from_file(decode: bool, repeated: int = SHORT) -> Callable[[Samples], Callable[[], int]]:
+            def found(iq: Samples) -> Callable[[], int]:
+                recording = recorded(iq, repeated)
+                return lambda: len(detect(recording, decode=decode, workers=CORES).frames)
+
+            return found
 
         return [
             speed("found in memory", 0.1, seconds, in_memory),
             speed("found in memory", 0.5, seconds, in_memory),
-            speed("read from a file", 0.1, seconds, read),
-            speed("found in a file", 0.1, seconds, from_file),
+            speed("read from a file", 0.1, seconds, read, SHORT),
+            speed("found in a file", 0.1, seconds, from_file(decode=False), SHORT),
+            speed("found in a file", 0.5, seconds, from_file(decode=False), SHORT),
+            speed("found and decoded in a file", 0.1, seconds, from_file(decode=True), SHORT),
+            speed("found in a long file", 0.1, seconds, from_file(decode=False, repeated=LONG), LONG),
+            speed("found and decoded in a long file", 0.1, seconds, from_file(decode=True, repeated=LONG), LONG),
         ]
 
 
 def memory(seconds: float) -> dict[str, Any]:
     """Resident memory while a stream goes on, after a tenth of it and at its end."""
     iq, _ = traffic(0.1, ANTENNAS, 4 * CHUNK)
-    detector, started, pushed, early = WifiDetector(ANTENNAS, workers=CORES), time.perf_counter(), 0, 0.0
+    detector, started, pushed, early = WifiDetector(ANTENNAS), time.perf_counter(), 0, 0.0
     while time.perf_counter() - started < seconds:
         detector.push(iq)
         pushed += 1

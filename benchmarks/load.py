@@ -3,8 +3,8 @@
 `make bench-load` writes a random set of the paper's size (119 captures, 76,288 frames, 781 MB) to a temporary folder.
 The pages are in the operating system's cache after writing, so this measures the store; the rows 'from the disk' come
 after the pages were given up, and read as a set is read that is larger than the memory. What a process reads for the
-first time is compared with its digests; the row 'checked' is such a reading, with the opening of all files, 'opened' is
-the same without the comparison, and the others come after it.
+first time is compared with its digests; the row 'checked' is such a reading, with the opening of all files, and the
+others come after it. `bench-checks` measures the comparison alone.
 
 Streamed batches are those of a training in two environments whose frames do not fit on the device: 128 random frames
 for each run of a stack, at unit power, through `Bank.stream`. Nothing else happens meanwhile, so the rate is that of
@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from pisa_capc import Frames, load
 from pisa_capc.geometry import square
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.store import CaptureSpec, Dataset, native, write_dataset
-from pisa_capc.store.digests import CaptureDigests
 from pisa_capc.training.bank import Bank
 
 BATCH = 128
@@ -51,7 +49,6 @@ def main() -> None:
         chosen = np.sort(np.random.default_rng(0).permutation(len(frames))[: len(frames) // 10])
         reads: dict[str, Callable[[], int]] = {
             "np.fromfile": lambda: np.fromfile(flat, dtype=np.complex64).nbytes,
-            "whole set, opened": lambda: read_unchecked(folder),
             "whole set, checked": lambda: load(folder).iq.nbytes,
             "whole set": lambda: frames.iq.nbytes,
             "one environment": lambda: frames.where(environment=["E1"]).iq.nbytes,
@@ -64,12 +61,6 @@ def main() -> None:
         rows.append(timed("np.fromfile, from the disk", reads["np.fromfile"], before=lambda: give_up(Path(name))))
         rows.append(streamed("streamed, 9 runs, from the disk", load(folder).where(["E2", "E3"]), 9, Path(name)))
     show("Loading", rows, {"frames": len(frames), "batch": BATCH})
-
-
-def read_unchecked(folder: Path) -> int:
-    """Bytes of a whole set, as a process reads it that takes its samples for good."""
-    with mock.patch.object(CaptureDigests, "unchecked", return_value=[]):
-        return load(folder).iq.nbytes
 
 
 def timed(

@@ -55,8 +55,9 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 def section(name: str, folder: Path) -> str:
     """A protocol's part of the page. folder: of all records."""
     protocol, paper = read_protocol(name), published()[REPEATED.get(name, name)]
+    planned = {run.cell for run in plan(protocol)}
     if name in REPEATED:
-        own = {row: numbers for row, numbers in paper.numbers.items() if row[:4] in _planned(protocol)}
+        own = {row: numbers for row, numbers in paper.numbers.items() if row[:4] in planned}
         paper = replace(paper, numbers=own)
     heading = f'## {protocol.title}\n\nIn the paper: "{paper.table}"\n(its numbers are of {paper.data}).\n'
     command = f"pisa bench run {name}" + ("" if protocol.dataset.simulate else " --data FOLDER")
@@ -70,7 +71,7 @@ def section(name: str, folder: Path) -> str:
         return f"{heading}\n**Not run yet:** no records. `{command}` makes them.\n{left_out}"
     places = [_place(protocol, results, paper, place) for place in results.places()]
     parts = [heading, f"{_made(results)}\n{left_out}", *places]
-    if absent := [row for row in paper.numbers if row[:4] not in _planned(protocol)]:
+    if absent := [row for row in paper.numbers if row[:4] not in planned]:
         listed = ", ".join(
             dict.fromkeys(f"{encoder_title(row.encoder)} {stage_name(row.method, row.stage)}" for row in absent)
         )
@@ -78,10 +79,6 @@ def section(name: str, folder: Path) -> str:
     if protocol.search:
         parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
     return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
-
-
-def _planned(protocol: Protocol) -> set[tuple[str, str, str, str]]:
-    return {run.cell for run in plan(protocol)}
 
 
 def _made(results: Results) -> str:

@@ -25,9 +25,11 @@ from benchmarks.report import machine
 from numpy.typing import NDArray
 
 from pisa_capc import Frames, simulate
+from pisa_capc.calibration import OpenSet
 from pisa_capc.cli.output import print_table
 from pisa_capc.detect import Found, FoundFrame, detect
 from pisa_capc.identify import Choices, Identified, identify, verify
+from pisa_capc.identify.decide import UNKNOWN
 from pisa_capc.identify.evidence import first_beyond
 from pisa_capc.identify.verify import Reference, evidence
 from pisa_capc.inference import TrainedModel, embed
@@ -159,10 +161,26 @@ def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
 
 
 def _right(who: Identified, notes: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
-    """Shares of the enrolled radios' frames that are rightly named, and of the stranger's that are set aside."""
-    known = [d == n["core:label"] for d, n in zip(who.device, notes, strict=True) if n and n["pisa:enrolled"]]
+    """Shares of the enrolled radios' frames that are rightly named, that are set aside, and of the stranger's."""
+    known = [(d, n["core:label"]) for d, n in zip(who.device, notes, strict=True) if n and n["pisa:enrolled"]]
     strange = [d is None for d, n in zip(who.device, notes, strict=True) if n and not n["pisa:enrolled"]]
-    return {"known right": float(np.mean(known)), "stranger set aside": float(np.mean(strange))}
+    return {
+        "known right": float(np.mean([named == true for named, true in known])),
+        "known set aside": float(np.mean([named is None for named, _ in known])),
+        "stranger set aside": float(np.mean(strange)),
+    }
+
+
+def of_the_set(trained: Trained, capture: str) -> dict[str, float]:
+    """The same of the set's frames of the recording's place: what the model does where nothing had to be found."""
+    frames = trained.frames.where(environment=TARGET, capture=capture)
+    seen = embed(trained.model, frames.unlabelled(), "cpu")
+    decider = OpenSet(Choices().calibrator(seen.statistics))
+    decided = decider.calibrate(seen.embedding, seen.logits, seen.capture, seen.statistics, carrier_hz=seen.cfo_hz)
+    return {
+        "known right": float(np.mean(decided.prediction == frames.device)),
+        "known set aside": float(np.mean(decided.prediction == UNKNOWN)),
+    }
 
 
 def _address_right(who: Identified, address: str, device: str) -> bool:
@@ -240,10 +258,16 @@ def main() -> None:
                     capture: _recording(trained, Path(temporary), "wifi", scene, capture, options.seconds, options.seed)
                     for capture in CAPTURES
                 }
+                found["frames of the set"] = {capture: of_the_set(trained, capture) for capture in CAPTURES}
         console.print("lora")
         trained = enrol(folder, "lora", scene, METHODS[0], LORA["epochs"], LORA["scale"], options.seed)
         rows = _recording(trained, Path(temporary), "lora", scene, CAPTURES[0], LORA["seconds"], options.seed)
-        found["lora"] = {**_claimed(trained, options.seed), "recordings": {CAPTURES[0]: rows}}
+        own = {CAPTURES[0]: of_the_set(trained, CAPTURES[0])}
+        found["lora"] = {
+            **_claimed(trained, options.seed),
+            "recordings": {CAPTURES[0]: rows},
+            "frames of the set": own,
+        }
     for method in METHODS:
         _table(f"Claims at α = {ALPHA:g}, {method}", found[method]["claims"])
     _table(f"Claims at α = {ALPHA:g}, LoRa", found["lora"]["claims"])

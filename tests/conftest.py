@@ -7,12 +7,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pisa_capc import plugins, registry
+from pisa_capc import engines, plugins, registry
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 # A job in a shell's background ignores SIGINT, and so would every command that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_core() -> Iterator[None]:
+    """Tests are what is spread over the cores: work runs in the process of its test, unless it asks for workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "available_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture

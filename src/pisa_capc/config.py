@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where or cls.__name__}: expected a mapping, found {type(values).__name__}.")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     chosen: dict[str, Any] = {}
     for key, value in values.items():
@@ -47,6 +48,12 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         return cls(**chosen)
     except TypeError as error:
         raise ConfigError(f"{where or cls.__name__}: {error}.") from error
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of its fields; they are texts, and to compile them takes longer than all the rest."""
+    return typing.get_type_hints(cls)
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

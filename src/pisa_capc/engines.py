@@ -134,6 +134,8 @@ def _without_interrupt() -> Iterator[None]:
 
 def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
     """Ray itself gives the jobs of a worker or a node that is lost to others; here it begins anew where it is lost."""
+    # Of a loss it prints pages to standard output, where results go; its log files have them all the same.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     import ray
 
     left, lost = dict(enumerate(jobs)), 0
@@ -177,7 +179,7 @@ def _join_ray(workers: int) -> bool:
             address=address,
             num_cpus=None if address else workers,
             include_dashboard=None if address else False,
-            logging_level=logging.CRITICAL,  # quieter; when a part of it is lost, some of its logs come all the same
+            logging_level=logging.CRITICAL,
             log_to_driver=False,
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,9 @@ def _load_installed() -> None:
         adopt(origin, packages)
 
 
+@cache
 def _entry_points() -> list[EntryPoint]:
+    """Of all packages that are installed: looked for once, which reads a file of each."""
     from importlib.metadata import entry_points
 
     return list(entry_points(group=GROUP))

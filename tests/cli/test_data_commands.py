@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 from pisa_capc import load
+from pisa_capc.cli import main
 from pisa_capc.figures.dataset import dataset_picture, delay_profiles
 from pisa_capc.store import Dataset
 from pisa_capc.store.summary import summarise
@@ -21,8 +25,17 @@ from tests.formats.csi_files import intel_record
 
 
 def pisa(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pisa_capc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+    """The command in this process, on a terminal of 100 columns."""
+    line, out, err = ["pisa", *map(str, arguments)], StringIO(), StringIO()
+    with (
+        mock.patch.object(sys, "argv", line),
+        mock.patch.dict(os.environ, COLUMNS="100"),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main()
+    return subprocess.CompletedProcess(line, int(stop.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

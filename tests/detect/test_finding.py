@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.signal import resample_poly
 
-from pisa_capc.detect import detect
+from pisa_capc.detect import detect, finding
 from pisa_capc.detect.finding import FoundFrame, blocks_of
+from pisa_capc.detect.wifi.detector import CHUNK
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.phy import Header
-from pisa_capc.phy.lora import lorawan, transmit
+from pisa_capc.phy.lora import lorawan
+from pisa_capc.phy.lora import transmit as transmit_lora
+from pisa_capc.phy.wifi import mac, transmit
+from pisa_capc.recordings import open_recording
+from tests.detect.air import Air
 from tests.detect.senders import AP, CFO_HZ, PHONE, STARTS, Marks, conversation, marked
-from tests.recordings.tools import InMemory
+from tests.recordings.tools import InMemory, encoded
 
 
 def test_frames_are_found_with_time_offset_and_claimed_address() -> None:
@@ -142,7 +149,7 @@ def test_frames_are_in_the_order_of_time() -> None:
 
 def test_lora_frames_are_found_at_half_their_usual_rate_too() -> None:
     data = lorawan.data_frame(0x26011BDA, 3, b"hi")
-    sent = transmit(data, 7, 1, sync_word=0x34)
+    sent = transmit_lora(data, 7, 1, sync_word=0x34)
     rng = np.random.default_rng(1)
     x = 0.05 * (rng.normal(size=(2, 90_000, 2)) @ [1, 1j])
     x[:, 20_000 : 20_000 + len(sent)] += sent * np.exp(2j * np.pi * 3e3 / 1e6 * np.arange(len(sent)))
@@ -151,3 +158,34 @@ def test_lora_frames_are_found_at_half_their_usual_rate_too() -> None:
         assert frame.time_s == pytest.approx(20e-3, abs=3e-6)
         assert frame.cfo_hz == pytest.approx([3e3, 3e3], abs=30)
         assert frame.header.transmitter == "26011bda"
+
+
+@pytest.mark.parametrize("form", ["cs16", "cf32", "at another rate"])
+def test_parts_that_are_searched_apart_give_the_same_frames(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames begin and lie where parts meet, the last one is cut; an antenna clips, in one part more than in others."""
+    air = Air(2, 3 * CHUNK)
+    for start in (CHUNK - 3000, 2 * CHUNK - 4000, 2 * CHUNK - 5, 2 * CHUNK + 9000, 3 * CHUNK - 1000):
+        air.add(transmit(mac.data(PHONE, AP, AP, bytes(80)), 6, 0x5D), start, 25.0, 21_000.0)
+    iq = air.iq
+    iq[1, : CHUNK + 500] *= 5
+    rate_hz, suffix = 20e6, form
+    if form == "at another rate":
+        iq, rate_hz, suffix = resample_poly(iq, 5, 4, axis=1).astype(np.complex64), 25e6, "cf32"
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(encoded(iq, suffix))
+    recording = open_recording(path, sample_rate_hz=rate_hz, antennas=len(iq))
+    with warnings.catch_warnings(record=True) as said:
+        whole = detect(recording)
+        monkeypatch.setattr(finding, "PART", CHUNK)
+        monkeypatch.setattr(finding, "LEAST_PARTS", 1)
+        # The last part first, as a quicker process may have it.
+        monkeypatch.setattr(finding, "run_jobs", lambda search, jobs, workers: [search(*job) for job in reversed(jobs)])
+        blocks: list[None] = []
+        parts = detect(recording, workers=2, after_block=lambda: blocks.append(None))
+    assert len(whole.frames) == 5
+    assert parts.frames == whole.frames
+    assert [str(one.message) for one in said[: len(said) // 2]] == [str(one.message) for one in said[len(said) // 2 :]]
+    assert (len(said) > 0) == (form == "cs16")
+    assert len(blocks) == 3

@@ -34,11 +34,10 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "room.cf32"
     recording.read(0, recording.about.length).T.astype("<c8").tofile(path)
 
-    def find(opened: FileRecording, waveform: str, *_: object) -> Found:
+    def find(_: object, opened: FileRecording, waveform: str, *__: object) -> Found:
         return found_by_truth(opened, notes)
 
-    monkeypatch.setattr("pisa_capc.cli.enrol.find_frames", find)
-    monkeypatch.setattr("pisa_capc.cli.identify.find_frames", find)
+    monkeypatch.setattr("pisa_capc.cli.recordings.Reading.find_frames", find)
     return path
 
 

@@ -29,28 +29,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--workers", type=int, default=2, help="processes at a time; what is damaged is the same")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing after these, and count what is")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds that reading a damaged file may take")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds of CPU that reading a damaged file may take")
     parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may come again")
     parser.add_argument("--command", action="append", choices=list(COMMANDS), help="only this one; may come again")
-    parser.add_argument("--first", type=int, default=0, help="number of the first case, to see one again")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case: to see one again, or others")
     parser.add_argument(
         "--write", action="store_true", help=f"into {RECORD.name} and {PAGE.name}, as what was measured"
     )
     parser.add_argument(
-        "--add", action="store_true", help="the same, to what is there: only readers and commands that are not"
+        "--add", action="store_true", help="the same, to what is there: only cases and kills that are not"
     )
     given = parser.parse_args()
     before = json.loads(RECORD.read_text(encoding="utf-8")) if given.add else NOTHING
+    readers, commands = not_in(before, given)
+    if not readers and not commands:
+        parser.error("all of this is in the record already, or nothing was asked for: give another --seed or --first")
     started = time.monotonic()
-    outcome, kills, skipped = tried(given, before, started + given.seconds)
-    limit = "" if math.isinf(given.seconds) else f" --seconds {given.seconds:g}"
+    outcome, kills, skipped = tried(given, readers, commands, started + given.seconds)
+    found = summary(outcome, kills)
     run = {
-        "command": f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}{limit}",
+        "command": command(given),
         "limit_s": given.limit,
         "seconds": round(time.monotonic() - started),
         "machine": {key: value for key, value in machine().items() if key != "gpu"},
+        "seed": given.seed,
+        "cases": [given.first, given.first + given.cases],
+        "readers": list(found["readers"]),
+        "commands": list(found["commands"]),
     }
-    record = joined(before, {"runs": [run], **summary(outcome, kills), "skipped": skipped})
+    record = joined(before, {"runs": [run], **found, "skipped": skipped})
     print(tables(record))
     for fault in record["faults"]:
         print(json.dumps(fault))
@@ -61,12 +68,34 @@ def main() -> int:
     return 1 if record["faults"] else 0
 
 
+def not_in(before: dict[str, Any], given: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The readers and commands whose cases and kills are not in the record: none is counted twice.
+
+    A case follows from the seed, the reader and its number; kills from the seed and the command.
+    """
+    same = [run for run in before["runs"] if run["seed"] == given.seed]
+    overlapping = [run for run in same if run["cases"][0] < given.first + given.cases and given.first < run["cases"][1]]
+    read = {name for run in overlapping for name in run["readers"]}
+    killed = {name for run in same for name in run["commands"]}
+    readers = [name for name in given.reader or READERS if name not in read]
+    commands = [name for name in given.command or COMMANDS if name not in killed]
+    return readers if given.cases else [], commands if given.kills else []
+
+
+def command(given: argparse.Namespace) -> str:
+    """What to type to have the same cases and kills again."""
+    text = f"python -m tests.faults --cases {given.cases} --kills {given.kills} --seed {given.seed}"
+    text += f" --first {given.first}" if given.first else ""
+    text += "" if math.isinf(given.seconds) else f" --seconds {given.seconds:g}"
+    for option in ("reader", "command"):
+        text += "".join(f" --{option} '{name}'" for name in getattr(given, option) or ())
+    return text
+
+
 def tried(
-    given: argparse.Namespace, before: dict[str, Any], until: float
+    given: argparse.Namespace, readers: list[str], commands: list[str], until: float
 ) -> tuple[Outcome, list[Kill], dict[str, str]]:
-    """What was asked for and not done before: what came of the damaged files, the kills, and what is not here."""
-    readers = given.reader or [name for name in READERS if name not in before["readers"]]
-    commands = given.command or [name for name in COMMANDS if name not in before["commands"]]
+    """What came of the damaged files, the kills, and what is not here."""
     few = max(given.workers // 4, min(1, given.workers - 1))
     with (
         Fuzz(given.cases, given.seed, given.limit, readers, given.first, until, _Dots(100)) as fuzz,
@@ -106,7 +135,7 @@ def summary(outcome: Outcome, kills: list[Kill]) -> dict[str, Any]:
 
 def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """A record with what another run found, in the order of the readers and commands."""
-    readers, commands = {**before["readers"], **now["readers"]}, {**before["commands"], **now["commands"]}
+    readers, commands = (_sums(before[part], now[part]) for part in ("readers", "commands"))
     skipped = {**before["skipped"], **now["skipped"]}
     return {
         "runs": [*before["runs"], *now["runs"]],
@@ -116,6 +145,14 @@ def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         "skipped": {name: package for name, package in skipped.items() if name not in readers},
         "faults": [*before["faults"], *now["faults"]],
     }
+
+
+def _sums(some: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The counts of both, by name."""
+    found = {name: Counter(counts) for name, counts in some.items()}
+    for name, counts in more.items():
+        found.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in found.items()}
 
 
 def tables(found: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from tests.faults.readers import READERS, ROOT, missing_extras
 
 CLASSES = ("clean", "no effect", "unguarded", "traceback", "hang", "silent")
 FAULTS = ("traceback", "hang", "silent")
-PATIENCE_S = 120.0  # for what is not a case: imports, good files
+PATIENCE_S = 120.0  # on the clock: for imports and good files, and for a case that waits and does not work
 CHUNK = 50  # cases that a process is given at a time
 # Threads are not faster with files this small, and a GPU's addresses do not fit into the bound on memory.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -154,7 +154,7 @@ class _Process:
         name, first, last = cases
         case: int | None = None  # that is being read
         while not (case is None and fuzz.over):
-            line = self._line(PATIENCE_S if case is None else 2 * self._limit_s + 5)
+            line = self._line(max(PATIENCE_S, 10 * self._limit_s))
             if line is None:
                 fuzz.add(name, first if case is None else case, "", *self._why())
                 return last if case is None else case  # without the good file there is no case to read
@@ -188,7 +188,7 @@ class _Process:
         try:
             return "traceback", f"the process ended with {self._child.wait(1)}: {self._errors.read_text()[-500:]}"
         except subprocess.TimeoutExpired:
-            return "hang", "deaf to signals"
+            return "hang", "waits, or is deaf to signals"
 
     def end(self) -> None:
         self._child.kill()

@@ -36,10 +36,10 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "room.cf32"
     recording.read(0, recording.about.length).T.astype("<c8").tofile(path)
 
-    def find(opened: FileRecording, waveform: str, *_: object) -> Found:
+    def find(_: object, opened: FileRecording, waveform: str, *__: object) -> Found:
         return found_by_truth(opened, notes)
 
-    monkeypatch.setattr("pisa_capc.cli.identify.find_frames", find)
+    monkeypatch.setattr("pisa_capc.cli.recordings.Reading.find_frames", find)
     return path
 
 
@@ -183,7 +183,7 @@ def test_verify_asks_whose_addresses_are_whose(pisa: Command, run: Path, room: P
 def test_what_cannot_be_is_said_before_a_recording_is_read(
     pisa: Command, run: Path, room: Path, monkeypatch: pytest.MonkeyPatch, command: str, arguments: tuple, words: str
 ) -> None:
-    monkeypatch.setattr("pisa_capc.cli.identify.find_frames", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("pisa_capc.cli.recordings.Reading.find_frames", lambda *_: pytest.fail("it was read"))
     refused(pisa(command, run, room, *PLAIN, *arguments), words)
 
 

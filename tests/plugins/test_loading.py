@@ -190,8 +190,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.syspath_prepend(site)
     before = plugins._searched, plugins._failure
     plugins._searched, plugins._failure = False, None
+    plugins._entry_points.cache_clear()
     yield site
     plugins._searched, plugins._failure = before
+    plugins._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "pkg"]:
         del sys.modules[name]
 

@@ -52,8 +52,8 @@ def test_metadata_of_the_user_is_kept_and_the_new_one_is_beside_it(tmp_path: Pat
     written = json.loads(path.read_text())
     assert written["global"]["core:dataset"] == "a.sigmf-data"
     assert written["global"]["core:author"] == "me"
-    assert [note["core:sample_start"] for note in written["annotations"]] == [50, 1030, 1070]
-    assert [note.start for note in open_recording(path).annotations] == [-950, 30, 70]
+    assert [note["core:sample_start"] for note in written["annotations"]] == [1030, 1070]
+    assert [note.start for note in open_recording(path).annotations] == [30, 70]
 
 
 def test_by_force_annotations_are_added_once(tmp_path: Path) -> None:

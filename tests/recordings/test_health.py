@@ -122,6 +122,14 @@ class TestWatched:
         assert as_they_lie.notes() == decoded.notes()
         assert len(decoded.notes()) == 2
 
+    def test_integers_of_one_antenna_are_judged_too(self, tmp_path: Path) -> None:
+        (tmp_path / "a.cs16").write_bytes(encoded(noise(1, scale=0.8), "cs16"))
+        watched = Watched(open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, format="cs16"))
+        assert watched.integers is not None
+        for _ in watched.pieces(watched.integers, 700):
+            pass
+        assert [note.split(":")[1] for note in watched.notes()] == [" antenna 0 clips"]
+
     def test_silence_is_said(self) -> None:
         assert notes(np.zeros((2, 900), np.complex64)) == ["memory: all samples are zero."]
 

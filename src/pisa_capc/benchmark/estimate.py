@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from pisa_capc.benchmark.plan import PlannedRun, plain
+from pisa_capc.benchmark.plan import PlannedRun
 from pisa_capc.benchmark.protocols import is_guarded
 from pisa_capc.benchmark.records import Record, read_records
 from pisa_capc.errors import DataError
@@ -28,14 +28,14 @@ class Estimate(NamedTuple):
 def estimate(runs: Sequence[PlannedRun], dataset: str, device: str, results: Path, own: str) -> Estimate:
     """From the records in `results`, those of the protocol `own` first: of the same data, device, method, encoder,
     source and training. The guard's trainings count as much again for each source environment but one."""
-    wanted = {_kind(plain(run.to_json())) for run in runs}
+    wanted = {_kind(run.to_json()) for run in runs}
     found: dict[str, list[Record]] = {}
     for folder in (results / own, *sorted(path for path in results.glob("*") if path.is_dir() and path.name != own)):
         for kind, record in _like(folder, wanted - set(found), dataset, device):
             found.setdefault(kind, []).append(record)
     seconds, unknown = 0.0, 0
     for run in runs:
-        if like := found.get(_kind(plain(run.to_json()))):
+        if like := found.get(_kind(run.to_json())):
             trainings = len(run.source) if any(map(is_guarded, run.calibration.values())) else 1
             seconds += mean(trainings * r.seconds["training"] + r.seconds.get("scoring", 0.0) for r in like)
         else:

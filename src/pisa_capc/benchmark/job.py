@@ -50,7 +50,6 @@ class Job:
     dataset_name: str
     device: str
     work: Path
-    threads: int = 1
     train: bool = True
     strangers: Path | None = None
 
@@ -76,7 +75,8 @@ def run_job(job: Job) -> Outcome:
     records: tuple[Record, ...] = ()
     failure = ""
     try:
-        with cpu_threads(job.threads):
+        # Sums on a CPU depend on how many threads share them, and threads of several jobs only wait for each other.
+        with cpu_threads(1):
             records = train_and_score(job)
     except PisaError as error:
         failure = str(error)

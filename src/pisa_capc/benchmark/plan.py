@@ -51,7 +51,8 @@ class PlannedRun:
         found = [DIRECT, *self.calibration]
         for deployment in self.deployments[1:]:
             own = (DIRECT, *(deployment.get("calibration") or self.calibration))
-            found += [from_mapping(Deployment, deployment).stage(stage) for stage in own]
+            there = from_mapping(Deployment, deployment)
+            found += [there.stage(stage) for stage in own]
         return tuple(found)
 
     @property
@@ -70,7 +71,7 @@ class PlannedRun:
 
     def to_json(self) -> dict[str, Any]:
         """For a record, which it names; what came later is left out where a run does not have it."""
-        described = asdict(self)
+        described = dict(vars(self))
         described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
         for later in ("deployments", "strangers", "plugins", "calibration_plugins"):
             if not described[later]:
@@ -201,11 +202,13 @@ def jobs_of(runs: Iterable[PlannedRun], stacked: bool) -> list[list[PlannedRun]]
 
 def plain(value: Any) -> Any:
     """The value as JSON reads it back, whole numbers without a point: 1 and 1.0 are the same setting."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return value
 
 
 def digest(value: Any) -> str:

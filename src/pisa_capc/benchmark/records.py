@@ -120,7 +120,7 @@ def _read(path: Path) -> tuple[Record, bool]:
 
 def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[list[Record], list[tuple[Record, str]]]:
     """The records of the runs, and the others with what differs: settings or versions of another time."""
-    planned = {digest(run.to_json()): run.to_json() for run in runs}
+    planned = {digest(described): described for described in (run.to_json() for run in runs)}
     current, others = [], []
     for record in records:
         if digest(record.run) in planned:

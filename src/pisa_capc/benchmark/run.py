@@ -24,7 +24,7 @@ from pisa_capc.benchmark.estimate import estimate
 from pisa_capc.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import Protocol, check_protocol
 from pisa_capc.benchmark.records import RESULTS, Record, read_records, record_name, sort_out
-from pisa_capc.engines import available_cores, check_engine, run_jobs
+from pisa_capc.engines import check_engine, run_jobs
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console, progress
 from pisa_capc.protocol import stage_title
@@ -201,15 +201,13 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     # A job is taken whole where a part of it is missing: its trained models are kept, and a stack stays what it was.
     stacked = conditions.device == "cuda"
     groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
-    # Sums on a CPU depend on how many threads share them: always one, so that a record does not depend on the workers.
-    threads = 1 if conditions.device == "cpu" else max(1, available_cores() // options.workers)
     label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
     data, work = data.resolve(), (options.work / "trained").resolve()
     train = options.trained_on is None
     strangers = None
     if protocol.strangers is not None:
         strangers = prepare_strangers(protocol.strangers, data, options.work).resolve()
-    jobs = [(Job(tuple(group), conditions, data, label, place, work, threads, train, strangers),) for group in groups]
+    jobs = [(Job(tuple(group), conditions, data, label, place, work, train, strangers),) for group in groups]
     folder = options.results / protocol.name
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
     total = sum(len(group) for group in groups)

@@ -18,7 +18,6 @@ from pisa_capc.cli.recordings import (
     PseudonymKey,
     Reading,
     Recordings,
-    find_frames,
     renaming,
 )
 from pisa_capc.errors import ConfigError
@@ -74,7 +73,7 @@ def detect_(
     _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
     rename = renaming(pseudonyms)
-    found = [find_frames(recording, waveform, decode, rename, not as_json) for recording in opened]
+    found = [reading.find_frames(recording, waveform, not as_json, rename, decode) for recording in opened]
     there = sum(len(one.frames) for one in found)
     written = _write(out, found, choices, named, not as_json) if out is not None and there else None
     metadata = [path for one, own in zip(found, opened, strict=True) for path in _annotate(one, own, annotate, force)]

@@ -18,7 +18,6 @@ from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import listed, print_table
 from pisa_capc.cli.recordings import (
     Reading,
-    find_frames,
 )
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.progress import console as notes
@@ -86,7 +85,7 @@ def enrol_(
         own, origin = _of_datasets(frames, label, environment)
     else:
         opened = reading.open(frames)
-        seen = _heard(before, opened, waveform, keep_cfo, equalise_antennas, not as_json)
+        seen = _heard(before, opened, reading, waveform, keep_cfo, equalise_antennas, not as_json)
         own, origin = _of_recordings(seen, opened, address)
     with progress("embed", len(own), not as_json) as bar:
         place = choose_device(device)
@@ -134,6 +133,7 @@ def _of_device(frames: Frames, label: str, folder: str) -> Frames:
 def _heard(
     trained: TrainedModel,
     opened: Sequence[FileRecording],
+    reading: Reading,
     waveform: str | None,
     keep_cfo: bool,
     equalise_antennas: bool,
@@ -145,7 +145,7 @@ def _heard(
     for recording in opened:
         check_recording(trained, recording.about)
     name = waveform_of(trained) if waveform is None else waveform
-    found = [find_frames(recording, name, True, None, show) for recording in opened]
+    found = [reading.find_frames(recording, name, show) for recording in opened]
     return observe(trained, found, keep_cfo, equalise_antennas)
 
 

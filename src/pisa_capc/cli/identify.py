@@ -22,7 +22,6 @@ from pisa_capc.cli.recordings import (
     PseudonymKey,
     Reading,
     Recordings,
-    find_frames,
     renaming,
 )
 from pisa_capc.errors import DataError
@@ -115,7 +114,7 @@ def identify_(
         keep_cfo,
         equalise_antennas,
     )
-    found = _found(trained, opened, waveform, renaming(pseudonyms), not as_json)
+    found = _found(trained, opened, reading, waveform, renaming(pseudonyms), not as_json)
     who = _identified(trained, found, choices, where, not as_json)
     if out is not None:
         write(out, who, opened[0])
@@ -177,7 +176,7 @@ def verify_(
     )
     rename = renaming(pseudonyms)
     whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
-    found = _found(trained, opened, waveform, rename, not as_json)
+    found = _found(trained, opened, reading, waveform, rename, not as_json)
     who = _identified(trained, found, choices, where, not as_json)
     verdicts = verify(who, _by_name(who) if whose is None else whose, alpha, spacing)
     if figures is not None:
@@ -218,13 +217,18 @@ def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> t
 
 
 def _found(
-    trained: TrainedModel, opened: Sequence[FileRecording], waveform: str | None, rename: Rename | None, show: bool
+    trained: TrainedModel,
+    opened: Sequence[FileRecording],
+    reading: Reading,
+    waveform: str | None,
+    rename: Rename | None,
+    show: bool,
 ) -> list[Found]:
     """The frames of the recordings; where there is none, that is said and the command ends."""
     from pisa_capc.identify import waveform_of
 
     name = waveform_of(trained) if waveform is None else waveform
-    found = [find_frames(recording, name, True, rename, show) for recording in opened]
+    found = [reading.find_frames(recording, name, show, rename) for recording in opened]
     if not any(one.frames for one in found):
         seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
         notes.print(

@@ -41,6 +41,12 @@ class Reading:
         False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
     )
     check: bool = typer.Option(True, help="Compare data with its SHA-512, where metadata has one.")
+    workers: int | None = typer.Option(
+        None,
+        min=1,
+        help="Processes that search a long recording of Wi-Fi; one per core unless told.",
+        show_default=False,
+    )
 
     def open(self, paths: Sequence[str]) -> list[FileRecording]:
         """The recordings that paths name; several of one name go by their paths."""
@@ -66,14 +72,17 @@ class Reading:
             for recording in opened
         ]
 
+    def find_frames(
+        self, recording: FileRecording, waveform: str, show: bool, rename: Rename | None = None, decode: bool = True
+    ) -> Found:
+        """The frames of one recording, with a bar on the way."""
+        from pisa_capc.detect.finding import blocks_of, detect
+        from pisa_capc.progress import progress
 
-def find_frames(recording: FileRecording, waveform: str, decode: bool, rename: Rename | None, show: bool) -> Found:
-    """The frames of one recording, with a bar on the way."""
-    from pisa_capc.detect.finding import blocks_of, detect
-    from pisa_capc.progress import progress
-
-    with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
-        return detect(recording, waveform, decode=decode, rename=rename, after_block=bar.advance)
+        with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
+            return detect(
+                recording, waveform, decode=decode, rename=rename, after_block=bar.advance, workers=self.workers
+            )
 
 
 def renaming(key: Path | None) -> Rename | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -15,13 +15,17 @@ from threadpoolctl import threadpool_limits
 from pisa_capc.detect.base import Detection, Detector
 from pisa_capc.detect.lora import LoraDetector
 from pisa_capc.detect.wifi import WifiDetector, with_headers
+from pisa_capc.detect.wifi.detector import AHEAD, LONGEST
+from pisa_capc.engines import available_cores, run_jobs
 from pisa_capc.errors import ConfigError, unknown_name
 from pisa_capc.phy import Header
 from pisa_capc.recordings import About, Recording, Watched, resampled
-from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.waveforms import WAVEFORMS, Waveform
+from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES
 
-BLOCK = 1 << 19  # samples of each antenna that are read at a time: a few chunks of the detector
+BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
+PART = 8 * BLOCK  # samples that a process searches before it takes others: 0.4 s of Wi-Fi
+LEAST_PARTS = 8  # for each process, which takes a second to begin
 
 Rename = Callable[[str], str]
 
@@ -91,11 +95,15 @@ def _lora(about: About) -> Detector:
 
 
 # By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
-DETECTORS: dict[str, Callable[[About], Detector]] = {"wifi": lambda about: WifiDetector(about.antennas), "lora": _lora}
-# Those that take samples as they lie in memory, where they are not unsigned, and decode no more than they must.
-TAKING_BYTES: dict[str, Callable[[About, Encoding], Detector]] = {
-    "wifi": lambda about, encoding: WifiDetector(about.antennas, encoding=encoding)
+DETECTORS: dict[str, Callable[..., Detector]] = {
+    "wifi": lambda about, **span: WifiDetector(about.antennas, **span),
+    "lora": _lora,
 }
+# Those that take samples as they lie in memory, where they are not unsigned, and decode no more than they must.
+TAKING_BYTES: dict[str, Callable[..., Detector]] = {
+    "wifi": lambda about, encoding, **span: WifiDetector(about.antennas, encoding=encoding, **span)
+}
+IN_PARTS = ("wifi",)  # whose detectors can begin anywhere, and find the same
 HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
 
 
@@ -107,34 +115,101 @@ def detect(
     rename: Rename | None = None,
     detector: Detector | None = None,
     after_block: Callable[[], None] = lambda: None,
+    workers: int | None = 1,
 ) -> Found:
     """Find the frames of a recording; it is resampled where its rate is not the waveform's.
 
     decode: read their headers. rename: what is put in the place of addresses. detector: in the place of the waveform's
-    own. What is wrong with the samples is warned about at the end.
+    own. workers: processes among which a long recording of Wi-Fi is shared; None: one for each core. The frames are the
+    same. What is wrong with the samples is warned about at the end.
 
     >>> found = detect(open_recording("roof.sigmf-meta"))      # doctest: +SKIP
     >>> found.frames[0].header.transmitter                     # doctest: +SKIP
     'e8:de:27:90:6e:42'
     """
     known = waveform_named(waveform)
-    watched = Watched(recording)
+    stream = resampled(Watched(recording), known.sample_rate_hz, known.occupied)
+    length = stream.about.length
+    shared = detector is None and waveform in IN_PARTS
+    parts = range(0, length, PART) if shared else ()
+    workers = min(available_cores() if workers is None else workers, len(parts) // LEAST_PARTS)
+    if workers > 1:
+        jobs = [(recording, waveform, decode, first, min(first + PART, length)) for first in parts]
+        searched = _in_order(run_jobs(_search, jobs, workers=workers), after_block)
+    else:
+        searched = [_search(recording, waveform, decode, 0, length, detector, after_block)]
+    watched = searched[0].watched
+    for later in searched[1:]:
+        watched.add(later.watched)
+    for note in watched.notes():
+        warnings.warn(note, stacklevel=2)
+    frames = [
+        frame if rename is None else replace(frame, header=renamed(frame.header, rename)) for frame in _joined(searched)
+    ]
+    return Found(recording, stream, known, tuple(frames))
+
+
+class _Searched(NamedTuple):
+    """Samples first … end of a stream: what was found in them, and what they looked like."""
+
+    first: int
+    end: int
+    frames: list[FoundFrame]
+    watched: Watched
+
+
+def _search(
+    recording: Recording,
+    waveform: str,
+    decode: bool,
+    first: int,
+    end: int,
+    detector: Detector | None = None,
+    after_block: Callable[[], None] = lambda: None,
+) -> _Searched:
+    """Find the frames that begin between two samples of a recording at the waveform's rate, multiples of PART or ends.
+
+    A detector hears what is before and after them, too, so that it finds what one of the whole recording would.
+    """
+    known = waveform_named(waveform)
+    ratio = recording.about.sample_rate_hz / known.sample_rate_hz
+    watched = Watched(recording, round(first * ratio), round(end * ratio))
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
-    blocks: Iterator[NDArray[Any]] = stream.blocks(BLOCK)
+    part = first > 0 or end < stream.about.length
+    span = {"first": first, "end": end} if part else {}
+    heard = range(max(first - AHEAD, 0), min(end + LONGEST, stream.about.length) if part else end, BLOCK)
+    blocks: Iterator[NDArray[Any]] = (stream.read(at, min(BLOCK, heard.stop - at)) for at in heard)
     if detector is None and stream is watched and watched.integers is not None and waveform in TAKING_BYTES:
-        detector = TAKING_BYTES[waveform](recording.about, watched.integers.encoding)
-        blocks = watched.pieces(watched.integers, BLOCK)
-    detector = detector or DETECTORS[waveform](recording.about)
+        detector = TAKING_BYTES[waveform](recording.about, watched.integers.encoding, **span)
+        blocks = watched.pieces(watched.integers, BLOCK, heard.start, heard.stop)
+    detector = detector or DETECTORS[waveform](recording.about, **span)
     read = HEADERS.get(waveform, list) if decode else _without_headers
-    with threadpool_limits(1):  # the detector has threads of its own, and those of BLAS would only spin
+    with threadpool_limits(1):  # its arrays are small: threads of BLAS would only spin
         frames = [
-            _placed(detection, recording, known, rename)
+            _placed(detection, recording, known)
             for some in _detections(_ahead(blocks), detector, after_block)
             for detection in read(some)
         ]
-    for note in watched.notes():
-        warnings.warn(note, stacklevel=2)
-    return Found(recording, stream, known, tuple(sorted(frames, key=lambda frame: frame.at)))
+    return _Searched(first, end, sorted(frames, key=lambda frame: frame.at), watched)
+
+
+def _in_order(searched: Iterable[_Searched], after_block: Callable[[], None]) -> list[_Searched]:
+    """All parts, which come as they are done."""
+    done = []
+    for one in searched:
+        done.append(one)
+        for _ in range(one.first, one.end, BLOCK):
+            after_block()
+    return sorted(done, key=lambda one: one.first)
+
+
+def _joined(searched: Sequence[_Searched]) -> list[FoundFrame]:
+    """The frames of all parts; one that begins where two meet may be found in both, and is then the first one's."""
+    frames = list(searched[0].frames)
+    for later in searched[1:]:
+        taken = frames[-1].at + PREAMBLE_SAMPLES if frames else 0
+        frames += [frame for frame in later.frames if frame.at >= taken]
+    return frames
 
 
 def _detections(
@@ -165,10 +240,9 @@ def blocks_of(recording: Recording, waveform: str) -> int:
     return math.ceil(recording.about.length * rate / BLOCK)
 
 
-def _placed(detection: Detection, recording: Recording, waveform: Waveform, rename: Rename | None) -> FoundFrame:
+def _placed(detection: Detection, recording: Recording, waveform: Waveform) -> FoundFrame:
     rate = recording.about.sample_rate_hz
     start = round(detection.start * rate / waveform.sample_rate_hz)
-    header = detection.header if rename is None else renamed(detection.header, rename)
     return FoundFrame(
         recording.about.name,
         start,
@@ -178,7 +252,7 @@ def _placed(detection: Detection, recording: Recording, waveform: Waveform, rena
         tuple(detection.cfo_hz.tolist()),
         tuple(detection.snr_db.tolist()),
         float(detection.quality),
-        header,
+        detection.header,
         detection.turn_hz,
     )
 

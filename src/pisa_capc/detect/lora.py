@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma
+from scipy.special import gammainccinv
 
 from pisa_capc.detect.base import Detection
 from pisa_capc.detect.history import History
@@ -103,7 +103,7 @@ class _Pending:
 @cache
 def _run_threshold(antennas: int, bandwidth_hz: float) -> float:
     """What noise passes `TRIGGERS_PER_S` times a second: two tests a chip of what is Gamma(RUN · A) distributed."""
-    return float(gamma.isf(TRIGGERS_PER_S / (2 * bandwidth_hz), RUN * antennas))
+    return float(gammainccinv(RUN * antennas, TRIGGERS_PER_S / (2 * bandwidth_hz)))
 
 
 class _Search:

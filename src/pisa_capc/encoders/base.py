@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from pisa_capc.stacked import Fusable
+from pisa_capc.stacked import ConvChain, Convolution, Fusable
 
 WIDTH = 32  # temporal feature width d of all encoders (Table "encoder_families")
 
@@ -22,3 +22,13 @@ class Encoder(Fusable):
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         """Features of each stream; with `tokens`, their adaptive average over that many spans of time."""
         raise NotImplementedError
+
+
+class Convolutional(ConvChain, Encoder):
+    """An encoder that is a chain of convolutions: those of `blocks`, then those of `last`."""
+
+    blocks: nn.Sequential
+    last: nn.Module
+
+    def convolutions(self) -> list[Convolution]:
+        return [c for block in (*self.blocks, self.last) for c in block.convolutions()]

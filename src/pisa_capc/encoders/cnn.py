@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
 from pisa_capc.stacked import ConvNorm
 
 
 @register("cnn")
-class CNN(Encoder):
+class CNN(Convolutional):
     """Three 1-D convolutions of kernel 3 with 32 channels, each with batch norm and ReLU."""
 
     title = "CNN"
@@ -19,7 +19,3 @@ class CNN(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 3, runs), ConvNorm(WIDTH, WIDTH, 3, runs))
         self.last = ConvNorm(WIDTH, WIDTH, 3, runs)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.last(self.blocks(x), tokens=tokens)
-        return y

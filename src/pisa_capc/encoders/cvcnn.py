@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import BatchNorm, conv_norm
+from pisa_capc.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.stacked.layers import conv_parameters
 
 
-class ComplexConv(nn.Module):
+class ComplexConv(ConvChain):
     """Complex convolution of x = a + jb with W = U + jV: (U∗a − V∗b) + j(U∗b + V∗a), then real batch norm and ReLU.
 
     U and V are each a real convolution with a bias of its own, so the biases of the two parts are u − v and u + v.
@@ -24,15 +24,15 @@ class ComplexConv(nn.Module):
         self.weight_imag, self.bias_imag = conv_parameters(inputs, outputs, kernel, runs)
         self.norm = BatchNorm(2 * outputs, runs)
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+    def convolutions(self) -> list[Convolution]:
         u, v = self.weight_real, self.weight_imag
         weight = torch.cat([torch.cat([u, -v], dim=2), torch.cat([v, u], dim=2)], dim=1)
         bias = torch.cat([self.bias_real - self.bias_imag, self.bias_real + self.bias_imag], dim=1)
-        return conv_norm(x, [weight], [bias], self.norm, tokens=tokens)
+        return [Convolution([weight], [bias], self.norm)]
 
 
 @register("cvcnn")
-class CVCNN(Encoder):
+class CVCNN(Convolutional):
     """Three complex convolutions of kernels 7, 5 and 3 with 16 complex channels."""
 
     title = "CVCNN"
@@ -42,7 +42,3 @@ class CVCNN(Encoder):
         half = WIDTH // 2
         self.blocks = nn.Sequential(ComplexConv(streams, half, 7, runs), ComplexConv(half, half, 5, runs))
         self.last = ComplexConv(half, half, 3, runs)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.last(self.blocks(x), tokens=tokens)
-        return y

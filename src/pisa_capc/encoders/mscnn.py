@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import BatchNorm, conv_norm
+from pisa_capc.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.stacked.layers import conv_parameters
 
 BRANCHES = ((3, 10), (7, 10), (15, 12))  # kernel, channels
 
 
-class MultiScale(nn.Module):
+class MultiScale(ConvChain):
     """Parallel convolutions of kernels 3, 7 and 15 whose outputs are concatenated, one batch norm, ReLU."""
 
     def __init__(self, inputs: int, runs: int) -> None:
@@ -22,12 +22,12 @@ class MultiScale(nn.Module):
         self.biases = nn.ParameterList(bias for _, bias in parameters)
         self.norm = BatchNorm(WIDTH, runs)
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        return conv_norm(x, list(self.weights), list(self.biases), self.norm, tokens=tokens)
+    def convolutions(self) -> list[Convolution]:
+        return [Convolution(list(self.weights), list(self.biases), self.norm)]
 
 
 @register("mscnn")
-class MSCNN(Encoder):
+class MSCNN(Convolutional):
     """Three multi-scale blocks of 10 + 10 + 12 channels."""
 
     title = "MSCNN"
@@ -36,7 +36,3 @@ class MSCNN(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(MultiScale(2 * streams, runs), MultiScale(WIDTH, runs))
         self.last = MultiScale(WIDTH, runs)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.last(self.blocks(x), tokens=tokens)
-        return y

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import ConvNorm
+from pisa_capc.stacked import ConvChain, ConvNorm, Convolution
 
 
-class Residual(nn.Module):
+class Residual(ConvChain):
     """ReLU(x + BN(conv(ReLU(BN(conv(x)))))), kernel 3, both convolutions with the same dilation."""
 
     def __init__(self, runs: int, dilation: int = 1) -> None:
@@ -17,13 +17,12 @@ class Residual(nn.Module):
         self.first = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
         self.second = ConvNorm(WIDTH, WIDTH, 3, runs, dilation=dilation)
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.second(self.first(x), skip=x, tokens=tokens)
-        return y
+    def convolutions(self) -> list[Convolution]:
+        return [*self.first.convolutions(), *self.second.convolutions(residual=True)]
 
 
 @register("resnet")
-class ResNet(Encoder):
+class ResNet(Convolutional):
     """One convolution of kernel 7, then two residual blocks of two kernel-3 convolutions."""
 
     title = "ResNet"
@@ -32,7 +31,3 @@ class ResNet(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 7, runs), Residual(runs))
         self.last = Residual(runs)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.last(self.blocks(x), tokens=tokens)
-        return y

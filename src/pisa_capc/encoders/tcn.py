@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from pisa_capc.encoders.base import WIDTH, Encoder
+from pisa_capc.encoders.base import WIDTH, Convolutional
 from pisa_capc.encoders.registry import register
 from pisa_capc.encoders.resnet import Residual
 from pisa_capc.stacked import ConvNorm
 
 
 @register("tcn")
-class TCN(Encoder):
+class TCN(Convolutional):
     """One convolution of kernel 3, then three non-causal residual blocks with dilations 1, 2 and 4."""
 
     title = "TCN"
@@ -20,7 +20,3 @@ class TCN(Encoder):
         super().__init__()
         self.blocks = nn.Sequential(ConvNorm(2 * streams, WIDTH, 3, runs), Residual(runs, 1), Residual(runs, 2))
         self.last = Residual(runs, 4)
-
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.last(self.blocks(x), tokens=tokens)
-        return y

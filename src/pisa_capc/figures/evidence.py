@@ -37,7 +37,7 @@ def plot_evidence(path: str | Path, verdicts: Sequence[Verdict], alpha: float) -
             axes.grid(alpha=0.2)
         for axes in grid[:, 0]:
             axes.set_ylabel("evidence, log10")
-        for axes in grid[-1]:
+        for axes in grid.flat[max(0, len(tested) - COLUMNS) : len(tested)]:  # the lowest of each column
             axes.set_xlabel("frames tested")
         if tested:
             handles, names = grid.flat[0].get_legend_handles_labels()

@@ -19,18 +19,19 @@ Notes = Callable[[slice], Sequence[Mapping[str, Any]]]
 def write_annotations(
     recording: FileRecording, notes: Notes, generator: str, ending: str, force: bool = False
 ) -> list[Path]:
-    """Write a metadata file per data file; what the recording's own metadata says is kept.
+    """Write a metadata file per data file; what the recording's own metadata says of the samples is kept.
 
     notes: annotations as seen by some antennas of the recording, by their numbers; `core:sample_start` counts from its
     first sample. generator: who made them; those it made earlier are replaced.
     Metadata that exists is left alone, and the new one is written beside it as NAME.ending.sigmf-meta, unless `force`:
-    then annotations are added to it. The metadata of a collection, which holds its hash, is never changed.
+    then annotations are added to it. The metadata of a collection, which holds its hash, is never changed. Annotations
+    are not copied from one to the other: they may name whom the new ones must not.
     """
     antenna = 0
     places = places_of(recording, ending, force)
     for file, path in zip(recording.files, places, strict=True):
         seen = slice(antenna, antenna := antenna + file.channels)
-        old = read_metadata(path) if path.exists() else described(recording, file)
+        old = read_metadata(path) if path.exists() else {**described(recording, file), "annotations": []}
         metadata = _with_notes(old, notes(seen), generator)
         if path != file.path.with_suffix(META):
             metadata["global"]["core:dataset"] = file.path.name

@@ -69,13 +69,15 @@ def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float
 class Watched:
     """A recording whose samples are looked at as they are read; what is wrong with them is in `notes` afterwards.
 
-    What is no number is read as zero.
+    What is no number is read as zero. first, end: the samples that are looked at, where others see to the rest; `add`
+    then tells of them all.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, first: int = 0, end: int | None = None) -> None:
         self._recording = recording
         antennas = recording.about.antennas
-        self._samples, self._unusable = 0, 0  # how far it was looked at; how many are no numbers
+        self._at, self._end = first, recording.about.length if end is None else end  # looked at so far, and to be
+        self._samples, self._unusable = 0, 0  # how many were looked at, and are no numbers
         self._first_unusable: int | None = None
         self._power, self._peak = np.zeros(antennas), 0.0
         self._clipped = np.zeros(antennas, dtype=np.int64)
@@ -93,9 +95,15 @@ class Watched:
         bad = None if np.isfinite(_power(block)).all() else ~(np.abs(block) < TOO_LARGE)
         if bad is not None:
             block = np.where(bad, np.complex64(0), block)
-        if new := max(0, first + block.shape[1] - max(first, self._samples)):  # not looked at when it was read before
-            self._look(block[:, -new:], None if bad is None else bad[:, -new:], first + block.shape[1] - new)
+        new = self._new(first, block.shape[1])
+        if new.start < new.stop:
+            self._at = first + new.start
+            self._look(block[:, new], None if bad is None else bad[:, new])
         return block
+
+    def _new(self, first: int, count: int) -> slice:
+        """Which of samples first … first + count are to be looked at, and were not when they were read before."""
+        return slice(max(self._at - first, 0), min(self._end - first, count))
 
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         for first in range(0, self.about.length, size):
@@ -107,14 +115,21 @@ class Watched:
         files = self._recording.files if isinstance(self._recording, FileRecording) else ()
         return files[0] if len(files) == 1 and files[0].encoding.kind == "i" else None
 
-    def pieces(self, file: SampleFile, size: int) -> Iterator[NDArray[np.uint8]]:
-        """As `blocks`, of `integers`: bytes."""
-        for first in range(0, file.length, size):
-            data = file.raw(first, size)
-            self._look_at_integers(file, data, first)
+    def pieces(
+        self, file: SampleFile, size: int, first: int = 0, end: int | None = None
+    ) -> Iterator[NDArray[np.uint8]]:
+        """As `blocks`, of samples first … end of `integers`: bytes."""
+        end = file.length if end is None else min(end, file.length)
+        for at in range(first, end, size):
+            data = file.raw(at, min(size, end - at))
+            instants = data.reshape(-1, file.channels * file.encoding.sample_bytes)
+            new = self._new(at, len(instants))
+            if new.start < new.stop:
+                self._at = at + new.start
+                self._look_at_integers(file, instants[new].reshape(-1))
             yield data
 
-    def _look_at_integers(self, file: SampleFile, data: NDArray[np.uint8], first: int) -> None:
+    def _look_at_integers(self, file: SampleFile, data: NDArray[np.uint8]) -> None:
         encoding, channels = file.encoding, file.channels
         numbers = data.view(encoding.number)
         peak = max(int(numbers.max()), -int(numbers.min()))
@@ -123,14 +138,25 @@ class Watched:
         if peak >= most:
             at_full_scale = np.flatnonzero((numbers >= most) | (numbers <= -most)) // 2
             self._clipped += np.bincount(at_full_scale % channels, minlength=channels)
-        some = encoding.pairs(data, channels)[::SOME].reshape(-1)
+        some = np.ascontiguousarray(encoding.pairs(data, channels)[::SOME])
         self._power += SOME * _power(encoding.decode(some.view(np.uint8), channels))
-        self._samples = first + len(numbers) // (2 * channels)
+        self._passed(len(numbers) // (2 * channels))
 
-    def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None, first: int) -> None:
+    def _passed(self, samples: int) -> None:
+        self._at, self._samples = self._at + samples, self._samples + samples
+
+    def add(self, other: Watched) -> None:
+        """What was seen of later samples of the same recording."""
+        self._samples, self._unusable = self._samples + other._samples, self._unusable + other._unusable
+        if self._first_unusable is None:
+            self._first_unusable = other._first_unusable
+        self._power, self._peak = self._power + other._power, max(self._peak, other._peak)
+        self._clipped = self._clipped + other._clipped
+
+    def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None) -> None:
         if bad is not None and bad.any():
             if self._first_unusable is None:
-                self._first_unusable = first + int(np.flatnonzero(bad.any(axis=0))[0])
+                self._first_unusable = self._at + int(np.flatnonzero(bad.any(axis=0))[0])
             self._unusable += int(np.count_nonzero(bad))
         full_scale = self.about.full_scale
         for antenna, row in enumerate(block.view(np.float32)):
@@ -139,7 +165,7 @@ class Watched:
             self._peak = max(self._peak, float(peak))
             if peak >= full_scale:
                 self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
-        self._samples = first + block.shape[1]
+        self._passed(block.shape[1])
 
     def notes(self) -> list[str]:
         """Sentences about what was seen; none where all was well."""

@@ -9,7 +9,9 @@ from pisa_capc.stacked.copying import check_run_axis, copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
+    ConvChain,
     ConvNorm,
+    Convolution,
     Dropout,
     Fusable,
     LayerNorm,
@@ -17,6 +19,7 @@ from pisa_capc.stacked.layers import (
     adaptive_tokens,
     attention,
     compiled,
+    conv_chain,
     conv_norm,
     feed_forward,
 )
@@ -26,7 +29,9 @@ from pisa_capc.stacked.precision import at_least_float32, full_precision
 __all__ = [
     "GRU",
     "BatchNorm",
+    "ConvChain",
     "ConvNorm",
+    "Convolution",
     "Dropout",
     "Fusable",
     "LayerNorm",
@@ -38,6 +43,7 @@ __all__ = [
     "bind_noise",
     "check_run_axis",
     "compiled",
+    "conv_chain",
     "conv_norm",
     "copy_run",
     "feed_forward",

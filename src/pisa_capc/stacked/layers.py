@@ -1,11 +1,12 @@
-"""The layers: plain PyTorch on a CPU, the fused kernels of `fused.py` on a GPU that has Triton."""
+"""The layers: plain PyTorch, the fused kernels of `fused.py` on a GPU that has Triton, and in training on a CPU the
+blocks of `blocks.py`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,10 @@ def _fused(x: Tensor) -> bool:
     from pisa_capc.stacked import fused
 
     return fused.AVAILABLE
+
+
+def _blocked(x: Tensor) -> bool:
+    return _fused_allowed and x.device.type == "cpu"
 
 
 class Linear(nn.Module):
@@ -97,6 +102,32 @@ class BatchNorm(nn.Module):
             self.eps,
         )
         return normed.view_as(y)
+
+
+class Convolution(NamedTuple):
+    """One convolution of a chain: weights and biases of its branches, as `conv_norm` takes them, and its norm."""
+
+    weights: Sequence[Tensor]
+    biases: Sequence[Tensor]
+    norm: BatchNorm
+    dilation: int = 1
+    residual: bool = False  # what the convolution before it read is added before the ReLU
+
+
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None) -> Tensor:
+    """`conv_norm` after `conv_norm`; tokens: average what the last one gives over that many spans of time."""
+    if _blocked(x) and convolutions[0].norm.training:
+        from pisa_capc.stacked import blocks
+
+        whole = tokens is not None and x.shape[2] % tokens == 0
+        y = blocks.conv_chain(x, convolutions, tokens if tokens and whole else 0)
+        return y if whole or tokens is None else adaptive_tokens(y, tokens)
+    before = x
+    for i, c in enumerate(convolutions, 1):
+        pooled = tokens if i == len(convolutions) else None
+        skip = before if c.residual else None
+        before, x = x, conv_norm(x, c.weights, c.biases, c.norm, dilation=c.dilation, skip=skip, tokens=pooled)
+    return x
 
 
 def conv_norm(
@@ -212,6 +243,16 @@ def conv_parameters(inputs: int, outputs: int, kernel: int, runs: int) -> tuple[
     )
 
 
+class ConvChain(nn.Module):
+    """A module that is a chain of convolutions."""
+
+    def convolutions(self) -> list[Convolution]:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        return conv_chain(x, self.convolutions(), tokens)
+
+
 class ConvNorm(nn.Module):
     """One convolution of `conv_norm` with its parameters."""
 
@@ -223,6 +264,10 @@ class ConvNorm(nn.Module):
         self.norm = BatchNorm(outputs, runs)
         self.dilation = dilation
         self.relu = relu
+
+    def convolutions(self, residual: bool = False) -> list[Convolution]:
+        """This one, for `conv_chain`."""
+        return [Convolution([self.weight], [self.bias], self.norm, self.dilation, residual)]
 
     def forward(self, x: Tensor, skip: Tensor | None = None, tokens: int | None = None) -> Tensor:
         return conv_norm(
@@ -261,6 +306,11 @@ class GRU(nn.Module):
             from pisa_capc.stacked import fused
 
             return fused.gru(x, self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+        if _blocked(x) and self.training:
+            from pisa_capc.stacked.gru import gru
+
+            parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+            return torch.stack([gru(*run) for run in zip(x, *parameters, strict=True)])
         parts = []
         for r in range(len(x)):
             flat: list[Tensor] = []
@@ -301,7 +351,7 @@ class Dropout(nn.Module):
 
 
 def _draws(*dropouts: Dropout) -> bool:
-    """Whether the fused kernels can draw the masks: they need a key."""
+    """Whether masks can be drawn piece by piece, as the fused kernels and blocks do: that needs a key."""
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
 
@@ -317,6 +367,12 @@ def attention(
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
+    if _blocked(x) and weights.training and _draws(weights):
+        from pisa_capc.stacked import sequences
+
+        in_blocks = sequences.attention_heads(x, qkv.weight, qkv.bias, heads, weights)
+        result: Tensor = norm(x + out(project(in_blocks)))
+        return result
     q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
     q = q / math.sqrt(q.shape[-1])  # here and not in the scores, of which there are many more
     a = torch.softmax(q @ k.transpose(-1, -2), dim=-1, dtype=torch.float32)
@@ -331,7 +387,13 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)
-    y: Tensor = norm(x + out(down(hidden(F.relu(up(x))))))
+    if _blocked(x) and hidden.training and _draws(hidden):
+        from pisa_capc.stacked import sequences
+
+        update = sequences.hidden_layer(x, up.weight, up.bias, down.weight, down.bias, hidden)
+    else:
+        update = down(hidden(F.relu(up(x))))
+    y: Tensor = norm(x + out(update))
     return y
 
 

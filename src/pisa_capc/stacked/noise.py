@@ -7,6 +7,7 @@ and a run gets the same draws alone and in a stack.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 ROUNDS = ((16, 0xFFFF, 0x7FEB352D), (15, 0x1FFFF, -0x7B935975))  # shift, the bits it leaves, factor
-BLOCK = 2**17  # elements that are hashed together on a CPU: they stay in its cache
+BLOCK = 2**18  # elements that are hashed together on a CPU: they stay in its cache
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -58,27 +59,45 @@ def keep_mask(key: Tensor, site: int, shape: Sequence[int], drop: float) -> Tens
 
 
 def keep_factor(key: Tensor, site: int, shape: Sequence[int], drop: float, dtype: torch.dtype) -> Tensor:
-    """`keep_mask` for a CPU, as what to multiply with: 0, or 1/(1 − drop).
-
-    There passes over memory are what dropout costs, so a block goes through all of them while it is in the cache.
-    """
+    """`keep_mask` for a CPU, as what to multiply with: 0, or 1/(1 − drop)."""
     factor = torch.empty(tuple(shape), dtype=dtype)
-    flat, threshold = factor.view(len(key), -1), signed_threshold(drop)
-    block = max(1, min(BLOCK, flat.shape[1]))
-    hashed, shifted = torch.empty(2, block, dtype=torch.int32)
-    for row, own in zip(flat, site_key(key, site), strict=True):
-        for start in range(0, len(row), block):
-            part = row[start : start + block]
-            x, moved = hashed[: len(part)], shifted[: len(part)]
-            torch.arange(start, start + len(part), out=x)
-            x ^= own
-            for shift, bits, multiplier in ROUNDS:
-                torch.bitwise_right_shift(x, shift, out=moved)
-                moved &= bits
-                x ^= moved
-                x *= multiplier
-            torch.ge(x, threshold, out=part)
+    for row, own in zip(factor.view(len(key), -1), site_key(key, site).tolist(), strict=True):
+        fill_kept(row, own, drop)
     return factor.mul_(1 / (1 - drop))
+
+
+def fill_kept(out: Tensor, own: int, drop: float, first: int = 0) -> None:
+    """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0. own: its `site_key`.
+
+    Passes over memory are what dropout costs there, so a block goes through all of them while it is in the cache. The
+    first shift is known beforehand: it is linear, and an element's number is that of its block and its place in it.
+    """
+    places = _shifted_places()
+    own ^= (own >> 16) & 0xFFFF
+    (_, _, factor), (shift, bits, last_factor) = ROUNDS
+    hashed, moved = torch.empty(2, min(BLOCK, len(out)), dtype=torch.int32)
+    threshold = signed_threshold(drop)
+    done = 0
+    while done < len(out):
+        block, place = divmod(first + done, BLOCK)
+        part = out[done : done + BLOCK - place]
+        x, y = hashed[: len(part)], moved[: len(part)]
+        start = block * BLOCK
+        torch.bitwise_xor(places[place : place + len(part)], own ^ start ^ (start >> 16), out=x)
+        x *= factor
+        torch.bitwise_right_shift(x, shift, out=y)
+        y &= bits
+        x ^= y
+        x *= last_factor
+        torch.ge(x, threshold, out=part)
+        done += len(part)
+
+
+@functools.cache
+def _shifted_places() -> Tensor:
+    """i ^ (i >> 16) for the places of a block."""
+    i = torch.arange(BLOCK, dtype=torch.int32)
+    return i ^ (i >> ROUNDS[0][0])
 
 
 def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:

@@ -124,7 +124,7 @@ def without_background(chunk: Chunk) -> tuple[Chunk, NDArray[np.float64], NDArra
 
 def without_carriers(chunk: Chunk, quiet: NDArray[np.complex64], coloured: NDArray[np.intp]) -> Plain:
     """Some antennas behind filters that foretell their quiet parts (A, K, PART)."""
-    iq = chunk.parts(slice(None)).reshape(len(quiet), -1).copy()
+    iq = chunk.whole()
     for antenna in coloured:
         iq[antenna] = filtered(iq[antenna], prediction_filter(quiet[antenna]))
     return Plain(iq)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,8 +30,12 @@ class Chunk(Protocol):
         """(A, K, PART) samples of these parts."""
         ...
 
-    def cut(self, first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
+    def cut(self, first: Sequence[int] | NDArray[np.intp], count: int) -> NDArray[np.complex64]:
         """(K, A, count) samples from each of `first` on."""
+        ...
+
+    def whole(self) -> NDArray[np.complex64]:
+        """(A, n) all of them, in memory of their own."""
         ...
 
 
@@ -49,8 +54,11 @@ class Plain:
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self.iq.reshape(len(self.iq), -1, PART)[:, chosen]
 
-    def cut(self, first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
+    def cut(self, first: Sequence[int] | NDArray[np.intp], count: int) -> NDArray[np.complex64]:
         return np.stack([self.iq[:, at : at + count] for at in first])
+
+    def whole(self) -> NDArray[np.complex64]:
+        return self.iq.copy()
 
 
 @dataclass(frozen=True)
@@ -74,8 +82,11 @@ class Coded:
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self._decoded(self.instants.reshape(-1, PART)[chosen])
 
-    def cut(self, first: NDArray[np.intp], count: int) -> NDArray[np.complex64]:
+    def cut(self, first: Sequence[int] | NDArray[np.intp], count: int) -> NDArray[np.complex64]:
         return self._decoded(np.stack([self.instants[at : at + count] for at in first])).swapaxes(0, 1).copy()
+
+    def whole(self) -> NDArray[np.complex64]:
+        return self._decoded(self.instants)
 
     def _decoded(self, instants: NDArray[np.void]) -> NDArray[np.complex64]:
         """(A, …)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +25,7 @@ AHEAD = 128  # samples before a chunk that are examined with it, and
 BEHIND = 640  # after it: a preamble that begins in it with its L-SIG, and where it is looked for
 BORDER = 16  # samples outside a chunk where a frame may still be its own
 HEAD = PREAMBLE_SAMPLES + SYMBOL_SAMPLES  # a frame's preamble and L-SIG
+LONGEST = HEAD + SYMBOL_SAMPLES * -(-(16 + 8 * 4095 + 6) // 24)  # samples of a frame: 4,095 octets at 6 Mb/s
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,12 @@ class WifiDetector:
 
     The stream is examined in chunks that begin at multiples of CHUNK, whatever the blocks it comes in. A frame is
     handed on up to the end that its L-SIG says, or `samples` of it where that cannot be read. encoding: of blocks that
-    are given as bytes, antennas interleaved; most of them need not be decoded. workers: threads, which the chunks of
-    one block are spread over; blocks of several chunks keep them busy.
+    are given as bytes, antennas interleaved; most of them need not be decoded. The chunks of one block are read
+    together, which costs less for each. There are no threads: the work is many small arrays, and two threads would
+    wait for each other more than they gain.
+
+    first, end: multiples of CHUNK between which frames are looked for, as by one of several detectors that share a
+    stream; it is then given from AHEAD samples before `first` on, and LONGEST beyond `end`.
     """
 
     def __init__(
@@ -127,17 +131,17 @@ class WifiDetector:
         *,
         samples: int = 800,
         encoding: Encoding | None = None,
-        workers: int = 2,
+        first: int = 0,
+        end: int | None = None,
     ) -> None:
         if sample_rate_hz != 20e6:
             raise ConfigError(f"Wi-Fi is detected at 20 MS/s, not at {sample_rate_hz / 1e6:g}. Resample it first.")
         if encoding is not None and encoding.kind == "u":
             raise ConfigError(f"samples as {encoding.name} have no zero. Decode them first.")
         self.antennas, self.sample_rate_hz, self.samples, self.encoding = antennas, sample_rate_hz, samples, encoding
-        self._workers, self._pool = workers, ThreadPoolExecutor(workers)
-        self._room = Room(self._silence(AHEAD), -AHEAD, 4 * CHUNK)  # samples that are still needed
-        self._received = 0
-        self._next = 0  # where the next chunk begins
+        self._room = Room(self._silence(0 if first else AHEAD), first - AHEAD, 4 * CHUNK)  # samples still needed
+        self._received = self._room.end
+        self._next, self._end = first, end  # where the next chunk begins, and the first that is another's
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
 
@@ -160,7 +164,6 @@ class WifiDetector:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
         self._room.append(self._silence(CHUNK + BEHIND))
         self._examine()
-        self._pool.shutdown()
         return self._complete(None)
 
     @property
@@ -188,15 +191,12 @@ class WifiDetector:
         span = self._room.span(first, end)
         return Plain(span) if self.encoding is None else Coded(span[0], self.antennas, self.encoding)
 
-    def _samples(self, first: int, end: int) -> NDArray[np.complex64]:
-        return self._chunk(first, end).cut(np.zeros(1, dtype=np.intp), end - first)[0]
-
     def _examine(self) -> None:
         """Look at all chunks that are whole, and remember their frames."""
-        firsts = range(self._next, self._room.end - CHUNK - BEHIND + 1, CHUNK)
-        chunks = [self._chunk(first - AHEAD, first + CHUNK + BEHIND) for first in firsts]
-        each = map if min(len(chunks), self._workers) < 2 else self._pool.map  # one needs no other thread
-        results = examine(list(each(look, chunks)), self.sample_rate_hz)
+        last = self._room.end - CHUNK - BEHIND + 1
+        firsts = range(self._next, last if self._end is None else min(last, self._end), CHUNK)
+        looks = [look(self._chunk(first - AHEAD, first + CHUNK + BEHIND)) for first in firsts]
+        results = examine(looks, self.sample_rate_hz)
         found = []
         for first, one in ((first, one) for first, result in zip(firsts, results, strict=True) for one in result):
             start = max(first + one.start, 0) if first + one.start >= -1 else -1
@@ -204,11 +204,15 @@ class WifiDetector:
                 found.append(replace(one, start=start))
                 self._last = start
         self._coming += self._with_fronts(found)
-        self._next += CHUNK * len(chunks)
+        self._next += CHUNK * len(firsts)
 
     def _with_fronts(self, found: list[Found]) -> list[Found]:
         """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
-        heads = [self._samples(one.start, min(one.start + HEAD, self._received)) for one in found]
+        if not found:
+            return []
+        first = self._room.first
+        cut = self._chunk(first, self._room.end).cut([one.start - first for one in found], HEAD)
+        heads = [head[:, : self._received - one.start] for head, one in zip(cut, found, strict=True)]
         read = fronts(heads, [one.cfo_hz for one in found])
         return [replace(one, front=front) for one, front in zip(found, read, strict=True)]
 
@@ -220,7 +224,7 @@ class WifiDetector:
             last = found.start + (found.samples or self.samples)
             if end is not None and last > end:
                 break
-            iq = self._samples(found.start, min(last, self._received)).copy()
+            iq = self._chunk(found.start, min(last, self._received)).whole()
             measured = found.cfo_hz, found.snr_db, found.quality
             done.append(Detection(found.start, iq, *measured, found.samples, front=found.front))
             self._coming.popleft()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainccinv
 
 from pisa_capc.phy.lora.despread import correlate, despread, normalised_power, peak_offset
 from pisa_capc.phy.lora.modulation import DOWNCHIRPS, SYNC_SYMBOLS, Modulation
@@ -149,13 +150,11 @@ def _are_downchirps(samples: NDArray[np.complexfloating], down: float, cfo_hz: f
     Under noise a bin of two symbols and A antennas is Gamma(2A) distributed; the threshold is set for all bins of all
     symbols in which they were looked for. A payload is louder in some bin of upchirps than in any of downchirps.
     """
-    from scipy.stats import gamma
-
     starts = _grid(down, np.arange(2), modulation.symbol_samples)
     falling = normalised_power(despread(samples, starts, modulation, cfo_hz, down=True)).sum(axis=0)
     rising = normalised_power(despread(samples, starts, modulation, cfo_hz)).sum(axis=0)
     tried = LOOK_AHEAD * 2 * modulation.chips
-    threshold = gamma.isf(MISTAKEN_DOWNCHIRPS / tried, 2 * len(samples))
+    threshold = gammainccinv(2 * len(samples), MISTAKEN_DOWNCHIRPS / tried)
     return bool(falling[0] > max(threshold, rising.max()))
 
 

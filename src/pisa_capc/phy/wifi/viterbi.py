@@ -6,9 +6,11 @@ by side: the survivors of this code merge well within the overlap, so the window
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 WINDOW = 768  # bits that one window decides
@@ -43,32 +45,38 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
     """
     if not soft:
         return []
-    lengths = [len(s) // 2 for s in soft]
-    longest = max(1, *lengths)
+    alike: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for i, (sequence, end) in enumerate(zip(soft, ended, strict=True)):
+        alike[len(sequence) // 2, end].append(i)
+    longest = max(1, *(n for n, _ in alike))
     size, side = (longest, _SIDE) if longest <= WINDOW else (WINDOW, OVERLAP)
-    windows = [_windows(s, end, size, side) for s, end in zip(soft, ended, strict=True)]
+    windows = [_windows(np.stack([soft[i] for i in of]), end, size, side) for (_, end), of in alike.items()]
     together = np.concatenate(windows)
     walked = [_walk(together[i : i + _TOGETHER]) for i in range(0, len(together), _TOGETHER)]
     bits = np.concatenate(walked)[:, side : side + size]
-    ends = np.cumsum([len(w) for w in windows])
-    return [own.reshape(-1)[:n] for own, n in zip(np.split(bits, ends[:-1]), lengths, strict=True)]
+    decoded: dict[int, NDArray[np.uint8]] = {}
+    for ((n, _), of), own in zip(alike.items(), np.split(bits, np.cumsum([len(w) for w in windows])[:-1]), strict=True):
+        decoded.update(zip(of, own.reshape(len(of), -1)[:, :n], strict=True))
+    return [decoded[i] for i in range(len(soft))]
 
 
 def _windows(soft: NDArray[np.float32], ended: bool, size: int, side: int) -> NDArray[np.int16]:
-    """(W, side + size + side, 2) overlapping windows of one sequence, at least one.
+    """(F W, side + size + side, 2) overlapping windows of (F, 2 n) sequences, at least one of each.
 
-    Before its beginning, and after its end where that is known, stand the zeros that the encoder in state zero would
-    send for zeros.
+    Before their beginning, and after their end where that is known, stand the zeros that the encoder in state zero
+    would send for zeros.
     """
-    n = len(soft) // 2
+    n = soft.shape[1] // 2
     count = max(-(-n // size), 1)
-    padded = np.zeros((count * size + 2 * side, 2), dtype=np.int16)
-    padded[:side] = -_CERTAIN
+    padded = np.zeros((len(soft), count * size + 2 * side, 2), dtype=np.int16)
+    padded[:, :side] = -_CERTAIN
     if ended:
-        padded[side + n :] = -_CERTAIN
-    unit = max(float(np.abs(soft).sum(dtype=np.float64)) / max(len(soft), 1), 1e-30) / _MEAN
-    padded[side : side + n] = np.clip(np.rint(soft / unit), -_CERTAIN, _CERTAIN).reshape(n, 2)
-    return np.stack([padded[first : first + size + 2 * side] for first in range(0, count * size, size)])
+        padded[:, side + n :] = -_CERTAIN
+    mean = np.abs(soft).sum(axis=1, dtype=np.float64, keepdims=True) / max(soft.shape[1], 1)
+    scaled = soft * (_MEAN / np.maximum(mean, 1e-30)).astype(np.float32)
+    padded[:, side : side + n] = np.clip(np.rint(scaled), -_CERTAIN, _CERTAIN).reshape(len(soft), n, 2)
+    cut = sliding_window_view(padded, size + 2 * side, axis=1)[:, ::size]
+    return cut.swapaxes(2, 3).reshape(-1, size + 2 * side, 2)
 
 
 def _walk(windows: NDArray[np.int16]) -> NDArray[np.uint8]:

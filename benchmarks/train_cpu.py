@@ -1,0 +1,117 @@
+"""Training speed on a CPU: frames a second of PISA with every encoder, batch 128, two views, one run.
+
+    make bench-train_cpu                              # with one thread, and with one for every core
+    make bench-train_cpu ARGS="--encoders cnn --repeats 3"
+
+eager: plain PyTorch layers in a process as PyTorch leaves it. before: the same with memory that is kept from step to
+step, which is how this package trained at first. now: in blocks that stay in the cache. Steps of the last two take
+turns, so that whatever else the machine does meets both. side by side: as many runs of one thread as there are cores,
+together. The frames are random numbers: speed does not depend on what they say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from benchmarks.report import begin, show
+from benchmarks.train import make_stack, random_frames
+from pisa_capc.encoders import encoder_names
+from pisa_capc.inference.devices import cpu_threads
+from pisa_capc.inference.memory import keep_freed_memory
+from pisa_capc.protocol import split
+from pisa_capc.stacked.layers import plain_layers
+from pisa_capc.training.bank import Bank, union
+from pisa_capc.training.stack import Stack
+
+BATCH = 128  # of make_stack
+
+
+def stacks() -> Callable[[str], Stack]:
+    """What makes the training of one run with an encoder."""
+    one = split(random_frames(64), ["E2", "E3"], "E1", 0)
+    bank = Bank(union([one.train, one.validation]), torch.device("cpu"))
+    return lambda encoder: make_stack([one], "pisa", encoder, bank)
+
+
+def seconds_of_step(stack: Stack, plain: bool) -> float:
+    stack.model.train()
+    stack.draw(0)
+    with plain_layers() if plain else nullcontext():
+        started = time.perf_counter()
+        stack.step()
+        return time.perf_counter() - started
+
+
+def rate(seconds: list[float]) -> float:
+    """Frames a second at the median step; the first step of several is left out."""
+    return BATCH / statistics.median(seconds[1:] or seconds)
+
+
+def side_by_side(encoder: str, repeats: int, cores: int) -> float:
+    """Frames a second of `cores` trainings together, each in a process of its own with one thread."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.train_cpu",
+        "--alone",
+        "--encoders",
+        encoder,
+        "--repeats",
+        str(repeats),
+    ]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
+    return sum(float(json.loads(process.communicate()[0])) for process in started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoders", default=",".join(encoder_names()))
+    parser.add_argument("--repeats", type=int, default=6, help="steps of each, the first of which is not counted")
+    parser.add_argument("--alone", action="store_true", help="only print the rate of one encoder with one thread")
+    options = parser.parse_args()
+    encoders, steps = options.encoders.split(","), range(options.repeats)
+    training = stacks()
+    if options.alone:
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        stack = training(encoders[0])
+        print(rate([seconds_of_step(stack, plain=False) for _ in steps]))
+        return
+    cores = os.cpu_count() or 1
+    threads = sorted({1, cores})
+    eager = {}  # all of plain eager first: what the trainer does to the process would quicken it too
+    for encoder in encoders:
+        stack = training(encoder)
+        for count in threads:
+            with cpu_threads(count):
+                eager[encoder, count] = rate([seconds_of_step(stack, plain=True) for _ in range(3)])
+    keep_freed_memory()
+    rows: list[dict[str, Any]] = []
+    for encoder in encoders:
+        stack = training(encoder)
+        for count in threads:
+            with cpu_threads(count):
+                pairs = [(seconds_of_step(stack, plain=True), seconds_of_step(stack, plain=False)) for _ in steps]
+            before, now = (rate(list(seconds)) for seconds in zip(*pairs, strict=True))
+            row: dict[str, Any] = {"encoder": encoder, "threads": count, "eager": eager[encoder, count]}
+            row |= {"before": before, "now": now, "× eager": now / row["eager"], "× before": now / before}
+            if count == cores > 1:
+                row["side by side"] = side_by_side(encoder, options.repeats, cores)
+            rows.append(row)
+            print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    show("train_cpu: frames/s of one run, PISA, batch 128, two views", rows, {"cores": cores})
+
+
+if __name__ == "__main__":
+    begin(main)

@@ -1,0 +1,89 @@
+"""Training on a CPU in blocks against the plain layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pisa_capc.encoders import build_encoder, encoder_names
+from pisa_capc.stacked import bind_noise, blocks, gru, noise, sequences, unstack
+from pisa_capc.stacked.layers import plain_layers
+
+RUNS, FRAMES, SAMPLES = 2, 7, 40
+IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Seven frames in blocks of two, the last with one; masks in blocks that end within them."""
+    monkeypatch.setattr(blocks, "BLOCK", 2 * SAMPLES * 32)
+    monkeypatch.setattr(gru, "BLOCK", 2)
+    monkeypatch.setattr(sequences, "BLOCK", 2 * 4 * (SAMPLES // 8) ** 2)
+    monkeypatch.setattr(noise, "BLOCK", 64)
+    noise._shifted_places.cache_clear()
+    yield
+    noise._shifted_places.cache_clear()
+
+
+def prepared(name: str, dtype: torch.dtype = torch.float64, runs: int = RUNS) -> nn.Module:
+    torch.manual_seed(1)
+    model = build_encoder(name, 1, runs).to(dtype).train()
+    for parameter in model.parameters():  # scales that are not 1, some of them negative
+        nn.init.normal_(parameter, std=0.5)
+    bind_noise(model, torch.tensor([3, 2026][:runs], dtype=torch.int32))
+    return model
+
+
+def gradients(model: nn.Module, x: Tensor, tokens: int | None) -> dict[str, Tensor]:
+    """What the model gives, the gradients of what it was given, and its running statistics."""
+    x = x.clone().requires_grad_()
+    y = model(x, tokens)
+    (y * torch.linspace(-1, 1, y[0].numel(), dtype=y.dtype).view_as(y[0])).sum().backward()
+    found = {"y": y.detach(), "x": x.grad} | {name: p.grad for name, p in model.named_parameters()}
+    return {name: value for name, value in found.items() if value is not None} | dict(model.named_buffers())
+
+
+def test_these_are_all_encoders() -> None:
+    assert set(IN_HOUSE) <= set(encoder_names())
+
+
+@pytest.mark.parametrize("tokens", [8, 3, None])
+@pytest.mark.parametrize("name", IN_HOUSE)
+def test_blocks_give_what_plain_layers_give(name: str, tokens: int | None) -> None:
+    ours, plain = prepared(name), prepared(name)
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64)
+    found = gradients(ours, x, tokens)
+    with plain_layers():
+        expected = gradients(plain, x, tokens)
+    if name == "transformer":  # plain attention takes its softmax in float32
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", IN_HOUSE)
+def test_a_run_is_the_same_every_time(name: str) -> None:
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
+    first, second = (gradients(prepared(name, torch.float32), x, 8) for _ in range(2))
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("name", IN_HOUSE[:-1])
+def test_a_run_is_the_same_alone_and_in_a_stack(name: str) -> None:
+    together = prepared(name, torch.float32)
+    alone = unstack(together, 1, build_encoder(name, 1, 1).train())
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
+    of_stack, of_one = gradients(together, x, 8), gradients(alone, x[1:], 8)
+    assert all(torch.equal(of_stack[key][1], value[0]) for key, value in of_one.items())
+
+
+@pytest.mark.parametrize("first", [0, 5, 64, 1000])
+def test_masks_in_pieces_are_the_mask(first: int) -> None:
+    key = torch.tensor([-77], dtype=torch.int32)
+    whole = noise.keep_mask(key, 4, (1, 1500), 0.3)[0].float()
+    piece = torch.empty(200)
+    noise.fill_kept(piece, int(noise.site_key(key, 4)), 0.3, first)
+    assert torch.equal(piece, whole[first : first + 200])
