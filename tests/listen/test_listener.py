@@ -216,6 +216,13 @@ def test_a_listener_goes_on_where_it_was_stopped(trained: TrainedModel, tmp_path
     assert len(set(numbers)) == len(numbers)
 
 
+def test_strangers_are_set_aside_after_a_restart_too(trained: TrainedModel, tmp_path: Path) -> None:
+    plan = Plan(state=tmp_path)
+    heard(Listener(trained, script(played(in_turn(60))), AIR, plan))
+    again = decisions(heard(Listener(trained, script(played([(9, 77)] * 60)), AIR, plan)))
+    assert np.mean([one.device is None for one in again]) > 0.5
+
+
 def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, tmp_path: Path) -> None:
     path, data = tmp_path / "roof.cf32", as_bytes(played(in_turn(1500)))
     plan = Plan(state=tmp_path / "state")

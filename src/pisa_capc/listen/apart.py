@@ -4,7 +4,7 @@ The ring of samples lies in memory that both processes see, without a name: it i
 a socket the listener says where in it the next samples lie, and hears what was found in them. A process that has died
 is begun anew; what it was looking at is missed, and counted. It ends when its listener does.
 
-    python -m pisa_capc.listen.apart PARENT SOCKET MEMORY      as the listener calls it
+    python -P -m pisa_capc.listen.apart PARENT SOCKET MEMORY      as the listener calls it
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ class EarsApart:
     def _begin(self) -> None:
         here, there = socket.socketpair()
         numbers = there.fileno(), self._shared.file.fileno()
-        command = [sys.executable, "-m", __name__, *map(str, (os.getpid(), *numbers))]
-        paths = os.pathsep.join(filter(None, sys.path))
+        # What is imported is what is imported here, and nothing else that lies where a listener was begun (-P).
+        command = [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), *numbers))]
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         with there:
             self._child = subprocess.Popen(
                 command, pass_fds=numbers, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": paths}
