@@ -99,15 +99,14 @@ antenna by itself in two views. SigMix encodes three batches for Single's one. T
 
 {table(["method", "ms", "× Single", "GFLOP"], method_rows)}
 
-One run on a CPU, float32, PISA, in frames a second. Before: plain layers, with memory that is kept from step to step; now:
-in blocks that stay in the cache; side by side: {cores["cores"]} runs together, a thread each.
+One run on a CPU, float32, PISA, in frames a second. Before: plain layers, with memory that is kept from step to step.
+Now: in blocks that stay in the cache. Side by side: {cores["cores"]} runs together, a thread each.
 
 {table(["encoder", "threads", "eager", "before", "now", "× eager", "× before", "side by side"], cpu_rows)}
 
-The aim was twice what was before with {cores["cores"]} threads, which these reach: {twice}. Slower than eager there: {slower}.
-Where the time is, convolutions run at the rate of a large product, and memory and the normalisation between them take the
-rest. Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and after every
-stop, and costs more on a CPU than not to drop.
+The aim was twice what was before with {cores["cores"]} threads, which these reach: {twice}. Slower than eager there:
+{slower}. Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and after
+every stop, and costs more on a CPU than drawing them.
 
 `embed` with a Transformer (a short run, bound by reading and normalising the frames where there is a GPU):
 
