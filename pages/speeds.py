@@ -105,8 +105,8 @@ Now: in blocks that stay in the cache. Side by side: {cores["cores"]} runs toget
 {table(["encoder", "threads", "eager", "before", "now", "× eager", "× before", "side by side"], cpu_rows)}
 
 The aim was twice what was before with {cores["cores"]} threads, which these reach: {twice}. Slower than eager there:
-{slower}. Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and after
-every stop, and costs more on a CPU than drawing them.
+{slower}. Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and
+after every stop, and costs more on a CPU than drawing them.
 
 `embed` with a Transformer (a short run, bound by reading and normalising the frames where there is a GPU):
 
