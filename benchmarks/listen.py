@@ -395,12 +395,13 @@ def main() -> None:
     torch.set_num_threads(1)
     model = trained(chosen.encoder)
     air = scene(LOOP, EXCHANGE, OCTETS, acknowledged=True)
-    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds)]
-    facts: dict[str, Any] = {"calibrating": calibrating(model)}
-    show_table("Calibrating", facts["calibrating"])
-    if chosen.kills:
+    facts: dict[str, Any] = {}
+    if chosen.kills:  # first: a process with the threads of a runtime must not be forked
         facts["kills"] = kills(model, chosen.kills)
         show_table("Killed at random moments", [facts["kills"]])
+    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds)]
+    facts["calibrating"] = calibrating(model)
+    show_table("Calibrating", facts["calibrating"])
     if chosen.frames:
         facts["memory"] = memory(model, chosen.frames)
         show_table("Memory", [facts["memory"]])

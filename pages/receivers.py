@@ -100,6 +100,7 @@ decided. Delay: from the last sample of a frame to its decision.
 At this pace and slower ones; cores are processor time for a second:
 
 {_paces(record["rows"])}
+
 {_calibrating(record.get("calibrating"))}
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
 Command: `make bench-listen`
