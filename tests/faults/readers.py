@@ -252,7 +252,7 @@ def _messages(ports: int, folder: Path) -> Any:
     pieces = []
     while (piece := ring.take(1, 1 << 12, 0.0)) is not None:
         pieces.append((piece.first, piece.data.copy(), piece.fresh))
-        ring.free(piece)
+        ring.free(len(piece.data))
     return pieces, refused, ring.missed, ring.breaks
 
 
