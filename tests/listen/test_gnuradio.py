@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.listen import Air, Decision, Event, Listener, open_source
+from pisa_capc.listen import Air, Decision, Event, Listener, Plan, open_source
 from pisa_capc.recordings.encoding import Encoding
 from tests.listen.air import AIR, CF32, SPACING, as_bytes, in_turn, played
 from tests.listen.tools import Reading, wait_until
@@ -98,7 +98,8 @@ def test_a_flow_graph_is_listened_to(trained: object, tmp_path: Path) -> None:
     options = ("--antennas", str(AIR.antennas), "--sample-rate", "200000", "--repeat")
     with playing(tmp_path / "air.cf32", *options) as address:
         source = open_source(f"zmq:{address}", antennas=AIR.antennas, encoding=CF32)
-        listener = Listener(trained, source, air)  # type: ignore[arg-type]
+        plan = Plan(apart=False)  # another process would not have the toy's detector
+        listener = Listener(trained, source, air, plan)  # type: ignore[arg-type]
         runner = threading.Thread(target=listener.run, args=(events.append,))
         runner.start()
         wait_until(lambda: len(events) > 300, 60)
