@@ -363,9 +363,9 @@ class OnlineCalibrator:
     def _learnt(self, several: bool, frames: dict[str, NDArray[np.float64]]) -> _Learnt:
         """What a run of U-CAPC gives; nothing that changes is looked at."""
         result = self._run(several, **frames)
-        shapes = {(self.classes, self.features): result.prototypes, (self.classes,): result.potentials}
-        prototypes, potentials = (np.zeros(shape) if v is None else v[0] for shape, v in shapes.items())
         balanced, doubt = result.potentials is not None, 0.0
+        prototypes = np.zeros((self.classes, self.features)) if result.prototypes is None else result.prototypes[0]
+        potentials = np.zeros(self.classes) if result.potentials is None else result.potentials[0]
         if self.source is not None:
             _, exponent = self._scored(frames["unit"], frames["logits"], prototypes, balanced, potentials)
             doubt = alarm.bound(softmax(exponent))
