@@ -74,4 +74,6 @@ def test_the_page_says_what_the_code_does() -> None:
 
 
 def test_what_the_command_prints_is_what_it_printed() -> None:
-    assert f"```\n{(ROOT / 'results/studies/identify-console.txt').read_text(encoding='utf-8')}```" in PAGE
+    for command in ("identify", "verify"):
+        printed = (ROOT / f"results/studies/{command}-console.txt").read_text(encoding="utf-8")
+        assert f"```\n{printed}```" in PAGE
