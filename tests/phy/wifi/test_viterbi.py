@@ -59,3 +59,26 @@ def test_nothing_gives_nothing() -> None:
     for lengths in ([0], [0, 24, 0], [24, 0]):
         found = viterbi.decode([np.ones(2 * n, np.float32) for n in lengths], [False] * len(lengths))
         assert [len(bits) for bits in found] == lengths
+
+
+@pytest.mark.parametrize("pattern", [(1, 1), (1, 1, 1, 0), (1, 1, 1, 0, 0, 1), (1, 1, 1, 0, 0, 1, 1, 0, 0, 1)])
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_an_encoder_sends_is_read_without_a_search(
+    pattern: tuple[int, ...], ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, soft = _received(np.random.default_rng(5), 900, 0.1)
+    soft *= np.resize(pattern, len(soft))
+    (searched,) = viterbi._search([soft], [ended])
+    monkeypatch.setattr(viterbi, "_search", lambda soft, ended: [] if not soft else pytest.fail("there is no doubt"))
+    (found,) = viterbi.decode([soft], [ended])
+    np.testing.assert_array_equal(found, sent)
+    np.testing.assert_array_equal(found[:880], searched[:880])  # the end of one that is cut is anybody's guess
+
+
+def test_one_wrong_sign_is_searched_for_and_mended() -> None:
+    sent, soft = _received(np.random.default_rng(6), 100, 0.1)
+    for place in (0, 77, 199):
+        wrong = soft.copy()
+        wrong[place] *= -0.1
+        assert viterbi._as_sent(wrong, ended=True) is None
+        np.testing.assert_array_equal(viterbi.decode([wrong, soft], [True, True]), [sent, sent])

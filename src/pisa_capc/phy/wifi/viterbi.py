@@ -1,6 +1,7 @@
 """Soft Viterbi decoding of the K = 7 code (133, 171 octal; 17.3.5.6), many sequences at once.
 
-Sequences of any lengths are cut into windows of one length that overlap, and all windows walk through the trellis side
+A sequence whose signs an encoder could have sent as they are needs no search: no other one is as likely. Of the rest,
+sequences of any lengths are cut into windows of one length that overlap, and all windows walk through the trellis side
 by side: the survivors of this code merge well within the overlap, so the windows agree with one long decoder.
 """
 
@@ -21,16 +22,17 @@ _CERTAIN = 255  # the largest soft value, and that of a bit that is known
 _LEVEL = 32  # steps after which metrics are brought back to zero: what 32 steps add and their spread fit in 16 bits
 _TOGETHER = 512  # windows that fit in a processor's cache
 _METRICS = 1 << 16  # that do, too: those of several steps, where windows are few
+_GENERATORS = 0b1101101, 0b1001111  # 133 and 171 octal from right to left: bit d is the input d steps ago
+_LOST = 64  # the state of a sequence that no encoder sends
 
 
 def _emitted() -> NDArray[np.int64]:
     """(128,) which of the four pairs (A, B), as 2 A + B, states 0 … 31 emit on a zero, then on a one; then 32 … 63.
 
-    Bit d of the register is the input d steps ago: generators 133 and 171 octal from right to left. Both have the
-    oldest bit, so states that differ in it alone emit opposite pairs.
+    Both generators have the oldest bit, so states that differ in it alone emit opposite pairs.
     """
     register = np.concatenate([2 * np.arange(32), 2 * np.arange(32) + 1])
-    a, b = ([bin(r & mask).count("1") & 1 for r in register] for mask in (0b1101101, 0b1001111))
+    a, b = ([bin(r & mask).count("1") & 1 for r in register] for mask in _GENERATORS)
     low = 2 * np.array(a) + np.array(b)
     return np.concatenate([low, 3 - low])
 
@@ -43,6 +45,45 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
 
     All begin in state zero; those that are `ended` also end there.
     """
+    found = [_as_sent(sequence, end) for sequence, end in zip(soft, ended, strict=True)]
+    unsure = [i for i, bits in enumerate(found) if bits is None]
+    searched = dict(zip(unsure, _search([soft[i] for i in unsure], [ended[i] for i in unsure]), strict=True))
+    return [searched[i] if bits is None else bits for i, bits in enumerate(found)]
+
+
+def _followed() -> bytes:
+    """The state 2 j + b that each of 64 comes to when it sends signs A, B: at 9 · state + 3 A + B, where a sign is 0 for
+    a negative value, 1 for an unknown one, 2 for a positive one. _LOST where it cannot send them, or both are unknown.
+    """
+    table = bytearray([_LOST]) * (9 * (_LOST + 1))
+    for state, bit in np.ndindex(64, 2):
+        register = 2 * state + bit
+        a, b = (2 * (bin(register & mask).count("1") & 1) for mask in _GENERATORS)
+        for signs in (3 * a + b, 3 * a + 1, 3 + b):
+            table[9 * state + signs] = register % 64
+    return bytes(table)
+
+
+_FOLLOWED = _followed()
+
+
+def _as_sent(soft: NDArray[np.float32], ended: bool) -> NDArray[np.uint8] | None:
+    """(n,) bits of (2 n,) soft values whose signs are a code sequence as they are; None where they are not.
+
+    Every bit changes both signs, so one of them that is known tells the bit.
+    """
+    signs = np.sign(soft).astype(np.int8) + 1
+    state, states = 0, bytearray()
+    for pair in (3 * signs[::2] + signs[1::2]).tobytes():
+        state = _FOLLOWED[9 * state + pair]
+        states.append(state)
+    if state == _LOST or (ended and state):
+        return None
+    return np.frombuffer(states, dtype=np.uint8) & 1
+
+
+def _search(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[NDArray[np.uint8]]:
+    """As `decode`, by the trellis."""
     if not soft:
         return []
     alike: dict[tuple[int, bool], list[int]] = defaultdict(list)
