@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import signal
 import socket
 import struct
@@ -66,6 +67,19 @@ class Told(NamedTuple):
 _TOLD = struct.Struct("<qqq?")
 
 
+class Link(Connection):
+    """A connection that is asked many times a second whether something has come: `poll` makes a selector each time."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self._poller = select.poll()
+        self._poller.register(number, select.POLLIN)
+
+    def waits(self, timeout_s: float) -> bool:
+        """Whether something has come, or the other end is no more."""
+        return bool(self._poller.poll(1000 * timeout_s))
+
+
 class EarsApart:
     """In a process of its own; `note` hears of it when that has died."""
 
@@ -86,7 +100,7 @@ class EarsApart:
             self._child = subprocess.Popen(
                 command, pass_fds=numbers, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": paths}
             )
-        self._link = Connection(here.detach())
+        self._link = Link(here.detach())
         self._closed = threading.Event()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         try:
@@ -112,7 +126,7 @@ class EarsApart:
     def parts(self) -> list[Part] | None:
         found = list[Part]()
         try:
-            while not self._ended and self._link.poll(0 if found else POLL_S):
+            while not self._ended and self._link.waits(0 if found else POLL_S):
                 self._take(self._link.recv(), found)
         except _GONE:
             self._begin_anew()
@@ -153,7 +167,7 @@ class EarsApart:
 # What the process itself does.
 
 
-def _pieces(link: Connection, memory: NDArray[np.uint8], hearing: Hearing, most: int) -> Iterator[Piece]:
+def _pieces(link: Link, memory: NDArray[np.uint8], hearing: Hearing, most: int) -> Iterator[Piece]:
     """Pieces as they come.
 
     Those that follow each other are joined until they are as long as is wanted, and further with those that wait, up to
@@ -164,7 +178,7 @@ def _pieces(link: Connection, memory: NDArray[np.uint8], hearing: Hearing, most:
         enough, too_many = (samples * hearing.sample_bytes for samples in (hearing.wanted, most))
         told: Told | None = None
         follows = True
-        while follows and held.size < too_many and link.poll(0 if held.size >= enough else POLL_S):
+        while follows and held.size < too_many and link.waits(0 if held.size >= enough else POLL_S):
             told = _next(link)
             follows = told is not None and not told.fresh and told.place == held.place + held.size
             if told is not None and follows:
@@ -173,12 +187,12 @@ def _pieces(link: Connection, memory: NDArray[np.uint8], hearing: Hearing, most:
         held = _next(link) if follows else told
 
 
-def _next(link: Connection) -> Told | None:
+def _next(link: Link) -> Told | None:
     message = link.recv_bytes()
     return Told(*_TOLD.unpack(message)) if message else None
 
 
-def _say(link: Connection, parts: queue.Queue[Part | Exception | None]) -> None:
+def _say(link: Link, parts: queue.Queue[Part | Exception | None]) -> None:
     """Send in a thread of its own: the next samples are looked at while the listener is still busy."""
     try:
         while True:
@@ -194,7 +208,7 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
     begin_worker(int(parent))
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
         signal.signal(number, signal.SIG_IGN)
-    link = Connection(int(socket_number))
+    link = Link(int(socket_number))
     memory = np.frombuffer(mmap(int(memory_number), 0), dtype=np.uint8)
     try:
         settings, most = link.recv()

@@ -110,7 +110,7 @@ class Hearing:
             Heard(
                 self._first + round(one.start * ratio),
                 self._first + round((one.start + one.iq.shape[1]) * ratio),
-                one,
+                replace(one, front=None),  # it has been read, and is not sent on
             )
             for one in self._read(found)
         ]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pisa_capc.recordings.encoding import Encoding
 from pisa_capc.recordings.health import CLIPPED, DEAD, TOO_LARGE
 
-EVERY = 32  # of the samples is looked at: a clipping receiver clips often
+EVERY = 128  # of the samples is looked at: a clipping receiver clips often
 WINDOW_S = 1.0  # after which a verdict is made
 
 

@@ -89,10 +89,6 @@ class Encoding:
         """(n, channels) samples as they lie in memory."""
         return data.view(_PAIRS[self.sample_bytes]).reshape(-1, channels)
 
-    def numbers(self, pairs: NDArray[Any]) -> NDArray[np.float32]:
-        """(…, 2 n) I and Q of (…, n) samples; integers are not scaled."""
-        return np.ascontiguousarray(pairs).view(self.number).astype(np.float32)
-
     def decode(self, data: NDArray[np.uint8], channels: int) -> NDArray[np.complex64]:
         """(channels, n) samples of interleaved channels; integers at a full scale of one."""
         samples = self.pairs(data, channels)

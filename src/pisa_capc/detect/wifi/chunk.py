@@ -75,9 +75,11 @@ class Coded:
         return 2 * PART // max(self.antennas, 2)
 
     def powers(self) -> NDArray[np.float32]:
-        pairs = self.encoding.pairs(self.instants, self.antennas).reshape(-1, PART, self.antennas)
-        numbers = self.encoding.numbers(np.moveaxis(pairs[:, : self.judged], 2, 0))
-        return np.asarray(np.vecdot(numbers, numbers) * (self.encoding.step**2 / self.judged), dtype=np.float32)
+        numbers = self.instants.view(self.encoding.number).reshape(-1, PART, 2 * self.antennas)
+        squares = numbers[:, : self.judged].astype(np.float32)
+        np.square(squares, out=squares)
+        sums = np.ones(self.judged, dtype=np.float32) @ squares  # a product with ones: the quickest sum
+        return (sums[:, ::2] + sums[:, 1::2]).T * np.float32(self.encoding.step**2 / self.judged)
 
     def parts(self, chosen: NDArray[np.intp] | slice) -> NDArray[np.complex64]:
         return self._decoded(self.instants.reshape(-1, PART)[chosen])
