@@ -26,6 +26,7 @@ from pisa_capc.store.native import write_capture_chunks
 from pisa_capc.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
 
 AT_ONCE = 256  # frames in memory
+TURNS = 32  # samples
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,11 @@ def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any
 
 
 def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_rate_hz: float) -> NDArray[np.complex64]:
-    """x[n] exp(−j2π f n / fs) of (…, A, T) samples with offsets f (…, A) in Hz."""
-    turns = cfo_hz[..., None] * np.arange(iq.shape[-1]) / sample_rate_hz
-    return np.asarray(iq * np.exp(-2j * np.pi * turns), dtype=np.complex64)
+    """x[n] exp(−j2π f n / fs) of (…, A, T) samples with offsets f (…, A) in Hz.
+
+    n = TURNS m + r, so that TURNS and T / TURNS exponentials do, and their products.
+    """
+    each = -2j * np.pi / sample_rate_hz * cfo_hz[..., None]
+    across, within = np.exp(each * np.arange(0, iq.shape[-1], TURNS)), np.exp(each * np.arange(TURNS))
+    turns = (across[..., None] * within[..., None, :]).reshape(*cfo_hz.shape, -1)[..., : iq.shape[-1]]
+    return np.asarray(iq * turns, dtype=np.complex64)

@@ -30,19 +30,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 BETS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])  # ε, from the boldest on
+_LOG_BETS = np.log(BETS)
 
 
 class Ranks:
     """Conformal p-values of new scores, one after the other, among those of reference frames (n,)."""
 
     def __init__(self, reference: ArrayLike) -> None:
-        self._known = np.sort(np.asarray(reference, dtype=np.float64))
+        self._known: list[float] = np.sort(np.asarray(reference, dtype=np.float64)).tolist()
         self.seen: list[float] = []  # in rising order
 
     def push(self, score: float) -> float:
         """p of the next frame, which joins the reference."""
         insort(self.seen, score)
-        above = len(self._known) - int(self._known.searchsorted(score))
+        above = len(self._known) - bisect_left(self._known, score)
         above += len(self.seen) - bisect_left(self.seen, score)
         return above / (len(self._known) + len(self.seen))
 
@@ -58,7 +59,7 @@ class Evidence:
         """log M after the next p-values (J,)."""
         self.frames += 1
         t, logarithm = self.frames, np.log(np.asarray(p, dtype=np.float64))[:, None]
-        self.placed = np.logaddexp(self.placed, -np.log(t * (t + 1.0))) + np.log(BETS) + (BETS - 1) * logarithm
+        self.placed = np.logaddexp(self.placed, -np.log(t * (t + 1.0))) + _LOG_BETS + (BETS - 1) * logarithm
         won = np.logaddexp.reduce(self.placed, axis=1) - np.log(len(BETS))
         return np.asarray(np.logaddexp(-np.log(t + 1.0), won))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _ALWAYS = 2**31 - 1
 
 
+@cache  # once is enough
 def keep_freed_memory() -> None:
     """Let glibc keep large blocks for the next step instead of returning them to the system.
 

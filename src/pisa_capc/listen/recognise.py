@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,9 @@ from pisa_capc.calibration.openset import DEFAULT, Rejection
 from pisa_capc.detect import Detection
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.identify.observe import as_trained
-from pisa_capc.inference import TrainedModel, embed
+from pisa_capc.inference import TrainedModel
+from pisa_capc.inference.absent import available_input, available_mean
+from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
 
@@ -64,9 +66,10 @@ class Recogniser:
     def __init__(self, trained: TrainedModel, choices: Choices, device: torch.device, live: bool = False) -> None:
         self.trained, self.choices, self.device = trained, choices, device
         self.samples = int(trained.about["samples"])
-        self._working = trained
+        self._network = trained.model.to(device).eval()
         if live and device.type == "cpu":
-            self._working = replace(trained, model=recorded(trained.model, trained.geometry.antennas, self.samples))
+            keep_freed_memory()
+            self._network = recorded(trained.model, trained.geometry.antennas, self.samples)
         self.classes = len(trained.devices)
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
         self.calibrator = OnlineCalibrator.usual(self.classes, features, True, choices.online, trained.statistics)
@@ -87,11 +90,22 @@ class Recogniser:
 
     def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
-        scores = embed(self._working, self.frames(found), self.device, descriptor=descriptor)
-        logits = np.asarray(scores.logits, dtype=np.float64)
-        decided = self.calibrator.push(scores.embedding, logits, scores.cfo_hz)
+        embedding, logits, cfo_hz = self._embedded(self.frames(found), descriptor)
+        decided = self.calibrator.push(embedding, logits, cfo_hz)
         known = np.ones(len(found), dtype=bool) if decided.known is None else decided.known
-        return Recognised(decided.probability, known, decided.unknown_score, logits, scores.embedding)
+        return Recognised(decided.probability, known, decided.unknown_score, logits, embedding)
+
+    @torch.no_grad()
+    def _embedded(
+        self, frames: UnlabelledFrames, descriptor: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
+        """Embedding (N, D), logits (N, C) and CFO (N,), as `embed` gives them; of a few frames that costs less so."""
+        iq, present = available_input(frames)
+        mask = None if present.all() else torch.from_numpy(present).to(self.device)
+        output = self._network(torch.from_numpy(iq).to(self.device), torch.from_numpy(descriptor).to(self.device), mask)
+        embedding, logits = (np.asarray(values.float().cpu()) for values in (output.embedding, output.logits))
+        assert frames.cfo_hz is not None
+        return embedding, logits.astype(np.float64), available_mean(frames.cfo_hz, present)
 
     def frames(self, found: Sequence[Sampled]) -> UnlabelledFrames:
         """As `identify.observe` shows frames to a model."""

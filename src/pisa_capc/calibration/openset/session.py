@@ -131,12 +131,13 @@ class SessionDistance(UnknownScore):
 
         def squared(seen: Seen) -> Tensor:
             found = seen.embedding.new_empty(len(seen.embedding), len(sessions.means))
-            for n in torch.unique(seen.frames).tolist():
+            counts = set(seen.frames.tolist())
+            for n in counts:
                 if n not in projections:
                     project = sessions.project(n, self.moved)
                     projections[n] = project, sessions.means @ project
                 project, centres = projections[n]
-                rows = seen.frames == n
+                rows = seen.frames == n if len(counts) > 1 else slice(None)
                 found[rows] = torch.cdist(seen.embedding[rows] @ project, centres).square()
             return found
 

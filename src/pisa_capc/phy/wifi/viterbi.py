@@ -52,8 +52,10 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
 
 
 def _followed() -> bytes:
-    """The state 2 j + b that each of 64 comes to when it sends signs A, B: at 9 · state + 3 A + B, where a sign is 0 for
-    a negative value, 1 for an unknown one, 2 for a positive one. _LOST where it cannot send them, or both are unknown.
+    """The state 2 j + b that each of 64 comes to when it sends signs A, B, at 9 · state + 3 A + B.
+
+    A sign is 0 for a negative value, 1 for an unknown one, 2 for a positive one. The state is _LOST where it cannot
+    send them, or both are unknown.
     """
     table = bytearray([_LOST]) * (9 * (_LOST + 1))
     for state, bit in np.ndindex(64, 2):
@@ -79,7 +81,7 @@ def _as_sent(soft: NDArray[np.float32], ended: bool) -> NDArray[np.uint8] | None
         states.append(state)
     if state == _LOST or (ended and state):
         return None
-    return np.frombuffer(states, dtype=np.uint8) & 1
+    return np.frombuffer(states, dtype=np.uint8) & np.uint8(1)
 
 
 def _search(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[NDArray[np.uint8]]:
