@@ -9,6 +9,8 @@ is begun anew; what it was looking at is missed, and counted. It ends when its l
 
 from __future__ import annotations
 
+import gc
+import mmap
 import os
 import queue
 import select
@@ -20,7 +22,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from mmap import mmap
 from multiprocessing.connection import Connection
 from typing import BinaryIO, NamedTuple
 
@@ -34,6 +35,7 @@ from pisa_capc.listen.ears import POLL_S, WAITING, Part, parts_of
 from pisa_capc.listen.hearing import Hearing
 from pisa_capc.listen.ring import Piece, Ring
 
+_NOW = getattr(mmap, "MAP_POPULATE", 0)  # pages are there before samples come; of Linux
 _GONE = (EOFError, OSError)  # what a connection raises whose other end is no more
 
 
@@ -43,7 +45,7 @@ class Shared:
     def __init__(self, size: int) -> None:
         self.file: BinaryIO = _unnamed()
         self.file.truncate(size)
-        self.memory = mmap(self.file.fileno(), size)
+        self.memory = mmap.mmap(self.file.fileno(), size, flags=mmap.MAP_SHARED | _NOW)
 
 
 def _unnamed() -> BinaryIO:
@@ -209,10 +211,11 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
         signal.signal(number, signal.SIG_IGN)
     link = Link(int(socket_number))
-    memory = np.frombuffer(mmap(int(memory_number), 0), dtype=np.uint8)
+    memory = np.frombuffer(mmap.mmap(int(memory_number), 0), dtype=np.uint8)
     try:
         settings, most = link.recv()
         hearing = Hearing(*settings)
+        gc.freeze()  # what was imported is not to be looked through again and again
         link.send(None)
         parts: queue.Queue[Part | Exception | None] = queue.Queue(WAITING)
         saying = threading.Thread(target=_say, args=(link, parts), daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -380,12 +381,17 @@ class Listener:
 
 @contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Let what decides give way to what receives after a millisecond, not five: samples are not to wait for a turn."""
+    """Let what decides give way to what receives after a millisecond, not five: samples are not to wait for a turn.
+
+    Nor for the collector of garbage, which would look through all that was there before: a tenth of a second.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         sys.setswitchinterval(before)
 
 

@@ -21,7 +21,7 @@ from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.recorded import recorded
 from pisa_capc.sources import MemorySource
 
-LAG = 32  # frames: at 500 a second they last longer than a run of what calibrates, some 50 ms
+LAG = 64  # frames: at 500 a second they last longer than a run of what calibrates, some 50 ms where others compute
 
 
 @dataclass(frozen=True)

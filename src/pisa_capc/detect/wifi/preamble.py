@@ -86,7 +86,7 @@ def _trial(step: float) -> NDArray[np.complex64]:
 
 
 def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[np.complex64]:
-    """(K, A, T) with the frequency lowered by (K,) or (K, A) radians a sample; T is a multiple of 16.
+    """(…, T) with the frequency lowered by radians a sample, of each or of all antennas; T is a multiple of 16.
 
     e^{−jω(16 m + n)} = e^{−j16ωm} e^{−jωn}: sixteen and T/16 exponentials, not T.
     """
@@ -108,7 +108,7 @@ def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArr
     paths = (weights[..., None] * np.abs(long) ** 2).sum(1)
     limits = [_limits(max(antennas, 1)) for antennas in np.count_nonzero(weights, axis=1).tolist()]
     median, most = np.array(limits).T[..., None]
-    noise = np.median(paths, axis=1, keepdims=True) / median
+    noise = np.sort(paths, axis=1)[:, SEARCH - 1 : SEARCH + 1].mean(1, keepdims=True) / median
     peak = paths.argmax(1)
     place = np.arange(paths.shape[1])
     early = (place >= peak[:, None] - NEAR) & (place <= peak[:, None])
@@ -125,13 +125,13 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
     """
     products = np.vecdot(still[..., 176:256], still[..., 240:320])
     array = np.broadcast_to((weights * products).sum(1)[:, None], products.shape)
-    own, common = np.angle(products) / 64.0, np.angle(array) / 64.0
-    better = explained_energy(turned(still, own)) > explained_energy(turned(still, common))
-    return np.where(better, own, common).astype(np.float64)
+    own, common = both = np.angle(np.stack([products, array])) / 64.0
+    of_own, of_common = explained_energy(turned(np.broadcast_to(still, (2, *still.shape)), both))
+    return np.where(of_own > of_common, own, common).astype(np.float64)
 
 
 def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
-    """(K, A) ‖Qᴴ y‖², what the preamble explains behind its best channel."""
+    """(…) ‖Qᴴ y‖² of (…, 320) samples, what the preamble explains behind its best channel."""
     return np.asarray((np.abs(still @ _basis().conj()) ** 2).sum(-1))
 
 

@@ -44,16 +44,17 @@ class Fronts:
         """
         long = _finite(np.stack([frame[:, _LONG_SYMBOLS : wifi.PREAMBLE_SAMPLES] for frame in frames]))
         first, second = long[..., :64], long[..., 64:]
-        power = np.isfinite(cfo_hz) * (np.square(np.abs(long)).mean(axis=-1) + _TINY)
+        power = np.isfinite(cfo_hz) * (_energy(long) / 128 + _TINY)
         coarse_hz = (power * np.nan_to_num(cfo_hz)).sum(axis=1) / np.maximum(power.sum(axis=1), _TINY)
-        left = np.angle((np.conj(first) * second).sum(axis=(1, 2)) * np.exp(-128j * np.pi * coarse_hz / SAMPLE_RATE_HZ))
+        left = np.angle(np.vecdot(first, second).sum(axis=1) * np.exp(-128j * np.pi * coarse_hz / SAMPLE_RATE_HZ))
         refined_hz = coarse_hz + left / (128 * np.pi) * SAMPLE_RATE_HZ
         unknown = Fronts(frames, refined_hz, np.empty(0, np.complex64), np.empty(0, np.float32))
         pair = unknown.tones(_LONG_SYMBOLS, 2, spacing=64, guard=0)[..., _LEGACY_SUBCARRIERS % 64]
-        noise = np.square(np.abs(pair[:, :, 0] - pair[:, :, 1])).mean(axis=-1) / 2
-        floor = 1e-6 * np.square(np.abs(pair)).mean(axis=(1, 2, 3)) + _TINY
+        one, two = pair[:, :, 0], pair[:, :, 1]
+        noise = _energy(two - one) / (2 * pair.shape[-1])
+        floor = 1e-6 * _energy(pair).mean(axis=(1, 2)) / pair.shape[-1] + _TINY
         channel = np.zeros((*long.shape[:2], 64), dtype=np.complex64)
-        channel[..., _LEGACY_SUBCARRIERS % 64] = pair.mean(axis=2) * wifi.LTF_TONES[_USED]
+        channel[..., _LEGACY_SUBCARRIERS % 64] = (one + two) * (wifi.LTF_TONES[_USED] / 2)
         return replace(unknown, channel=channel, noise=np.maximum(noise, floor[:, None]).astype(np.float32))
 
     def __len__(self) -> int:
@@ -80,7 +81,8 @@ class Fronts:
         start = first + guard - _EARLY
         stop = start + (count - 1) * spacing + 64
         samples = _finite(np.stack([frame[:, start:stop] for frame in self.frames]))
-        symbols = np.lib.stride_tricks.sliding_window_view(samples, 64, axis=-1)[..., ::spacing, :]
+        steps = *samples.strides[:2], spacing * samples.itemsize, samples.itemsize
+        symbols = np.ndarray((*samples.shape[:2], count, 64), samples.dtype, samples, strides=steps)
         turn = -2j * np.pi * self.cfo_hz[:, None] / SAMPLE_RATE_HZ
         within = np.exp(turn * np.arange(64)).astype(np.complex64)
         between = np.exp(turn * (start + spacing * np.arange(count))).astype(np.complex64)
@@ -110,6 +112,11 @@ class Fronts:
 def whole_symbols(samples: int, first: int, spacing: int = wifi.SYMBOL_SAMPLES) -> int:
     """How many symbols of so many samples from sample `first` on can be demodulated."""
     return max((samples + _EARLY - first) // spacing, 0)
+
+
+def _energy(values: NDArray[np.complex64]) -> NDArray[np.float32]:
+    """Σ |y|² along the last axis."""
+    return np.asarray(np.vecdot(values, values).real)
 
 
 def _finite(samples: NDArray[np.complex64]) -> NDArray[np.complex64]:
