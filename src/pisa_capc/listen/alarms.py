@@ -20,7 +20,8 @@ from pisa_capc.store.files import atomic, write_text_atomic
 
 CAUSES = 1024  # that are remembered
 MINUTE_S, A_MINUTE = 60.0, 20  # alarms of all causes
-SAMPLES, RECENT_BYTES = 8192, 64 << 20  # of a frame that is kept for a while, and of all of them
+SAMPLES = 8192  # of a frame, or of a receiver in trouble, in a snippet
+RECENT_BYTES = 64 << 20  # of all frames that are kept for a while
 PATTERN = "alarm-*"
 GENERATOR = "pisa listen"
 ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")  # of a decision

@@ -20,6 +20,7 @@ from pisa_capc.recordings.resample import Resampled
 ENDLESS = 1 << 62
 LEAST_S = 0.0015  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
+KEPT = 2048  # samples of a frame that are handed on: beyond the addresses at every rate of Wi-Fi
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
 
@@ -37,11 +38,11 @@ class Hearing:
     """Finds the frames of a stream that comes in blocks with the numbers of their first samples.
 
     Where samples are missing a new detector begins: a frame that is cut there is found from its preamble on, as at the
-    end of a recording.
+    end of a recording. Of each frame the first `kept` samples are handed on.
     """
 
-    def __init__(self, about: About, encoding: Encoding, waveform: str) -> None:
-        self._about, self._encoding, self._name = about, encoding, waveform
+    def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT) -> None:
+        self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
         self.waveform = waveform_named(waveform)
         self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
@@ -60,9 +61,9 @@ class Hearing:
             self._detector = TAKING_BYTES[self._name](self._about, self._encoding)
 
     @property
-    def settings(self) -> tuple[About, Encoding, str]:
+    def settings(self) -> tuple[About, Encoding, str, int]:
         """What another one like it is made with."""
-        return self._about, self._encoding, self._name
+        return self._about, self._encoding, self._name, self.kept
 
     @property
     def sample_bytes(self) -> int:
@@ -110,7 +111,7 @@ class Hearing:
             Heard(
                 self._first + round(one.start * ratio),
                 self._first + round((one.start + one.iq.shape[1]) * ratio),
-                replace(one, front=None),  # it has been read, and is not sent on
+                replace(one, iq=np.ascontiguousarray(one.iq[:, : self.kept]), front=None),
             )
             for one in self._read(found)
         ]

@@ -23,12 +23,12 @@ from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
-from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
+from pisa_capc.listen.alarms import Folder, Kept, Limits, Recent
 from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.claims import Tests
 from pisa_capc.listen.ears import Ears, EarsHere, Part
 from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
-from pisa_capc.listen.hearing import Heard, Hearing
+from pisa_capc.listen.hearing import KEPT, Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.mind import Mind
 from pisa_capc.listen.plan import Air, Plan
@@ -70,7 +70,8 @@ class Listener:
         self._device, self._note = torch.device(device), note
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
         self._mind = self._prepared(model)
-        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model))
+        kept = max(KEPT, self._mind.recogniser.samples)
+        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), kept)
         self._health = Health()
         self._next_mind: Mind | None = None
         self._ring = self._new_ring(0)
@@ -133,6 +134,10 @@ class Listener:
         name = self._hearing.waveform.name
         if waveform_of(model) != name:
             raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
+        if (needed := int(model.about["samples"])) > (kept := self._hearing.kept):
+            raise ModelError(
+                f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
+            )
         self._next_mind = self._prepared(model)
 
     def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
@@ -250,8 +255,7 @@ class Listener:
             sender.numbers.append(first + i)
             verdict, causes = self._mind.tested(sender, one.start / self.air.sample_rate_hz, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
-            iq = one.found.iq[:, :SAMPLES].copy()
-            found = iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
+            found = one.found.iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
             kept = Kept(*found, one.found.turn_hz)
             self._recent.add(decision.number, kept)
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))

@@ -225,8 +225,10 @@ def score_senders(
 
 def scored(function: ScoreFunction, seen: Seen) -> Tensor:
     """u (N,) float64 of what is seen, some at a time."""
-    parts = (seen.select(rows) for rows in blocks(len(seen.embedding)))
-    return torch.cat([function(p._replace(embedding=p.embedding.double(), logits=p.logits.double())) for p in parts])
+    few = len(seen.embedding) <= ROWS  # of a stream: cutting and joining would cost more than the score
+    parts = [seen] if few else [seen.select(rows) for rows in blocks(len(seen.embedding))]
+    found = [function(p._replace(embedding=p.embedding.double(), logits=p.logits.double())) for p in parts]
+    return found[0] if few else torch.cat(found)
 
 
 def blocks(frames: int) -> list[slice]:

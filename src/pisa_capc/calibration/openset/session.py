@@ -129,16 +129,21 @@ class SessionDistance(UnknownScore):
         sessions = Sessions.of(source, like)
         projections: dict[float, tuple[Tensor, Tensor]] = {}
 
+        def of_means(embedding: Tensor, n: float) -> Tensor:
+            if n not in projections:
+                project = sessions.project(n, self.moved)
+                projections[n] = project, sessions.means @ project
+            project, centres = projections[n]
+            return torch.cdist(embedding @ project, centres).square()
+
         def squared(seen: Seen) -> Tensor:
-            found = seen.embedding.new_empty(len(seen.embedding), len(sessions.means))
             counts = set(seen.frames.tolist())
+            if len(counts) == 1:
+                return of_means(seen.embedding, counts.pop())
+            found = seen.embedding.new_empty(len(seen.embedding), len(sessions.means))
             for n in counts:
-                if n not in projections:
-                    project = sessions.project(n, self.moved)
-                    projections[n] = project, sessions.means @ project
-                project, centres = projections[n]
-                rows = seen.frames == n if len(counts) > 1 else slice(None)
-                found[rows] = torch.cdist(seen.embedding[rows] @ project, centres).square()
+                rows = seen.frames == n
+                found[rows] = of_means(seen.embedding[rows], n)
             return found
 
         return squared
