@@ -67,6 +67,19 @@ def test_the_checksum_is_asked_for_until_the_sender_is_known() -> None:
     assert again[0].found.header.fcs is None
 
 
+def test_the_beginning_of_a_frame_is_handed_on_and_its_end_is_known() -> None:
+    recording = stream(3)
+    whole = recording.read(0, recording.about.length)
+    found = {}
+    for kept in (500, 1 << 20):
+        hearing = Hearing(recording.about, CF32, "wifi", kept)
+        found[kept] = hearing.push(coded(whole), 0, False) + hearing.finish()
+    for short, long in zip(found[500], found[1 << 20], strict=True):
+        assert (short.start, short.end) == (long.start, long.end)
+        assert long.end - long.start == long.found.iq.shape[1] > 500
+        np.testing.assert_array_equal(short.found.iq, long.found.iq[:, :500])
+
+
 def test_a_rate_that_does_not_fit_is_refused_at_once() -> None:
     with pytest.raises(DataError, match="MS/s do not hold"):
         Hearing(About("air", 10e6, None, 1, 0), CF32, "wifi")
