@@ -172,9 +172,10 @@ def as_trained(
     cfo_hz (N, A): how fast the samples turn, the carrier offset and what a chirp between samples adds to it. An antenna
     of which that is not known is dead, and absent: zero.
     """
-    iq[~np.isfinite(cfo_hz)] = 0
+    known = np.isfinite(cfo_hz)
+    iq[~known] = 0
     if not keep_cfo:
-        iq = without_cfo(iq, np.nan_to_num(cfo_hz), rate_hz)
+        iq = without_cfo(iq, np.where(known, cfo_hz, 0.0), rate_hz)
     if equalise_antennas:
         power = np.mean(np.abs(iq) ** 2, axis=2, keepdims=True)
         iq = np.divide(iq, np.sqrt(power), out=np.zeros_like(iq), where=power > 0)

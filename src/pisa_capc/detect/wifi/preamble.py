@@ -28,6 +28,7 @@ PARTS = 4  # of the preamble, which must all fit where less than half of it does
 LEAST_PART = 0.1  # the HT fields of a frame look like the end of an L-STF and the beginning of an L-LTF
 
 _LTF = slice(160, 320)
+_TONES = np.r_[-6:0, 1:7]  # of the L-STF, in steps of four carriers
 _FFT = 512
 EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES  # samples in which a preamble is looked for
 
@@ -90,12 +91,15 @@ def turned(iq: NDArray[np.complex64], radians: NDArray[np.float64]) -> NDArray[n
 
     e^{−jω(16 m + n)} = e^{−j16ωm} e^{−jωn}: sixteen and T/16 exponentials, not T.
     """
-    radians = radians.reshape(*radians.shape, *[1] * (iq.ndim - radians.ndim))
-    within = np.exp(-1j * radians * np.arange(BLOCK)).astype(np.complex64)
-    across = np.exp(-1j * BLOCK * radians * np.arange(iq.shape[-1] // BLOCK)).astype(np.complex64)
-    blocks = iq.reshape(*iq.shape[:-1], -1, BLOCK) * across[..., None]
-    blocks *= within[..., None, :]
-    return np.asarray(blocks.reshape(iq.shape))
+    each = -1j * radians.reshape(*radians.shape, *[1] * (iq.ndim - radians.ndim))
+    within = np.exp(each * np.arange(BLOCK)).astype(np.complex64)
+    across = np.exp(each * np.arange(0, iq.shape[-1], BLOCK)).astype(np.complex64)
+    return np.asarray(iq * (across[..., None] * within[..., None, :]).reshape(*each.shape[:-1], -1))
+
+
+def energy(values: NDArray[np.complex64]) -> NDArray[np.float32]:
+    """Σ |y|² along the last axis."""
+    return np.asarray(np.vecdot(values, values).real)
 
 
 def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -105,7 +109,7 @@ def first_path(iq: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArr
     of it and stands out of the noise, whose g is Gamma-distributed with one degree for each antenna.
     """
     long = ifft(fft(iq, _FFT) * _long_spectrum())[..., _LTF.start : _LTF.start + 2 * SEARCH]
-    paths = (weights[..., None] * np.abs(long) ** 2).sum(1)
+    paths = (weights[..., None] * (long.real**2 + long.imag**2)).sum(1)
     limits = [_limits(max(antennas, 1)) for antennas in np.count_nonzero(weights, axis=1).tolist()]
     median, most = np.array(limits).T[..., None]
     noise = np.sort(paths, axis=1)[:, SEARCH - 1 : SEARCH + 1].mean(1, keepdims=True) / median
@@ -130,9 +134,9 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
     return np.where(of_own > of_common, own, common).astype(np.float64)
 
 
-def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float64]:
+def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float32]:
     """(…) ‖Qᴴ y‖² of (…, 320) samples, what the preamble explains behind its best channel."""
-    return np.asarray((np.abs(still @ _basis().conj()) ** 2).sum(-1))
+    return energy(still @ _basis().conj())
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -141,8 +145,8 @@ def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
     J(ω) = ‖Qᴴ (e^{−jωn} y)‖² is the energy that the preamble explains behind its best channel; its peak is the maximum
     likelihood estimate of the frequency where the channel is not known.
     """
-    energy = np.abs((still @ _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
-    low, middle, high = np.moveaxis(energy.sum(-1, dtype=np.float64), -1, 0)
+    tried = np.abs((still @ _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
+    low, middle, high = np.moveaxis(tried.sum(-1, dtype=np.float64), -1, 0)
     curvature = np.minimum(low - 2 * middle + high, -np.finfo(np.float32).tiny)
     return np.asarray(np.clip(step * (low - high) / (2 * curvature), -2 * step, 2 * step))
 
@@ -150,16 +154,16 @@ def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
 def snr_db(still: NDArray[np.complex64]) -> NDArray[np.float64]:
     """(K, A) from (K, A, 320) preambles at rest: noise is what the L-LTF's repetition differs by."""
     first, again = still[..., 176:256], still[..., 240:320]
-    noise = (np.abs(again - first) ** 2).mean(-1, dtype=np.float64) / 2
-    power = (np.abs(still) ** 2).mean(-1, dtype=np.float64)
+    noise = energy(again - first).astype(np.float64) / (2 * first.shape[-1])
+    power = energy(still).astype(np.float64) / still.shape[-1]
     ratio = np.divide(power - noise, noise, out=np.zeros_like(noise), where=noise > 0)
     return np.asarray(10 * np.log10(np.maximum(ratio, 10 ** (SILENT_DB / 10))))
 
 
 def tone_spread(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """(K,) (Σ p_k)²/(12 Σ p_k²) of the powers of the L-STF's twelve tones: 1 if they are equal, 1/12 for a carrier."""
-    period = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).mean(-2)
-    tones = (weights[..., None] * np.abs(fft(period)[..., np.r_[-6:0, 1:7]]) ** 2).sum(1)
+    nine_periods = still[..., BLOCK : 10 * BLOCK].reshape(*still.shape[:-1], 9, BLOCK).sum(-2)
+    tones = (weights[..., None] * np.abs(fft(nine_periods)[..., _TONES]) ** 2).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(tones.sum(1) ** 2 / (12 * (tones**2).sum(1)))
 

@@ -57,9 +57,9 @@ def candidates(
     weights = weights.astype(np.float32)  # as the products are
     coherent = over_window(weights @ products)
     power = over_window(weights @ powers)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        squared = np.abs(coherent) ** 2 / (power[:-1] * power[1:])
     strength = np.abs(coherent)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squared = strength**2 / (power[:-1] * power[1:])
     threshold = coherence_threshold()
     before = np.maximum(np.arange(len(squared)) - BEFORE, 0)
     new = (strength > 2 * strength[before]) | ~(squared[before] > threshold / 2)

@@ -15,7 +15,8 @@ SAMPLE_RATE_HZ = 20e6
 _EARLY = 3  # samples that the DFT reaches into the guard interval, so that a start found late does no harm
 _LONG_SYMBOLS = 192  # first sample of the two long training symbols
 _USED = wifi.LTF_SUBCARRIERS != 0
-_LEGACY_SUBCARRIERS = wifi.LTF_SUBCARRIERS[_USED]
+_LEGACY_BINS = wifi.LTF_SUBCARRIERS[_USED] % 64
+_HALF_TONES = (wifi.LTF_TONES[_USED] / 2).astype(np.float32)
 _PILOT_BINS = wifi.PILOT_SUBCARRIERS % 64
 _SMOOTH = 16  # symbols on either side over which an antenna's phase against the others is averaged
 _CLOCK_PPM = 20.0  # standard deviation expected of the offset between two sampling clocks
@@ -44,17 +45,18 @@ class Fronts:
         """
         long = _finite(np.stack([frame[:, _LONG_SYMBOLS : wifi.PREAMBLE_SAMPLES] for frame in frames]))
         first, second = long[..., :64], long[..., 64:]
-        power = np.isfinite(cfo_hz) * (_energy(long) / 128 + _TINY)
-        coarse_hz = (power * np.nan_to_num(cfo_hz)).sum(axis=1) / np.maximum(power.sum(axis=1), _TINY)
+        there = np.isfinite(cfo_hz)
+        power = there * (_energy(long) / 128 + _TINY)
+        coarse_hz = (power * np.where(there, cfo_hz, 0.0)).sum(axis=1) / np.maximum(power.sum(axis=1), _TINY)
         left = np.angle(np.vecdot(first, second).sum(axis=1) * np.exp(-128j * np.pi * coarse_hz / SAMPLE_RATE_HZ))
         refined_hz = coarse_hz + left / (128 * np.pi) * SAMPLE_RATE_HZ
         unknown = Fronts(frames, refined_hz, np.empty(0, np.complex64), np.empty(0, np.float32))
-        pair = unknown.tones(_LONG_SYMBOLS, 2, spacing=64, guard=0)[..., _LEGACY_SUBCARRIERS % 64]
+        pair = unknown.tones(_LONG_SYMBOLS, 2, spacing=64, guard=0)[..., _LEGACY_BINS]
         one, two = pair[:, :, 0], pair[:, :, 1]
         noise = _energy(two - one) / (2 * pair.shape[-1])
         floor = 1e-6 * _energy(pair).mean(axis=(1, 2)) / pair.shape[-1] + _TINY
         channel = np.zeros((*long.shape[:2], 64), dtype=np.complex64)
-        channel[..., _LEGACY_SUBCARRIERS % 64] = (one + two) * (wifi.LTF_TONES[_USED] / 2)
+        channel[..., _LEGACY_BINS] = (one + two) * _HALF_TONES
         return replace(unknown, channel=channel, noise=np.maximum(noise, floor[:, None]).astype(np.float32))
 
     def __len__(self) -> int:
@@ -99,13 +101,16 @@ class Fronts:
         """
         matched = np.conj(self.channel) / self.noise[..., None]
         seen = tones[..., _PILOT_BINS] * (matched[:, :, None, _PILOT_BINS] * pilots.astype(np.float32))
-        slope = -1j * _clock_drift(seen)[:, None, None] * np.arange(tones.shape[2])[:, None]  # (F, S, 1)
-        level = (seen * np.exp(slope * wifi.PILOT_SUBCARRIERS)[:, None]).sum(axis=-1)
-        back = np.exp(-1j * _phases(level)).astype(np.complex64)[..., None]
+        drift = _clock_drift(seen)
+        if drift is not None:
+            slope = -1j * drift[:, None, None] * np.arange(tones.shape[2])[:, None]  # (F, S, 1)
+            seen = seen * np.exp(slope * wifi.PILOT_SUBCARRIERS)[:, None]
+        back = np.exp(-1j * _phases(seen.sum(axis=-1))).astype(np.complex64)[..., None]
         bins = subcarriers % 64
         combined = (tones[..., bins] * (matched[:, :, None, bins] * back)).sum(axis=1)
-        combined *= np.exp(slope * subcarriers).astype(np.complex64)
-        weight = (np.square(np.abs(self.channel[..., bins])) / self.noise[..., None]).sum(axis=1) + _TINY
+        if drift is not None:
+            combined *= np.exp(slope * subcarriers).astype(np.complex64)
+        weight = (matched * self.channel).real[..., bins].sum(axis=1) + _TINY
         return combined / weight[:, None], weight
 
 
@@ -145,18 +150,20 @@ def _moving_sum(x: NDArray[np.complex128]) -> NDArray[np.complex128]:
     return total[..., np.minimum(symbols + _SMOOTH + 1, len(symbols))] - total[..., np.maximum(symbols - _SMOOTH, 0)]
 
 
-def _clock_drift(pilots: NDArray[np.complex64]) -> NDArray[np.float64]:
+def _clock_drift(pilots: NDArray[np.complex64]) -> NDArray[np.float64] | None:
     """(F,) phase [rad] per symbol and carrier by which the sampling clocks drift apart, from (F, A, S, 4) pilots.
+
+    None of fields that are too short to drift.
 
     The phase between neighbouring pilots, 14 carriers apart, grows steadily. Half a frame's lag gives its rate without
     doubt (40 ppm turn it by 3 rad in half of the longest frame), a straight line more exactly; the estimate is drawn
     to zero by as much as its variance outweighs what clocks differ by.
     """
-    between = (pilots[..., 1:] * np.conj(pilots[..., :-1])).sum(axis=(1, 3))
-    symbols = np.arange(between.shape[-1])
+    symbols = np.arange(pilots.shape[2])
     half = len(symbols) // 2
-    if half < 4:  # too short to drift
-        return np.zeros(len(pilots))
+    if half < 4:
+        return None
+    between = (pilots[..., 1:] * np.conj(pilots[..., :-1])).sum(axis=(1, 3))
     usual = 14 * 2 * np.pi * wifi.SYMBOL_SAMPLES / 64 * _CLOCK_PPM * 1e-6
     lagged = (np.conj(between[:, :-half]) * between[:, half:]).sum(axis=1)
     coarse = np.clip(np.angle(lagged) / half, -3 * usual, 3 * usual)
