@@ -3,10 +3,10 @@
     make bench-listen [ARGS="--seconds 20 --frames 120000 --kills 25"]
 
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
-the time on the air; then the same samples at slower paces, until none is missed. By onnxruntime (`--engine onnx`),
-where it is installed, and by PyTorch. Delay: from the moment when the last sample of a frame is due by the publisher's
-clock to its decision. Cores: CPU time for a second of the publisher, of the listener's process that receives and
-decides, and of the one that finds frames.
+the time on the air; then the same samples at slower paces, until none is missed, or (`--every-pace`) at all. By
+onnxruntime (`--engine onnx`), where it is installed, and by PyTorch. Delay: from the moment when the last sample of a
+frame is due by the publisher's clock to its decision. Cores: CPU time for a second of the publisher, of the listener's
+process that receives and decides, and of the one that finds frames.
 Calibrating: CPU time for a frame, and of the longest call, frame by frame, where what is learnt is computed at once and
 in the background.
 Memory: of both processes while frames are replayed as fast as they are decided, four minutes' worth by default and an
@@ -217,12 +217,12 @@ def _cpu_s(publisher: int | None) -> tuple[float, float]:
     return time.process_time(), found
 
 
-def at_paces(model: TrainedModel, air: Scene, seconds: float) -> Iterator[dict[str, Any]]:
-    """As fast as a radio, and slower until nothing is missed."""
+def at_paces(model: TrainedModel, air: Scene, seconds: float, every: bool) -> Iterator[dict[str, Any]]:
+    """As fast as a radio, and slower until nothing is missed, or at every pace."""
     for pace in PACES:
         row = real_time(model, air, seconds, pace)
         yield row
-        if not row["missed"]:
+        if not row["missed"] and not every:
             return
 
 
@@ -388,6 +388,7 @@ def engines(model: TrainedModel) -> Iterator[tuple[str, TrainedModel]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of real time, at each pace")
+    parser.add_argument("--every-pace", action="store_true", help="slower ones too where nothing is missed")
     parser.add_argument("--frames", type=int, default=120_000, help="while memory is watched; an hour has 1800000")
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
@@ -399,7 +400,8 @@ def main() -> None:
     if chosen.kills:  # first: a process with the threads of a runtime must not be forked
         facts["kills"] = kills(model, chosen.kills)
         show_table("Killed at random moments", [facts["kills"]])
-    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds)]
+    every = chosen.every_pace
+    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds, every)]
     facts["calibrating"] = calibrating(model)
     show_table("Calibrating", facts["calibrating"])
     if chosen.frames:
