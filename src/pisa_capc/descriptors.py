@@ -90,10 +90,19 @@ class StreamingDescriptors:
 
 def newest_descriptor(cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
     """(…, 4) descriptor of the last frame of windows, whose CFO is (…, n, A) in Hz."""
-    across = cfo_hz.std(axis=-1)
-    over_time = cfo_hz.std(axis=-2).mean(axis=-1)
-    steps = np.diff(cfo_hz, axis=-2).std(axis=-2).mean(axis=-1) if cfo_hz.shape[-2] > 1 else np.zeros_like(over_time)
-    return _compress(np.stack([across[..., -1], across.mean(axis=-1), over_time, steps], axis=-1))
+    across, antennas = _std(cfo_hz, -1), cfo_hz.shape[-1]
+    over_time = _std(cfo_hz, -2).sum(axis=-1) / antennas
+    changes = cfo_hz[..., 1:, :] - cfo_hz[..., :-1, :]
+    steps = _std(changes, -2).sum(axis=-1) / antennas if changes.shape[-2] else np.zeros_like(over_time)
+    mean_across = across.sum(axis=-1) / across.shape[-1]
+    return _compress(np.stack([across[..., -1], mean_across, over_time, steps], axis=-1))
+
+
+def _std(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """As `np.std`, to the bit; of a few numbers that takes twice as long."""
+    count = values.shape[axis]
+    off = values - values.sum(axis=axis, keepdims=True) / count
+    return np.asarray(np.sqrt((off * off).sum(axis=axis) / count))
 
 
 def _spreads(cfo_hz: NDArray[np.float64], window: int) -> NDArray[np.float64]:

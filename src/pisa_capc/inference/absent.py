@@ -41,8 +41,10 @@ def available_input(
     if not (some := np.any(present, axis=1)).all():
         but = f" on every antenna but the missing {', '.join(map(str, missing))}" if missing else ""
         raise bad_frame(frames, some, f"has no antenna left: it is zero in its first {frames.samples} samples{but}")
-    share = present.mean(axis=1, dtype=np.float32)  # one exactly where none is absent
-    return unit_power(frames, iq) * np.sqrt(share)[:, None, None, None], present
+    seen = unit_power(frames, iq)
+    if not present.all():
+        seen *= np.sqrt(present.mean(axis=1, dtype=np.float32))[:, None, None, None]
+    return seen, present
 
 
 def available_descriptors(
@@ -60,6 +62,8 @@ def available_descriptors(
 def available_mean(values: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Mean over the antennas that are there, (N, A) → (N,)."""
     mean: NDArray[np.float64] = values.mean(axis=1)
+    if present.all():
+        return mean
     incomplete = ~present.all(axis=1)
     mean[incomplete] = values[incomplete].mean(axis=1, where=present[incomplete])
     return mean
