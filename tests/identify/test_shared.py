@@ -137,10 +137,8 @@ class TestAsFramesCome:
 
     def test_one_whose_carrier_jumps_is_seldom_taken_for_two_however_long(self) -> None:
         rng, trials = np.random.default_rng(3), 20
-        found = [
-            any([watched.push(i % 2, rng.normal()) for i in range(10 * LOOK)])
-            for watched in (Watched(0.05) for _ in range(trials))
-        ]
+        tests = [Watched(0.05) for _ in range(trials)]
+        found = [any(test.push(i % 2, rng.normal()) for i in range(10 * LOOK)) for test in tests]
         assert sum(found) <= 4
 
     def test_levels_sum_to_alpha(self) -> None:

@@ -161,8 +161,8 @@ def verify_(
     And whether several devices send under it: whether frames at two carriers also have two fingerprints.
     --calibration and --reject decide only whom a sender sounds like. docs/identify.md says what is promised.
 
-    Exit code 0: nobody sends under an address of another; 1: somebody does, or no frame was found; 2: a recording or the
-    model could not be used.
+    Exit code 0: no address was found to be used by another device; 1: one was, or no frame was found; 2: a recording or
+    the model could not be used.
     """
     from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify

@@ -50,9 +50,9 @@ class Verdict:
 
     device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
     time order. against, support: (T,) log M after each of them. after: how many it took, None where undecided.
-    sounds_like: to whom most of its frames were given, None for a device that the model does not know; where there is an
-    alarm, most of those that were not given to its device. alike: how many frames that are. shared: the test of one
-    sender, where frames come at two carriers; p is of all recordings.
+    sounds_like: to whom most of its frames were given, None for a device that the model does not know; where there is
+    an alarm, most of those not given to its device. alike: how many frames that are. shared: the test of one sender, where
+    frames come at two carriers; its p is of all recordings.
     """
 
     address: str
@@ -128,8 +128,9 @@ def verify(
 ) -> list[Verdict]:
     """A verdict on every claimed address, in order. enrolled: the device of each address.
 
-    alpha: chance of a false alarm, and of a false confirmation, for each address; of finding several devices where there
-    is one, for all of them. spacing_s: frames of an address that come sooner after the last tested one are not tested.
+    alpha: chance of a false alarm, and of a false confirmation, for each address; of finding several devices under an
+    address of one, for all of them. spacing_s: frames of an address that come sooner after the last tested one are not
+    tested.
     """
     check_alpha(alpha)
     reference = Reference.of(found.scores.statistics)
@@ -176,10 +177,10 @@ def _verdict(
 def judged(
     against: NDArray[np.float64], support: NDArray[np.float64], shared: Shared | None, alpha: float, alpha_shared: float
 ) -> tuple[str, int | None]:
-    """The verdict on an address by log M (T,) against and for it and the test of one sender, and how many frames it took."""
-    alarm, confirmed = first_beyond(against, alpha), first_beyond(support, alpha)
+    """The verdict by log M (T,) against and for a claim and by the test of one sender, and how many frames it took."""
     if shared is not None and shared.p <= alpha_shared:
         return SEVERAL, len(against)
+    alarm, confirmed = first_beyond(against, alpha), first_beyond(support, alpha)
     if alarm is not None:
         return REFUTED, alarm
     return (UNDECIDED, None) if confirmed is None else (GENUINE, confirmed)

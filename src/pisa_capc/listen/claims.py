@@ -1,10 +1,10 @@
 """Tests that run as long as a listener does: is an address its device's, is a sender anybody's, has a device changed.
 
-Each but the second is a test martingale M of `identify.evidence` on scores of a sender's frames, and alarms where M ≥ 1/α. Its memory
-would grow with every frame, so after `EPOCH` frames a test begins anew, with α_e = α / (e (e + 1)) in its e-th epoch:
-these sum to α, so P(false alarm) ≤ α holds over all epochs together, however long it runs, on frames that are
-exchangeable with those they are ranked among. What that leaves out is said in `identify.verify`; docs/listen.md
-says what it means for a receiver.
+Each but that of shared addresses is a test martingale M of `identify.evidence` on scores of a sender's frames, and
+alarms where M ≥ 1/α. Its memory would grow with every frame, so after `EPOCH` frames a test begins anew, with
+α_e = α / (e (e + 1)) in its e-th epoch: these sum to α, so P(false alarm) ≤ α holds over all epochs together, however
+long it runs, on frames that are exchangeable with those they are ranked among. What that leaves out is said in
+`identify.verify`; docs/listen.md says what it means for a receiver.
 
     not its address   frames that claim to be from device k, by the log odds against k, among the source's frames of k;
                       and, for the claim, among those of every other device
@@ -105,7 +105,7 @@ class Test:
 
 @dataclass(eq=False)
 class Claim:
-    """What is known of one enrolled address. alone: by its tests of one sender. last_s: when a frame of it was tested."""
+    """What is known of one enrolled address. alone: the verdict if one sends. last_s: when a frame of it was tested."""
 
     device: int
     against: Test
