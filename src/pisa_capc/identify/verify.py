@@ -51,8 +51,8 @@ class Verdict:
     device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
     time order. against, support: (T,) log M after each of them. after: how many it took, None where undecided.
     sounds_like: to whom most of its frames were given, None for a device that the model does not know; where there is
-    an alarm, most of those not given to its device. alike: how many frames that are. shared: the test of one sender, where
-    frames come at two carriers; its p is of all recordings.
+    an alarm, most of those not given to its device. alike: how many frames that are. shared: the test of one sender,
+    where frames come at two carriers; its p is of all recordings.
     """
 
     address: str

@@ -244,11 +244,12 @@ class Tests:
         def under(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
 
-        for i, (address, alone, last_s, looks) in enumerate(about["claims"]):
+        for i, (address, alone, last_s, *looks) in enumerate(about["claims"]):
             if claim := self._begin_claim(str(address)):
                 claim.against.resume(under(f"claim.{i}.against."))
                 claim.support.resume(under(f"claim.{i}.support."))
-                claim.alone, claim.last_s, claim.shared.looks = str(alone), float(last_s), int(looks)
+                claim.alone, claim.last_s = str(alone), float(last_s)
+                claim.shared.looks = max(0, int(*looks))  # none in what earlier versions wrote
         for i, (device, last_s) in enumerate(about["changes"]):
             test = Test([arrays[f"change.{i}.reference"]], self.alpha)
             test.resume(under(f"change.{i}."))
