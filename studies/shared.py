@@ -54,7 +54,7 @@ class Heard:
     def __init__(self, trained: Trained, seed: int) -> None:
         frames = trained.frames.where(environment=TARGET)
         seen = embed(trained.model, frames.unlabelled(), "cpu")
-        self.logits, self.cfo_hz = seen.logits.astype(np.float64), np.median(np.asarray(seen.cfo_hz), axis=1)
+        self.logits, self.cfo_hz = seen.logits.astype(np.float64), np.asarray(seen.cfo_hz)
         self.device, self.capture, self.carrier_hz = frames.device, frames.capture, frames.carrier_hz
         self.reference, self.rng = Reference.of(trained.model.statistics), np.random.default_rng(seed)
         self.places = [(int(k), int(c)) for k in np.unique(self.device) for c in np.unique(self.capture)]

@@ -107,6 +107,15 @@ def test_an_address_that_two_devices_use_at_once_raises_one_of_its_own(trained: 
     assert verdicts[-1] == "genuine", "when the other has gone"
 
 
+def test_looks_for_two_devices_are_counted_on_after_a_restart(trained: TrainedModel, tmp_path: Path) -> None:
+    """Were they counted anew, many restarts would find two where there is one."""
+    plan = Plan(addresses=ENROLLED, state=tmp_path)
+    for again in (1, 2):
+        listener = Listener(trained, script(played([(0, 1)] * 64)), AIR, plan)
+        heard(listener)
+        assert listener._mind.tests.claims[address(1)].shared.looks == 2 * again
+
+
 def test_a_device_whose_carrier_jumps_is_one(trained: TrainedModel) -> None:
     mine, again = (played([(0, 1)] * 4, seed=seed) for seed in (0, 1))
     blocks = [block for _ in range(40) for block in (mine, again)]
