@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC, Online, OnlineCalibrator
-from pisa_capc.calibration.online import Decisions
+from pisa_capc.calibration import UCAPC, Decisions, Online, OnlineCalibrator
 from pisa_capc.chance import at_chance
 from pisa_capc.deployments import draw_capture, draw_shares
 from pisa_capc.scores import macro_f1

@@ -178,7 +178,7 @@ def test_verify_says_that_several_devices_use_an_address(
     [line] = [line for line in found.out.splitlines() if A in line]
     assert "several devices" in line
     assert "D3 (" in line
-    assert "shared: the same of frames at two carriers" in found.err
+    assert "shared: how unlikely fingerprints so different" in found.err
 
 
 def test_verify_asks_whose_addresses_are_whose(pisa: Command, run: Path, room: Path) -> None:

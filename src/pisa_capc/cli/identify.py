@@ -352,7 +352,8 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
     print_table(f"Claimed addresses, at a false-alarm rate of {alpha:g} each", headings, rows, left=words)
     claims = sum(verdict.device is not None for verdict in verdicts)
     notes.print(
-        f"against, for: the highest evidence as a power of ten; {-math.log10(alpha):.1f} decides. shared: the same of "
-        f"frames at two carriers being of two devices; {-math.log10(alpha / max(1, claims)):.1f} decides.",
+        f"against, for: the highest evidence as a power of ten; {-math.log10(alpha):.1f} decides. shared: how unlikely "
+        "fingerprints so different at two carriers are of one device, likewise; "
+        f"{-math.log10(alpha / max(1, claims)):.1f} decides.",
         soft_wrap=True,
     )

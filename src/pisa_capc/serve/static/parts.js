@@ -8,7 +8,7 @@ import { when } from "./words.js";
 const VERDICTS = { genuine: ["genuine", "good"], "not the device": ["not the device", "bad"],
   "several devices": ["several devices", "bad"], undecided: ["undecided", ""] };
 const KINDS = {
-  "unknown device": ["?", "Unknown device"], "not its address": ["≠", "Not its address"], "shared address": ["2", "Shared address"],
+  "unknown device": ["?", "Unknown device"], "not its address": ["≠", "Not its address"], "shared address": ["×2", "Shared address"],
   changed: ["Δ", "Device has changed"], receiver: ["⚠", "Receiver"],
 };
 
