@@ -351,9 +351,7 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
     words = ("address", "device", "verdict", headings[-1])
     print_table(f"Claimed addresses, at a false-alarm rate of {alpha:g} each", headings, rows, left=words)
     claims = sum(verdict.device is not None for verdict in verdicts)
-    notes.print(
-        f"against, for: the highest evidence as a power of ten; {-math.log10(alpha):.1f} decides. shared: how unlikely "
-        "fingerprints so different at two carriers are of one device, likewise; "
-        f"{-math.log10(alpha / max(1, claims)):.1f} decides.",
-        soft_wrap=True,
-    )
+    one, every = (-math.log10(level) for level in (alpha, alpha / max(1, claims)))
+    notes.print(f"against, for: the highest evidence as a power of ten; {one:.1f} decides.", soft_wrap=True)
+    shared = "shared: how unlikely fingerprints so different at two carriers are of one device, likewise"
+    notes.print(f"{shared}; {every:.1f} decides.", soft_wrap=True)

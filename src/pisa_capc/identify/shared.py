@@ -1,9 +1,9 @@
 """Do several devices send under one address: frames whose carriers are two, and whose fingerprints are two as well.
 
 Two transmitters have two crystals. Where frames of one address come at two carriers in turn (`tracks`), either two
-devices send them, or the carrier of one jumps or was measured wrongly. Then the fingerprint has no part in it: the
-strangeness s_1 … s_n of the frames at one carrier and s'_1 … s'_m of those at the other are exchangeable,
-whatever the place is like and however little the model knows. Then
+devices send them, or the carrier of one jumps. In the second case the fingerprint has no part in it: the strangeness
+s_1 … s_n of the frames at one carrier and s'_1 … s'_m of those at the other are exchangeable, whatever the place is
+like and however little the model knows. Then
 
     U = #{(i, j): s_i > s'_j}
 
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import mannwhitneyu
 
-FEWEST = 5  # frames at each of two carriers: single ones are measured wrongly now and then
+FEWEST = 5  # frames at each of two carriers: one measured wrongly now and then makes its frame strange as well
 LOOK, NEWEST = 32, 256  # frames of an address from one look to the next, and frames that are looked at
 
 
