@@ -33,7 +33,8 @@ def recording_lines(record: dict[str, Any]) -> Iterator[str]:
             own, spoofed, named = row["addresses"] - row["spoofed"], row["spoofed"], row["spoofer named"]
             yield (
                 f"| {capture}, {how} | {found} | {shares[0]:.4f} ({shares[1]:.4f}) | {aside[0]:.3f} ({aside[1]:.3f}) | "
-                f"{row['addresses right']} of {own} | {named} of {spoofed} | {row['false alarms']} |"
+                f"{row['addresses right']} of {own} | {named} of {spoofed} | {row['found to be of several']} | "
+                f"{row['false alarms']} |"
             )
 
 
