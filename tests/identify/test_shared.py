@@ -127,6 +127,12 @@ class TestAsFramesCome:
         assert [i for i, one in enumerate(said) if one] == [LOOK - 1]
         assert (watched.found, watched.looks) == (True, 4)
 
+    def test_looks_at_one_carrier_cost_nothing(self) -> None:
+        watched = Watched(0.01)
+        for _ in range(9 * LOOK):
+            watched.push(0, 0.0)
+        assert watched.looks == 0
+
     def test_it_is_over_when_the_other_has_gone(self) -> None:
         watched = Watched(0.01)
         for i in range(LOOK):

@@ -111,7 +111,7 @@ def test_looks_for_two_devices_are_counted_on_after_a_restart(trained: TrainedMo
     """Were they counted anew, many restarts would find two where there is one."""
     plan = Plan(addresses=ENROLLED, state=tmp_path)
     for again in (1, 2):
-        listener = Listener(trained, script(played([(0, 1)] * 64)), AIR, plan)
+        listener = Listener(trained, script(played([(0, 1), (2, 1)] * 32, offset_hz=20e3)), AIR, plan)
         heard(listener)
         assert listener._mind.tests.claims[address(1)].shared.looks == 2 * again
 

@@ -54,9 +54,10 @@ def one_sender(track: Sequence[int], strange: ArrayLike) -> Shared | None:
 
 @dataclass(eq=False)
 class Watched:
-    """The same as frames come: a look at the newest after every 32, the i-th at the level α / (i (i + 1)).
+    """The same as frames come: a look at the newest after every 32, the i-th with two carriers at α / (i (i + 1)).
 
-    These sum to α, the chance of ever finding two where there is one. looks: so far. found: by the last of them.
+    These sum to α, the chance of ever finding two where there is one. looks: with two carriers, so far. found: by the
+    last look.
     """
 
     alpha: float
@@ -71,7 +72,7 @@ class Watched:
         self._since += 1
         if self._since < LOOK:
             return False
-        self._since, self.looks, before = 0, self.looks + 1, self.found
-        result = one_sender(*zip(*self._newest, strict=True))
+        self._since, before, result = 0, self.found, one_sender(*zip(*self._newest, strict=True))
+        self.looks += result is not None
         self.found = result is not None and result.p <= self.alpha / (self.looks * (self.looks + 1))
         return self.found and not before
