@@ -37,6 +37,7 @@ from studies.identify import ALPHA, CAPTURES, DUTY, METHODS, TARGET, Trained, Tr
 FRAMES = (16, 32, 64)
 SHARES = (0.0, 0.1, 0.25, 0.5, 1.0)  # of another's frames
 PAIRS = 3  # spoofers of a recording
+COLLISIONS = 0.3  # part of its exchanges into which another sends: carriers are measured wrongly there
 
 Rows = NDArray[np.intp]
 
@@ -118,7 +119,7 @@ def recorded(folder: Path, scene: Path, take: int, seconds: float, devices: int,
     spoof = ",".join(f"{who}:{whose}@0" for who, whose in spoofers(take, devices).items())
     made = record(
         "wifi", folder / "recordings", seconds, environment=TARGET, capture=CAPTURES[take % len(CAPTURES)], take=take,
-        duty=DUTY["wifi"], spoof=spoof, seed=seed, scene=scene, workers=1, show_progress=False,
+        duty=DUTY["wifi"], spoof=spoof, collisions=COLLISIONS, seed=seed, scene=scene, workers=1, show_progress=False,
     )  # fmt: skip
     return Path(made.recording)
 
