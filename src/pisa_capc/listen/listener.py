@@ -26,17 +26,7 @@ from pisa_capc.listen.alarms import SAMPLES, Folder, Kept, Limits, Recent
 from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.claims import Tests
 from pisa_capc.listen.ears import Ears, EarsHere, Part
-from pisa_capc.listen.events import (
-    CONNECTED,
-    ENDED,
-    RECEIVER,
-    SHARED_ADDRESS,
-    WAITING,
-    Alarm,
-    Decision,
-    OnEvent,
-    Status,
-)
+from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
 from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.mind import Mind
@@ -265,9 +255,9 @@ class Listener:
             self._recent.add(decision.number, kept)
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)
-            for kind, device, text in causes:
-                own = self._senders.frames(sender.address) if kind == SHARED_ADDRESS else tuple(sender.numbers)
-                self._alarm(kind, sender.address, device, text, own, one.start)
+            for kind, device, text, everybody in causes:
+                shown = self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
+                self._alarm(kind, sender.address, device, text, shown, one.start)
 
     def _decision(
         self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None

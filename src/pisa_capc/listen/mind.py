@@ -14,11 +14,12 @@ from pisa_capc.listen.senders import Sender
 
 
 class Cause(NamedTuple):
-    """Of an alarm: its kind, the device it is about, and words."""
+    """Of an alarm: its kind, the device it is about, words, and whether frames of all senders of the address show it."""
 
     kind: str
     device: str | None
     text: str
+    everybody: bool = False
 
 
 @dataclass(eq=False)
@@ -43,7 +44,7 @@ class Mind:
             own = f"{address} is the address of {devices[claimed]}, and"
             if alarm == SEVERAL:
                 text = f"{own} several devices send under it: at two carriers, with two fingerprints."
-                causes.append(Cause(SHARED_ADDRESS, devices[claimed], text))
+                causes.append(Cause(SHARED_ADDRESS, devices[claimed], text, everybody=True))
             elif alarm is not None:
                 sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
                 text = f"{own} does not sound like it (now: {sounds})."
