@@ -14,7 +14,7 @@ from pisa_capc.listen.senders import Sender
 
 
 class Cause(NamedTuple):
-    """Of an alarm: its kind, the device it is about, words, and whether frames of all senders of the address show it."""
+    """Of an alarm: its kind, the device it is about, words, and whether all senders of its address are shown."""
 
     kind: str
     device: str | None
