@@ -1,7 +1,7 @@
 """Calibrations of trained models in deployments as they are, from embeddings that `studies.embeddings` has kept.
 
     python -m studies.calibrations --embeddings work/embeddings        # on source environments, to choose by
-    python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/studies/careful-switch.json
+    python -m studies.calibrations --switch --only E2-2026.2026 --work work/switch --out results/studies/careful-switch.json
     python -m studies.calibrations --embeddings work/embeddings --target E1 --out results/studies/calibrations.json
 
 Without --target a model of one source environment meets the other one: source data of the models that have both. What
@@ -87,12 +87,17 @@ class Name(NamedTuple):
     method: str
     encoder: str
     source: str
-    seed: str
+    run: str  # the seeds of its split and of its training, as 2026.2027
 
     @classmethod
     def of(cls, path: Path) -> Name:
-        waveform, devices, enrolled, *method, encoder, source, seed = path.stem.split("-")
-        return cls(waveform, devices, enrolled, "-".join(method), encoder, source, seed)
+        waveform, devices, enrolled, *method, encoder, source, run = path.stem.split("-")
+        return cls(waveform, devices, enrolled, "-".join(method), encoder, source, run)
+
+    @property
+    def seed(self) -> int:
+        """Of the training."""
+        return int(self.run.split(".")[-1])
 
     @property
     def kind(self) -> tuple[str, int, bool]:
@@ -163,7 +168,7 @@ class Model:
 
     def cells(self, environment: str) -> Iterator[tuple[str, Drawn]]:
         """The frames of every kind of deployment in an environment."""
-        rng = np.random.default_rng([int(self.name.seed), len(environment)])
+        rng = np.random.default_rng([self.name.seed, len(environment)])
         there, home = self.at([environment]), self.at(self.name.environments)
         if not self.known.all():
             yield from ((deployment.name, self.draw(deployment, there, rng)) for deployment in STRANGERS)
@@ -276,7 +281,7 @@ def score_all(
             if chosen:
                 if "safe" in chosen:
                     alike = [Model.read(by_name[n]) for e in SOURCE if (n := name._replace(source=e)) in by_name]
-                    guard = guard_of([*alike, model], int(name.seed))
+                    guard = guard_of([*alike, model], name.seed)
                     model = replace(model, source=replace(model.source, guard=np.array(guard.thresholds)))
                 for cell, scores in scored(model, environment, chosen).items():
                     old.setdefault(cell, {}).update(scores)
@@ -313,9 +318,9 @@ def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
                     "lost": round(fmean(lost), 4),
                     **({} if len(pairs) == len(own) else {"models": len(pairs)}),
                 }
-        seeds = sorted({name.seed for name in own})
+        runs = sorted({name.run for name in own})
         about = dict(zip(("waveform", "sources", "strangers"), kind, strict=True))
-        about |= {"models": len(own), "encoders": encoders, "seeds": seeds}
+        about |= {"models": len(own), "encoders": encoders, "runs": runs}
         tables.append({**about, "cells": table})
     return tables
 
