@@ -1,7 +1,7 @@
 """Calibrations of trained models in deployments as they are, from embeddings that `studies.embeddings` has kept.
 
     python -m studies.calibrations --embeddings work/embeddings        # on source environments, to choose by
-    python -m studies.calibrations --switch --only E2-2026.2026 --work work/switch --out results/studies/careful-switch.json
+    python -m studies.calibrations --switch --only E2-2026.2026 --work work/switch --out work/switch.json
     python -m studies.calibrations --embeddings work/embeddings --target E1 --out results/studies/calibrations.json
 
 Without --target a model of one source environment meets the other one: source data of the models that have both. What

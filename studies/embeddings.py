@@ -4,10 +4,10 @@
     python -m studies.embeddings --waveform lora --devices 40 --enrolled 20 --scale 0.5 --device cuda
 
 Of a simulated set the first devices are enrolled, and a model of each split and seed is trained on them in the source.
-One file for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or not, with
-their labels and CFO, and what the model says of its source. In the source only validation frames of those enrolled are
-there. With `--parts` also what each antenna alone gives, and each path of PISA before one is suppressed by the other.
-A file that is there is not made again.
+One file for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or
+not, with their labels and CFO, and what the model says of its source. In the source only validation frames of those
+enrolled are there. With `--parts` also what each antenna alone gives, and each path of PISA before one is suppressed by
+the other. A file that is there is not made again.
 """
 
 from __future__ import annotations
