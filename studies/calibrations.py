@@ -251,7 +251,7 @@ def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dic
 def score_all(
     paths: Sequence[Path], target: str | None, work: Path, only: str, names: Sequence[str]
 ) -> dict[Name, dict[str, Any]]:
-    """What every model scored, by its name; only what is not in `work` is made, and nothing where `names` is empty."""
+    """What every model scored, by its name; only what is not in `work` is made."""
     work.mkdir(parents=True, exist_ok=True)
     by_name = {Name.of(path): path for path in paths}
     wanted = [
@@ -276,8 +276,6 @@ def score_all(
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
                 continue
-            if not names and not old:
-                continue
             if chosen:
                 if "safe" in chosen:
                     alike = [Model.read(by_name[n]) for e in SOURCE if (n := name._replace(source=e)) in by_name]
@@ -290,39 +288,64 @@ def score_all(
     return found
 
 
+def kept_scores(target: str | None, work: Path, only: str) -> dict[Name, dict[str, Any]]:
+    """What was scored before, by the name of the model, whether its embeddings are still there or not."""
+    found = {}
+    for path in sorted(work.glob("*.json")):
+        name, _, environment = path.stem.rpartition("-")
+        if only in name and target in (None, environment):
+            found[Name.of(Path(f"{name}.npz"))] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind of model, cell and method: the mean Macro-F1 and its change, the least mean
-    change of an encoder and whose it is, the share of captures that lost more than `LOST`, and how many models it was
-    scored for where that is not all."""
+    """One table for every kind of model, and its weakest model: what it has by direct inference in the first cell, and
+    without it the least mean change of an encoder in a cell, by method."""
     tables = []
     for kind in sorted({name.kind for name in results}):
         own = {n: r for n, r in results.items() if n.kind == kind}
-        encoders = list(dict.fromkeys(name.encoder for name in own))
-        known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
-        table: dict[str, dict[str, Any]] = {}
-        for cell in next(iter(own.values())):
-            table[cell] = {}
-            for method in (m for m in methods() | switched() if m in known):
-                pairs = [
-                    (name.encoder, scores[cell][method], scores[cell]["direct"])
-                    for name, scores in own.items()
-                    if method in scores[cell]
-                ]
-                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
-                lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
-                worst = min(gain, key=gain.__getitem__)
-                table[cell][method] = {
-                    "f1": round(fmean(a["f1"] for _, a, _ in pairs), 4),
-                    "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
-                    "worst": [round(gain[worst], 4), worst],
-                    "lost": round(fmean(lost), 4),
-                    **({} if len(pairs) == len(own) else {"models": len(pairs)}),
-                }
-        runs = sorted({name.run for name in own})
+        first = next(iter(next(iter(own.values()))))
+        weakest = min(own, key=lambda name: own[name][first]["direct"]["f1"])
+        others = by_cell({n: r for n, r in own.items() if n != weakest})
         about = dict(zip(("waveform", "sources", "strangers"), kind, strict=True))
-        about |= {"models": len(own), "encoders": encoders, "runs": runs}
-        tables.append({**about, "cells": table})
+        about |= {
+            "models": len(own),
+            "encoders": list(dict.fromkeys(name.encoder for name in own)),
+            "runs": sorted({name.run for name in own}),
+            "weakest": {
+                "model": str(weakest),
+                "direct": round(own[weakest][first]["direct"]["f1"], 4),
+                "worst_without": {m: min(scores[m]["worst"] for scores in others.values()) for m in others[first]},
+            },
+        }
+        tables.append({**about, "cells": by_cell(own)})
     return tables
+
+
+def by_cell(own: dict[Name, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By cell and method: the mean Macro-F1 and its change, the least mean change of an encoder and whose it is, the
+    share of captures that lost more than `LOST`, and how many models it was scored for where that is not all."""
+    known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
+    table: dict[str, dict[str, Any]] = {}
+    for cell in next(iter(own.values())):
+        table[cell] = {}
+        for method in (m for m in methods() | switched() if m in known):
+            pairs = [
+                (name.encoder, scores[cell][method], scores[cell]["direct"])
+                for name, scores in own.items()
+                if method in scores[cell]
+            ]
+            gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
+            lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
+            worst = min(gain, key=gain.__getitem__)
+            table[cell][method] = {
+                "f1": round(fmean(a["f1"] for _, a, _ in pairs), 4),
+                "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
+                "worst": [round(gain[worst], 4), worst],
+                "lost": round(fmean(lost), 4),
+                **({} if len(pairs) == len(own) else {"models": len(pairs)}),
+            }
+    return table
 
 
 def head_change(model: Model, environments: Iterable[str]) -> float:
@@ -384,8 +407,10 @@ def main() -> None:
     torch.set_num_threads(1)
     paths = sorted(options.embeddings.glob("*.npz"))
     names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
-    names = [] if options.kept else names
-    results = score_all(paths, options.target, options.work, options.only, names)
+    if options.kept:
+        results = kept_scores(options.target, options.work, options.only)
+    else:
+        results = score_all(paths, options.target, options.work, options.only, names)
     tables = summary(results)
     show(tables)
     if options.out:
