@@ -24,9 +24,9 @@ TITLES = {"ucapc": "U-CAPC", "without-prior": "no prior"}
 BALANCED = ("balanced", "captures-32", "captures-128", "captures-512")
 LARGEST = 0.1  # change that has the deepest colour
 WORST, WORST_OF_ONE, BEHIND = -0.005, -0.01, 0.01  # what was aimed at
-MISSED = """\
-Where the worst cell is missed it is that of 32 frames of ten devices, drawn unevenly: by chance some such captures
-look even, and no signal that was tried tells them from captures that are."""
+SMALL = """\
+Where the worst cell is `small-skewed`, 32 frames of ten devices drawn unevenly: by chance some such captures look even,
+and no signal that was tried tells them from captures that are."""
 MISSED_ONE = """\
 With one source environment Wi-Fi is farther behind the best calibration of every cell than was aimed at: far from its
 source the LDA head alone, or BD-CSPN, does better than panels in which the classifier has its votes. A rule that
@@ -144,8 +144,6 @@ share of captures that lost more than {record["lost"]:g}:
 
 {chr(10).join(_said(found) for found in two)}
 
-{MISSED}
-
 ### How soon a balance is believed
 
 Two aims pull at one switch: the sooner careful believes that devices send equally often, the more it keeps of the
@@ -155,7 +153,7 @@ one seed, so that the worst is a single model's):
 
 ![Mean gain and worst encoder and cell as the switch moves](../{CURVE})
 
-Command: `python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/{SWITCHED}`.
+Command: `python -m studies.calibrations --switch --only E2-2026.2026 --work work/switch --out results/{SWITCHED}`.
 
 ### One source environment
 
@@ -165,6 +163,8 @@ The same models trained in E2 alone, or in E3 alone, and met in E1: there is no 
 {_table(one)}
 
 {chr(10).join(_said(found) for found in one)}
+
+{SMALL}
 
 {MISSED_ONE}
 
@@ -196,7 +196,8 @@ aside first here, as [rejection](../openset.md) would. Change of Macro-F1:
 {_heads(record["heads"])}
 
 Command: `python -m studies.calibrations --target E1 --out results/{RECORD}`, on embeddings that
-`python -m studies.embeddings` keeps of the models.
+`python -m studies.embeddings --splits 2026,2027,2028` keeps of the models, and with `--source E2 --source E3` of those
+of one environment.
 """
 
 

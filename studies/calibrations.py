@@ -276,10 +276,12 @@ def score_all(
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
                 continue
+            alike = [by_name[n] for e in SOURCE if (n := name._replace(source=e)) in by_name]
+            if len(alike) < len(SOURCE):
+                chosen.pop("safe", None)  # nothing to rehearse on
             if chosen:
                 if "safe" in chosen:
-                    alike = [Model.read(by_name[n]) for e in SOURCE if (n := name._replace(source=e)) in by_name]
-                    guard = guard_of([*alike, model], name.seed)
+                    guard = guard_of([*map(Model.read, alike), model], name.seed)
                     model = replace(model, source=replace(model.source, guard=np.array(guard.thresholds)))
                 for cell, scores in scored(model, environment, chosen).items():
                     old.setdefault(cell, {}).update(scores)
@@ -306,7 +308,7 @@ def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
         own = {n: r for n, r in results.items() if n.kind == kind}
         first = next(iter(next(iter(own.values()))))
         weakest = min(own, key=lambda name: own[name][first]["direct"]["f1"])
-        others = by_cell({n: r for n, r in own.items() if n != weakest})
+        others = by_cell({n: r for n, r in own.items() if n != weakest or len(own) == 1})
         about = dict(zip(("waveform", "sources", "strangers"), kind, strict=True))
         about |= {
             "models": len(own),
