@@ -31,7 +31,7 @@ from pisa_capc.detect import Found, FoundFrame, detect
 from pisa_capc.identify import Choices, Identified, identify, verify
 from pisa_capc.identify.decide import UNKNOWN
 from pisa_capc.identify.evidence import first_beyond
-from pisa_capc.identify.verify import Reference, evidence
+from pisa_capc.identify.verify import SEVERAL, Reference, evidence
 from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.phy import Header
 from pisa_capc.progress import console
@@ -143,7 +143,7 @@ def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
     notes = truth.of(who.seen.start)
     verdicts = verify(who, truth.enrolled, ALPHA)
     spoofed = {note["pisa:address"] for note in truth.notes if note["pisa:spoofed"]}
-    refuted = {verdict.address: verdict for verdict in verdicts if verdict.refuted}
+    alarms = {verdict.address: verdict for verdict in verdicts if verdict.alarm}
     return {
         "frames": len(truth.notes),
         "found": sum(note is not None for note in notes),
@@ -153,9 +153,10 @@ def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
         "addresses": len(truth.enrolled),
         "addresses right": sum(_address_right(together, a, d) for a, d in truth.enrolled.items() if a not in spoofed),
         "spoofed": len(spoofed),
-        "spoofed found": len(spoofed & set(refuted)),
-        "spoofer named": sum(refuted[a].sounds_like == SPOOF.split(":")[0] for a in spoofed & set(refuted)),
-        "false alarms": len(set(refuted) - spoofed),
+        "spoofed found": len(spoofed & set(alarms)),
+        "spoofer named": sum(alarms[a].sounds_like == SPOOF.split(":")[0] for a in spoofed & set(alarms)),
+        "found to be of several": sum(alarms[a].verdict == SEVERAL for a in spoofed & set(alarms)),
+        "false alarms": len(set(alarms) - spoofed),
         "genuine": sum(verdict.verdict == "genuine" for verdict in verdicts),
     }
 

@@ -14,6 +14,7 @@ import pytest
 
 from pisa_capc import UCAPC
 from pisa_capc.calibration import Finder, FrozenCalibration, Online, OnlineCalibrator
+from pisa_capc.calibration.learning import Learner
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.store.seal import sealed
 from tests.calibration.streams import CLASSES, FEATURES, Stream, stream
@@ -63,8 +64,8 @@ def test_what_is_learnt_in_the_background_decides_after_its_lag_however_long_it_
     frames, settings = stream((0,), frames=200), replace(SMALL, lag=32)
     expected = calibrator(settings).push(frames.embedding, frames.logits).score
     assert np.flatnonzero((expected != frames.logits).any(axis=1))[0] == SMALL.warmup + 32
-    run = OnlineCalibrator._run
-    monkeypatch.setattr(OnlineCalibrator, "_run", lambda *given, **named: time.sleep(0.05) or run(*given, **named))
+    run = Learner._run
+    monkeypatch.setattr(Learner, "_run", lambda *given, **named: time.sleep(0.05) or run(*given, **named))
     slow, scores = calibrator(settings), []
     for frame in zip(frames.embedding, frames.logits, strict=True):
         scores.append(slow.push(*frame).score)

@@ -142,13 +142,19 @@ def _calibration(folder: Path) -> None:
     FrozenCalibration.fit(heard.embedding, heard.logits, heard.capture).save(folder)
 
 
-def _stream(folder: Path) -> None:
-    from pisa_capc.calibration import OnlineCalibrator
+def _stream(lag: int = 0) -> Callable[[Path], None]:
+    """The state of a stream; with a lag, while what it has learnt does not decide yet."""
 
-    heard = _heard()
-    online = OnlineCalibrator(heard.logits.shape[1], heard.embedding.shape[1])
-    online.push(heard.embedding, heard.logits)
-    online.save(folder)
+    def make(folder: Path) -> None:
+        from pisa_capc.calibration import Online, OnlineCalibrator
+
+        heard, settings = _heard(), Online(lag=lag)
+        online = OnlineCalibrator(heard.logits.shape[1], heard.embedding.shape[1], settings=settings)
+        frames = settings.warmup + lag // 2 if lag else len(heard.logits)
+        online.push(heard.embedding[:frames], heard.logits[:frames])
+        online.save(folder)
+
+    return make
 
 
 def _arrays() -> dict[str, NDArray[Any]]:
@@ -357,7 +363,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "enrolled": _enrolled,
     "checkpoint": _checkpoint,
     "calibration": _calibration,
-    "stream": _stream,
+    "stream": _stream(),
+    "stream-lag": _stream(lag=32),
     "scores": _scores,
     "lines": _lines,
     "records": _records,

@@ -111,7 +111,9 @@ def _stream(folder: Path) -> Any:
     from pisa_capc.calibration import OnlineCalibrator
 
     found = OnlineCalibrator.load(folder)
-    return found.settings, found.classes, found.features, found._arrays, found.finder.arrays, found.finder.counters()
+    about = found.settings, found.classes, found.features
+    coming = found._coming and (*found._coming[:3], found._coming.learnt.result()._asdict())
+    return *about, found._arrays, found.finder.arrays, found.finder.counters(), coming
 
 
 def _scores(folder: Path) -> Any:
@@ -328,6 +330,8 @@ READERS = {
     "calibration.safetensors": Reader("calibration", "calibration.safetensors", "safetensors", _calibration, _always),
     "stream.json": Reader("stream", "stream.json", "json", _stream, seal_tells),
     "stream.safetensors": Reader("stream", "stream.safetensors", "safetensors", _stream, _always),
+    "stream.json with a lag": Reader("stream-lag", "stream.json", "json", _stream, seal_tells),
+    "stream.safetensors with a lag": Reader("stream-lag", "stream.safetensors", "safetensors", _stream, _always),
     "stream, JSON lines": Reader("lines", "frames.jsonl", "lines", partial(_lines, False)),
     "stream, JSON lines, --skip-bad": Reader("lines", "frames.jsonl", "lines", partial(_lines, True)),
     "record, .json": Reader("records", RECORD, "json", _records, seal_tells),

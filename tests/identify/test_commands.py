@@ -165,6 +165,22 @@ def test_verify_names_the_spoofer_and_ends_with_one(pisa: Command, run: Path, ro
     assert {v["address"]: v["verdict"] for v in said["addresses"]}[A] == "not the device"
 
 
+def test_verify_says_that_several_devices_use_an_address(
+    pisa: Command, run: Path, room: Path, addresses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, notes = played([(2, A) if i % 12 == 0 else (device, a) for i, (device, a) in enumerate(in_turn(240))])
+    recording.read(0, recording.about.length).T.astype("<c8").tofile(room)
+    monkeypatch.setattr(
+        "pisa_capc.cli.recordings.Reading.find_frames", lambda _, opened, *__: found_by_truth(opened, notes)
+    )
+    found = pisa("verify", run, room, *PLAIN, "--addresses", addresses)
+    assert found.code == 1
+    [line] = [line for line in found.out.splitlines() if A in line]
+    assert "several devices" in line
+    assert "D3 (" in line
+    assert "shared: how unlikely fingerprints so different" in found.err
+
+
 def test_verify_asks_whose_addresses_are_whose(pisa: Command, run: Path, room: Path) -> None:
     refused(pisa("verify", run, room, *PLAIN), "--addresses FILE", "D1, D2, D3")
 

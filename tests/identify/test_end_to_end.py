@@ -23,5 +23,6 @@ def test_a_recording_of_ten_devices_in_an_unseen_place(tmp_path: Path) -> None:
         assert found["together"]["stranger set aside"] > 0.9
         assert found["addresses right"] == found["addresses"] - found["spoofed"]
         assert found["spoofed"] == found["spoofed found"] == found["spoofer named"] == 1
+        assert found["found to be of several"] == 1
         assert found["false alarms"] == 0
         assert found["genuine"] == found["addresses"] - found["spoofed"]

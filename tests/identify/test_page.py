@@ -13,11 +13,14 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli import identify as _registered  # noqa: F401
 from pisa_capc.identify.evidence import BETS
+from pisa_capc.identify.verify import GENUINE, REFUTED, SEVERAL, UNDECIDED
 from pisa_capc.inference.statistics import VALIDATION
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/identify.md").read_text(encoding="utf-8")
 RECORD = json.loads((ROOT / "results/studies/identify-2core.json").read_text(encoding="utf-8"))
+SHARED = json.loads((ROOT / "results/studies/shared.json").read_text(encoding="utf-8"))
+CARRIERS = {"own": "", "jumps": ", its carrier jumps", "tuned": ", at the same carrier"}
 
 
 def recording_lines(record: dict[str, Any]) -> Iterator[str]:
@@ -30,7 +33,8 @@ def recording_lines(record: dict[str, Any]) -> Iterator[str]:
             own, spoofed, named = row["addresses"] - row["spoofed"], row["spoofed"], row["spoofer named"]
             yield (
                 f"| {capture}, {how} | {found} | {shares[0]:.4f} ({shares[1]:.4f}) | {aside[0]:.3f} ({aside[1]:.3f}) | "
-                f"{row['addresses right']} of {own} | {named} of {spoofed} | {row['false alarms']} |"
+                f"{row['addresses right']} of {own} | {named} of {spoofed} | {row['found to be of several']} | "
+                f"{row['false alarms']} |"
             )
 
 
@@ -46,9 +50,42 @@ def claim_lines(record: dict[str, Any]) -> Iterator[str]:
             )
 
 
+def part_of(verdicts: dict[str, int], *names: str) -> float:
+    return sum(verdicts.get(name, 0) for name in names) / sum(verdicts.values())
+
+
+def shared_lines(record: dict[str, Any]) -> Iterator[str]:
+    for model, found in record["models"].items():
+        rows: dict[tuple[str, float], list[str]] = {}
+        for cell in found["composed"]:
+            shares = (part_of(cell["verdicts"], SEVERAL), part_of(cell["verdicts"], SEVERAL, REFUTED))
+            row = rows.setdefault((cell["carrier"], cell["share"]), [])
+            row.append(f"{shares[0]:.3f} ({shares[1]:.3f})")
+        for (carrier, share), cells in rows.items():
+            yield f"| {model} | {share:.0%}{CARRIERS[carrier]} | {' | '.join(cells)} |"
+
+
+def recorded_lines(record: dict[str, Any]) -> Iterator[str]:
+    verdicts = (SEVERAL, REFUTED, GENUINE, UNDECIDED)
+    for model, found in record["models"].items():
+        for whose, counts in found["recordings"].items():
+            cells = [str(counts.get(verdict, 0)) for verdict in verdicts]
+            yield f"| {model} | {whose} | {' | '.join(cells)} |"
+
+
 def test_the_page_quotes_the_record() -> None:
-    for line in (*recording_lines(RECORD), *claim_lines(RECORD)):
+    quoted = (*recording_lines(RECORD), *claim_lines(RECORD), *shared_lines(SHARED), *recorded_lines(SHARED))
+    for line in quoted:
         assert line in PAGE, line
+
+
+def test_one_device_is_taken_for_several_as_seldom_as_promised() -> None:
+    """α over ten addresses: a hundredth of a tenth of those that one device uses."""
+    alone = [
+        cell["verdicts"] for found in SHARED["models"].values() for cell in found["composed"] if cell["share"] in (0, 1)
+    ]
+    assert sum(sum(one.values()) for one in alone) > 1000
+    assert sum(one.get(SEVERAL, 0) for one in alone) <= 0.001 * sum(sum(one.values()) for one in alone)
 
 
 def test_detection_costs_at_most_a_hundredth() -> None:

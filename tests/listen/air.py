@@ -18,7 +18,7 @@ from pisa_capc.recordings.encoding import Encoding
 from tests.problems import ANTENNAS, SAMPLES, tones
 
 SPACING = 200  # samples from one frame to the next
-MARK = 1000.0  # before a frame stands this, and the number of its address
+MARK = 1000.0  # before a frame stands this, and the number of its address; its carrier offset in kHz, times j
 CF32 = Encoding.named("cf32")
 AIR = Air(20e6, ANTENNAS, CF32, 5.825e9)
 RATE_HZ = AIR.sample_rate_hz
@@ -31,15 +31,20 @@ def address(number: int) -> str:
 ENROLLED = {address(1): "D1", address(2): "D2", address(3): "D3"}
 
 
-def played(sent: Sequence[tuple[int, int]], seed: int = 0) -> NDArray[np.complex64]:
-    """(A, n) noise in which devices, from 0 on, send under the addresses of these numbers; 0: without one."""
+def played(sent: Sequence[tuple[int, int]], seed: int = 0, offset_hz: float = 0.0) -> NDArray[np.complex64]:
+    """(A, n) noise in which devices, from 0 on, send under the addresses of these numbers; 0: without one.
+
+    offset_hz: between the carriers of one device and the next.
+    """
     rng = np.random.default_rng(seed)
     supply = {d: iter(tones(d, 0, len(sent))) for d in {device for device, _ in sent}}
     iq = 1e-3 * (rng.normal(size=(ANTENNAS, SPACING * len(sent), 2)) @ [1, 1j])
     for i, (device, number) in enumerate(sent):
         start = SPACING * i + 100
-        iq[0, start - 1] = MARK + number
-        iq[:, start : start + SAMPLES] = next(supply[device])
+        cfo_hz = offset_hz * device
+        iq[0, start - 1] = MARK + number + 1j * cfo_hz / 1e3
+        turn = np.exp(2j * np.pi * cfo_hz * np.arange(SAMPLES) / RATE_HZ)
+        iq[:, start : start + SAMPLES] = next(supply[device]) * turn
     return iq.astype(np.complex64)
 
 
@@ -76,9 +81,9 @@ class ToyDetector:
     def _detection(self, at: int) -> Detection:
         number = round(float(self._held[0, at - 1].real - MARK))
         header = Header("data", 6.0, 100, address(number) if number else None, address(99), True)
-        iq, zero = self._held[:, at : at + SAMPLES], np.zeros(ANTENNAS)
-        cfo_hz = np.where(np.any(iq, axis=1), zero, np.nan)
-        return Detection(self._first + at, iq.copy(), cfo_hz, zero + 20.0, 0.9, SAMPLES, header)
+        iq, snr_db = self._held[:, at : at + SAMPLES], np.full(ANTENNAS, 20.0)
+        cfo_hz = np.where(np.any(iq, axis=1), 1e3 * float(self._held[0, at - 1].imag), np.nan)
+        return Detection(self._first + at, iq.copy(), cfo_hz, snr_db, 0.9, SAMPLES, header)
 
     def finish(self) -> list[Detection]:
         return []

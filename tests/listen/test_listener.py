@@ -16,7 +16,7 @@ import torch
 from pisa_capc.errors import DataError, ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.listen import Alarm, Choices, Decision, Event, Listener, Plan
-from pisa_capc.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, UNKNOWN_DEVICE
+from pisa_capc.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, SHARED_ADDRESS, UNKNOWN_DEVICE
 from pisa_capc.listen.recognise import Recogniser
 from pisa_capc.listen.sources import FileSource
 from pisa_capc.recordings import open_recording
@@ -91,6 +91,40 @@ def test_an_address_that_another_device_uses_raises_an_alarm(trained: TrainedMod
     recording = open_recording(tmp_path / alarm.snippet)
     assert recording.about.length == SAMPLES * len(alarm.frames)
     assert recording.about.antennas == ANTENNAS
+
+
+def test_an_address_that_two_devices_use_at_once_raises_one_of_its_own(trained: TrainedModel, tmp_path: Path) -> None:
+    sent = [(2 if i % 5 == 0 else 0, 1) for i in range(200)]  # every fifth frame of D1's address is D3's
+    iq = played([*sent, *[(0, 1)] * 300], offset_hz=20e3)
+    events = heard(Listener(trained, script(iq), AIR, Plan(addresses=ENROLLED, alarms=tmp_path)))
+    [alarm] = alarms(events, SHARED_ADDRESS)
+    assert (alarm.address, alarm.device) == (address(1), "D1")
+    said = decisions(events)
+    assert {round(said[number].cfo_hz[0]) for number in alarm.frames} == {0, 40_000}, "frames of both are shown"
+    assert alarm.snippet is not None
+    verdicts = [one.verdict for one in said]
+    assert verdicts[alarm.frames[-1]] == verdicts[200] == "several devices"
+    assert verdicts[-1] == "genuine", "when the other has gone"
+
+
+def test_looks_for_two_devices_are_counted_on_after_a_restart(trained: TrainedModel, tmp_path: Path) -> None:
+    """Were they counted anew, many restarts would find two where there is one."""
+    plan = Plan(addresses=ENROLLED, state=tmp_path)
+    for again in (1, 2):
+        listener = Listener(trained, script(played([(0, 1), (2, 1)] * 32, offset_hz=20e3)), AIR, plan)
+        heard(listener)
+        assert listener._mind.tests.claims[address(1)].shared.looks == 2 * again
+
+
+def test_a_device_whose_carrier_jumps_is_one(trained: TrainedModel) -> None:
+    mine, again = (played([(0, 1)] * 4, seed=seed) for seed in (0, 1))
+    blocks = [block for _ in range(40) for block in (mine, again)]
+    for block in blocks[1::2]:
+        block[0].imag[np.abs(block[0].real - 1001) < 0.5] = 30.0  # kHz, of which its samples know nothing
+    model = Choices(reject=None, keep_cfo=True)
+    events = heard(Listener(trained, script(*blocks), AIR, Plan(model, addresses=ENROLLED)))
+    assert {one.cfo_hz[0] for one in decisions(events)} == {0.0, 30e3}
+    assert not alarms(events, SHARED_ADDRESS)
 
 
 def test_devices_that_are_who_they_claim_raise_none_and_are_confirmed(trained: TrainedModel) -> None:

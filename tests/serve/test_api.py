@@ -8,12 +8,15 @@ import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from pisa_capc.identify.verify import GENUINE, REFUTED, SEVERAL, UNDECIDED
+from pisa_capc.listen.events import ALARMS
 from pisa_capc.recordings.sigmf import validate
+from pisa_capc.serve import models
 from pisa_capc.serve.api import STATIC
 from pisa_capc.serve.desk import Desk
 from tests.serve.fake import ADDRESSES, DEVICES, Air6, FakeEar, a_decision, a_desk, an_alarm
@@ -321,6 +324,14 @@ def test_metrics_are_as_prometheus_reads_them() -> None:
     assert value['pisa_alarms_total{kind="not its address"}'] == 1
     assert value['pisa_confidence_bucket{le="0.4"}'] == 1
     assert value['pisa_confidence_bucket{le="+Inf"}'] == value["pisa_confidence_count"] == 2
+
+
+def test_every_verdict_and_alarm_of_a_listener_has_its_place_in_an_answer() -> None:
+    assert set(get_args(models.Kind)) == set(ALARMS)
+    assert set(get_args(models.Verdict)) == {GENUINE, REFUTED, SEVERAL, UNDECIDED}
+    shown = (STATIC / "parts.js").read_text(encoding="utf-8")
+    for name in (*get_args(models.Kind), *get_args(models.Verdict)):
+        assert f'"{name}": [' in shown or f" {name}: [" in shown, name
 
 
 def test_openapi_describes_every_route_with_typed_fields() -> None:

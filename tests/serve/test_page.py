@@ -121,6 +121,21 @@ def test_an_alarm_is_seen_at_once_with_its_evidence_until_somebody_has_looked(br
         page.locator("#unseen").wait_for(state="hidden")
 
 
+def test_an_address_that_several_devices_use_is_marked(browser: Any) -> None:
+    desk = a_desk()
+    desk.memory.hear(a_decision(0))
+    desk.memory.hear(a_decision(1, address=ADDRESSES[1], device="printer", verdict="several devices"))
+    desk.memory.hear(an_alarm(kind="shared address", address=ADDRESSES[1]))
+    with page_of(browser, desk) as page:
+        page.locator("#banner").get_by_text("Shared address").wait_for()
+        marked = page.locator("tr.bad")
+        assert marked.count() == 1
+        assert ADDRESSES[1] in marked.inner_text()
+        assert "several devices" in marked.inner_text()
+        assert page.locator("table.cards tbody tr").first.get_attribute("class") == "bad", "it comes first"
+        kept(page, "shared")
+
+
 def test_a_link_leads_to_a_frame(browser: Any) -> None:
     desk = a_desk()
     air = Air6(desk, alarmed=False)

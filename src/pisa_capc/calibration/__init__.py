@@ -10,10 +10,11 @@ itself.
 
 from pisa_capc.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
 from pisa_capc.calibration.careful import Careful, usual
+from pisa_capc.calibration.decisions import Decisions
 from pisa_capc.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.calibration.grouping import Finder, GroupFinder, find_groups
 from pisa_capc.calibration.joint import Gated, Joint
-from pisa_capc.calibration.online import Decisions, Online, OnlineCalibrator
+from pisa_capc.calibration.online import Online, OnlineCalibrator
 from pisa_capc.calibration.openset import OpenSet, unknown_scores
 from pisa_capc.calibration.peers import Peer, Transduced
 from pisa_capc.calibration.prior import PriorUCAPC

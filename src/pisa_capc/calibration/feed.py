@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.calibration.decisions import Decisions
 from pisa_capc.calibration.grouping import check_column
 from pisa_capc.calibration.inputs import check_inputs
-from pisa_capc.calibration.online import Decisions
 from pisa_capc.errors import DataError
 
 LONGEST = 2**20  # bytes of a line: some 50,000 numbers

@@ -37,7 +37,6 @@ on E2 and E3, where it prevents the same loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -48,14 +47,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.calibration import alarm
-from pisa_capc.calibration.careful import NEVER, Careful, used, usual
+from pisa_capc.calibration.careful import Careful, used, usual
+from pisa_capc.calibration.decisions import Decisions, among
 from pisa_capc.calibration.grouping import BLOCK, Finder, GroupFinder
-from pisa_capc.calibration.guard import LEVELS, Guard
-from pisa_capc.calibration.openset.reject import UNKNOWN, Rejection
-from pisa_capc.calibration.result import Calibration
-from pisa_capc.calibration.safe import LEVEL_CALIBRATIONS, Safe, prices, stored_guard
+from pisa_capc.calibration.guard import Guard
+from pisa_capc.calibration.learning import Learner, Learnt
+from pisa_capc.calibration.openset.reject import Rejection
+from pisa_capc.calibration.safe import Safe, stored_guard
 from pisa_capc.calibration.ucapc import UCAPC
-from pisa_capc.calibration.vectors import unit_rows
+from pisa_capc.calibration.vectors import softmax, unit_rows
 from pisa_capc.config import from_mapping
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference.statistics import SourceStatistics
@@ -87,45 +87,13 @@ class Online:
             raise ConfigError(f"memory is {self.memory}; expected at least the sample's size, {self.sample}.")
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """Frames (n) decided as they arrived, of C classes."""
-
-    probability: NDArray[np.float64]  # (n, C), rows sum to one
-    score: NDArray[np.float64]  # (n, C)
-    prediction: NDArray[np.int64]  # (n,); −1 where a frame was set aside
-    group: NDArray[np.int64]  # (n,) number of the group whose prototypes decided; −1 where none did
-    alarm: NDArray[np.bool_]  # (n,) whether what was learnt was forgotten after this frame
-    unknown_score: NDArray[np.float64] | None = None  # (n,) of a stream that sets unknown devices aside
-
-    @property
-    def known(self) -> NDArray[np.bool_] | None:
-        """(n,) whether each was taken as known, in a stream that sets others aside."""
-        return None if self.unknown_score is None else self.prediction != UNKNOWN
-
-    @classmethod
-    def joined(cls, parts: Sequence[Decisions]) -> Decisions:
-        """One after the other."""
-        names = [name for name, values in vars(parts[0]).items() if values is not None]
-        return cls(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in names})
-
-
-class _Learnt(NamedTuple):
-    """Of a group: prototypes (C, D), whether classes are balanced, potentials (C,), and the bound of the alarm."""
-
-    prototypes: NDArray[np.float64]
-    balanced: bool
-    potentials: NDArray[np.float64]
-    doubt: float
-
-
 class _Coming(NamedTuple):
     """What is being learnt of a group from so many of its frames, and the frame of the stream that it decides first."""
 
     at: int
     number: int
     frames: int
-    learnt: Future[_Learnt]
+    learnt: Future[Learnt]
 
     def __deepcopy__(self, memo: object) -> _Coming:
         return self  # nothing in it will be another
@@ -156,8 +124,7 @@ class OnlineCalibrator:
         self.rejection: Rejection | None = None  # not part of what is saved
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
-        self._fit = replace(self.settings.calibration, group="none")
-        self._unbalanced = replace(self._fit, prior="none")
+        self._learner = Learner(classes, features, self.settings.calibration, guard, source)
         slots, room = self.settings.finder.groups, self.settings.finder.window + BLOCK
         self._arrays: dict[str, NDArray[Any]] = {
             "number": np.full(slots, -1),  # of the group that the rest of a slot belongs to
@@ -228,7 +195,7 @@ class OnlineCalibrator:
         unlike = self.rejection.unlike(z, scores, offset)
         known = unlike <= self.rejection.limit
         given = (None if values is None else values[known] for values in (z, scores, offset, number))
-        return _among(self._push(*given), known, scores, unlike)  # type: ignore[arg-type]
+        return among(self._push(*given), known, scores, unlike)  # type: ignore[arg-type]
 
     def _push(
         self,
@@ -265,26 +232,13 @@ class OnlineCalibrator:
         # A slot that was just given to a new group may still hold what the forgotten one had.
         if state["fitted"][slot] and state["number"][slot] == self.finder.current:
             by = (state[name][slot] for name in ("prototypes", "balanced", "potentials"))
-            score, exponent = self._scored(unit, logits, *by)
+            score, exponent = self._learner.scored(unit, logits, *by)
         probability = softmax(exponent)
         # Where all classes are equally likely the scores decide, as in `Recorder`.
         level = np.ptp(probability, axis=1) < 1e-9
         prediction = np.where(level, score.argmax(axis=1), probability.argmax(axis=1))
         group, quiet = np.full(len(unit), self.finder.current), np.zeros(len(unit), dtype=bool)
         return Decisions(probability, score, prediction, group, quiet)
-
-    def _scored(
-        self,
-        unit: NDArray[np.float64],
-        logits: NDArray[np.float64],
-        prototypes: NDArray[np.float64],
-        balanced: bool,
-        potentials: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """s and s / ε + g of frames."""
-        settings = self.settings.calibration
-        score = logits + (settings.fusion / settings.temperature) * (unit @ prototypes.T)
-        return score, score / settings.epsilon + potentials if balanced else score
 
     def _watch(self, decided: Decisions) -> None:
         """Bet against what was learnt of the group; where that was wrong it is forgotten."""
@@ -355,21 +309,10 @@ class OnlineCalibrator:
         }
         given = self.finder.several, frames_of
         if not self.settings.lag:
-            self._hold(slot, frames, self._learnt(*given))
+            self._hold(slot, frames, self._learner.learn(*given))
             return
-        begun = _background().submit(self._learnt, *given)
+        begun = _background().submit(self._learner.learn, *given)
         self._coming = _Coming(self.finder.seen + self.settings.lag, self.finder.current, frames, begun)
-
-    def _learnt(self, several: bool, frames: dict[str, NDArray[np.float64]]) -> _Learnt:
-        """What a run of U-CAPC gives; nothing that changes is looked at."""
-        result = self._run(several, **frames)
-        balanced, doubt = result.potentials is not None, 0.0
-        prototypes = np.zeros((self.classes, self.features)) if result.prototypes is None else result.prototypes[0]
-        potentials = np.zeros(self.classes) if result.potentials is None else result.potentials[0]
-        if self.source is not None:
-            _, exponent = self._scored(frames["unit"], frames["logits"], prototypes, balanced, potentials)
-            doubt = alarm.bound(softmax(exponent))
-        return _Learnt(prototypes, balanced, potentials, doubt)
 
     def _renew(self) -> None:
         """Decide by what the last run gave, from the frame on that it is for; unless its group is forgotten."""
@@ -381,30 +324,11 @@ class OnlineCalibrator:
         if len(slots) and self._arrays["number"][slots[0]] == coming.number:
             self._hold(int(slots[0]), coming.frames, coming.learnt.result())
 
-    def _hold(self, slot: int, frames: int, learnt: _Learnt) -> None:
+    def _hold(self, slot: int, frames: int, learnt: Learnt) -> None:
         for name, value in learnt._asdict().items():
             if name in self._arrays:  # only a stream that knows its source has an alarm
                 self._arrays[name][slot] = value
         self._arrays["fitted"][slot] = frames
-
-    def _run(
-        self,
-        several: bool,
-        unit: NDArray[np.float64],
-        logits: NDArray[np.float64],
-        norm: NDArray[np.float64] | None = None,
-    ) -> Calibration:
-        """U-CAPC on some frames of a group: balanced where several send, and as far as the guard allows."""
-        if self.source is not None and norm is not None:
-            careful = Careful(group="none") if several else Careful(group="none", even=NEVER)
-            return careful.calibrate(unit * norm[:, None], logits, source=self.source)
-        if self.guard is None:
-            return (self._fit if several else self._unbalanced).calibrate(unit, logits)
-        result = LEVEL_CALIBRATIONS[LEVELS[0]].calibrate(unit, logits)
-        level = self.guard.level(float(prices(result)[0]))
-        if not several and level in ("full", "part"):
-            level = "mild"
-        return result if level == LEVELS[0] else LEVEL_CALIBRATIONS[level].calibrate(unit, logits)
 
     def save(self, folder: str | Path) -> None:
         """Write `stream.safetensors` and `stream.json`; a stream that is loaded goes on as if it had not stopped."""
@@ -449,28 +373,10 @@ class OnlineCalibrator:
             if about.get("coming") is not None:
                 at, number, frames, balanced, doubt = about["coming"]
                 prototypes, potentials = (arrays[f"coming.{name}"].copy() for name in ("prototypes", "potentials"))
-                done = Future[_Learnt]()
-                done.set_result(_Learnt(prototypes, bool(balanced), potentials, float(doubt)))
+                done = Future[Learnt]()
+                done.set_result(Learnt(prototypes, bool(balanced), potentials, float(doubt)))
                 stream._coming = _Coming(int(at), int(number), int(frames), done)
         return stream
-
-
-def softmax(exponent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows (n, C) that sum to one."""
-    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
-
-
-def _among(
-    decided: Decisions, known: NDArray[np.bool_], logits: NDArray[np.float64], unlike: NDArray[np.float64]
-) -> Decisions:
-    """Decisions on the known frames among all; the others keep what the classifier itself says."""
-    nobody = np.full(len(known), UNKNOWN)
-    every = Decisions(softmax(logits), logits.copy(), nobody, nobody.copy(), np.zeros(len(known), dtype=bool), unlike)
-    for name, values in vars(decided).items():
-        if values is not None:
-            vars(every)[name][known] = values
-    return every
 
 
 def _column(name: str, values: ArrayLike | None, frames: int, kind: type) -> NDArray[Any] | None:

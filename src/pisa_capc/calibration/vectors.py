@@ -1,4 +1,7 @@
-"""Vectors at length one. Streams take frames one by one and stay in NumPy: torch costs more than the work itself."""
+"""Vectors at length one, and rows that sum to one.
+
+Streams take frames one by one and stay in NumPy: torch costs more than the work itself.
+"""
 
 from __future__ import annotations
 
@@ -21,3 +24,9 @@ def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:
     rows = embedding.astype(np.float64)
     length = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     return rows / np.where(length > 0, length, 1.0)[:, None]
+
+
+def softmax(exponent: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows (n, C) that sum to one."""
+    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from pisa_capc.inference import TrainedModel
     from pisa_capc.recordings.files import FileRecording
 
-REFUTED = 1  # exit code of verify
+ALARM = 1  # exit code of verify
 NAMED = 6  # addresses in a line of the table
+SMALLEST = 1e-99  # chance that is shown
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
@@ -157,10 +158,11 @@ def verify_(
     """Ask of every claimed address whether its sender is the enrolled device.
 
     A sequential test per address, which may be looked at after every frame: evidence against the claim, and for it.
+    And whether several devices send under it: whether frames at two carriers also have two fingerprints.
     --calibration and --reject decide only whom a sender sounds like. docs/identify.md says what is promised.
 
-    Exit code 0: no address was refuted; 1: one was, or no frame was found; 2: a recording or the model could not be
-    used.
+    Exit code 0: no address was found to be used by another device; 1: one was, or no frame was found; 2: a recording or
+    the model could not be used.
     """
     from pisa_capc.figures.evidence import plot_evidence
     from pisa_capc.identify import Choices, verify
@@ -189,8 +191,8 @@ def verify_(
         _show_verdicts(verdicts, alpha)
         if figures is not None:
             notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
-    if any(v.refuted for v in verdicts):
-        raise typer.Exit(REFUTED)
+    if any(v.alarm for v in verdicts):
+        raise typer.Exit(ALARM)
 
 
 def rejection(name: str, trained: TrainedModel) -> str | None:
@@ -339,13 +341,17 @@ def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
             f"{verdict.frames:,}",
             "–" if verdict.after is None else f"{verdict.after:,}",
             *(f"{max(curve, default=0.0) / math.log(10):.1f}" for curve in (verdict.against, verdict.support)),
+            "–" if verdict.shared is None else f"{-math.log10(max(verdict.shared.p, SMALLEST)):.1f}",
             f"{verdict.sounds_like or 'an unknown device'} ({verdict.alike:,} of {verdict.frames:,})",
         ]
         for verdict in verdicts
     ]
-    headings = ["address", "device", "verdict", "frames", "decided after", "against", "for", "sounds like (frames)"]
+    headings = ["address", "device", "verdict", "frames", "decided after", "against", "for", "shared"]
+    headings.append("sounds like (frames)")
     words = ("address", "device", "verdict", headings[-1])
     print_table(f"Claimed addresses, at a false-alarm rate of {alpha:g} each", headings, rows, left=words)
-    notes.print(
-        f"against, for: the highest evidence as a power of ten; {-math.log10(alpha):.1f} decides.", soft_wrap=True
-    )
+    claims = sum(verdict.device is not None for verdict in verdicts)
+    one, every = (-math.log10(level) for level in (alpha, alpha / max(1, claims)))
+    notes.print(f"against, for: the highest evidence as a power of ten; {one:.1f} decides.", soft_wrap=True)
+    shared = "shared: how unlikely fingerprints so different at two carriers are of one device, likewise"
+    notes.print(f"{shared}; {every:.1f} decides.", soft_wrap=True)

@@ -5,6 +5,7 @@ tracks     frames of one sender
 decide     frames → devices, or none that is known
 together   frames of one sender decided as one
 evidence   a test that may be looked at after every frame
+shared     do several devices send under one address
 verify     is the sender the device whose address it carries
 """
 

@@ -14,6 +14,10 @@ Where the evidence against reaches 1/α the sender is not the device, where that
 are wrong with a chance of at most α, over all frames of an address together, where its frames are exchangeable with the
 reference's of the device that sent them. An alarm stands: what one device has confirmed another may go on to abuse.
 
+Before either comes whether one device alone sends under the address, by `identify.shared`: the strangeness s of frames
+at one carrier against that of those at another, looked at once, after all frames, in every recording. Where that is
+refuted several devices do; wrong with a chance of at most α over all addresses together.
+
 What that leaves out. Frames of one place resemble each other more than frames of the reference do, which are from
 several; `spacing_s` keeps neighbours apart, but not a whole recording from itself. A place that nothing in the
 reference resembles breaks it altogether. And nothing is promised about a device that nobody enrolled: it may sound
@@ -32,9 +36,11 @@ from numpy.typing import NDArray
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.identify.decide import UNKNOWN, Identified
 from pisa_capc.identify.evidence import conformal_p, first_beyond, log_evidence
+from pisa_capc.identify.shared import Shared, one_sender
 from pisa_capc.inference import SourceStatistics
 
-GENUINE, REFUTED, UNDECIDED, STRANGER = "genuine", "not the device", "undecided", "not enrolled"
+GENUINE, REFUTED, SEVERAL, UNDECIDED = "genuine", "not the device", "several devices", "undecided"
+STRANGER = "not enrolled"
 FEWEST = 10  # reference frames of a device, below which ranks say too little
 
 
@@ -44,8 +50,9 @@ class Verdict:
 
     device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
     time order. against, support: (T,) log M after each of them. after: how many it took, None where undecided.
-    sounds_like: to whom most of its frames were given, None for a device that the model does not know; where the sender
-    is not the device, most of those that were not given to it. alike: how many frames that are.
+    sounds_like: to whom most of its frames were given, None for a device that the model does not know; where there is
+    an alarm, most of those not given to its device. alike: how many frames that are. shared: the test of one sender,
+    where frames come at two carriers; its p is of all recordings.
     """
 
     address: str
@@ -58,10 +65,12 @@ class Verdict:
     after: int | None
     sounds_like: str | None
     alike: int
+    shared: Shared | None = None
 
     @property
-    def refuted(self) -> bool:
-        return self.verdict == REFUTED
+    def alarm(self) -> bool:
+        """Whether somebody else sends under the address."""
+        return self.verdict in (REFUTED, SEVERAL)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +82,8 @@ class Verdict:
             "after": self.after,
             "sounds_like": self.sounds_like,
             "alike": self.alike,
+            "one_sender_p": None if self.shared is None else self.shared.p,
+            "at_two_carriers": None if self.shared is None else list(self.shared.frames),
             "log_evidence_against": np.round(self.against, 4).tolist(),
             "log_evidence_for": np.round(self.support, 4).tolist(),
         }
@@ -117,8 +128,9 @@ def verify(
 ) -> list[Verdict]:
     """A verdict on every claimed address, in order. enrolled: the device of each address.
 
-    alpha: chance of a false alarm, and of a false confirmation, for each address. spacing_s: frames of an address that
-    come sooner after the last tested one are not tested.
+    alpha: chance of a false alarm, and of a false confirmation, for each address; of finding several devices under an
+    address of one, for all of them. spacing_s: frames of an address that come sooner after the last tested one are not
+    tested.
     """
     check_alpha(alpha)
     reference = Reference.of(found.scores.statistics)
@@ -126,8 +138,9 @@ def verify(
     for i, address in enumerate(found.seen.address):
         if address is not None:
             rows.setdefault(address, []).append(i)
+    levels = alpha, alpha / max(1, sum(address in enrolled for address in rows))
     return [
-        _verdict(found, reference, address, enrolled.get(address), np.array(rows[address]), alpha, spacing_s)
+        _verdict(found, reference, address, enrolled.get(address), np.array(rows[address]), levels, spacing_s)
         for address in sorted(rows)
     ]
 
@@ -143,7 +156,7 @@ def _verdict(
     address: str,
     device: str | None,
     own: NDArray[np.intp],
-    alpha: float,
+    levels: tuple[float, float],
     spacing_s: float,
 ) -> Verdict:
     nothing = np.zeros(0)
@@ -152,13 +165,35 @@ def _verdict(
         return Verdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, alike)
     k = found.devices.index(device)
     rows = _apart(own, found, spacing_s)
-    against, support = evidence(np.asarray(found.scores.logits[rows], dtype=np.float64), k, reference)
-    alarm, confirmed = first_beyond(against, alpha), first_beyond(support, alpha)
-    verdict = REFUTED if alarm is not None else GENUINE if confirmed is not None else UNDECIDED
+    logits = np.asarray(found.scores.logits[rows], dtype=np.float64)
+    against, support = evidence(logits, k, reference)
+    shared = shared_in(found.seen.recording[rows], found.seen.track[rows], odds_against(logits, k))
+    verdict, after = judged(against, support, shared, *levels)
     odd = own[found.decision[own] != k]
-    like, alike = _most_like(found, odd if alarm is not None and len(odd) else own)
-    after = alarm if alarm is not None else confirmed
-    return Verdict(address, device, verdict, len(own), rows, against, support, after, like, alike)
+    like, alike = _most_like(found, odd if verdict in (REFUTED, SEVERAL) and len(odd) else own)
+    return Verdict(address, device, verdict, len(own), rows, against, support, after, like, alike, shared)
+
+
+def judged(
+    against: NDArray[np.float64], support: NDArray[np.float64], shared: Shared | None, alpha: float, alpha_shared: float
+) -> tuple[str, int | None]:
+    """The verdict by log M (T,) against and for a claim and by the test of one sender, and how many frames it took."""
+    if shared is not None and shared.p <= alpha_shared:
+        return SEVERAL, len(against)
+    alarm, confirmed = first_beyond(against, alpha), first_beyond(support, alpha)
+    if alarm is not None:
+        return REFUTED, alarm
+    return (UNDECIDED, None) if confirmed is None else (GENUINE, confirmed)
+
+
+def shared_in(recording: NDArray[np.int64], track: NDArray[np.int64], strange: NDArray[np.float64]) -> Shared | None:
+    """The test of one sender in each recording: the one that speaks most against it, p times how many there are."""
+    members = [recording == r for r in np.unique(recording)]
+    tests = [test for own in members if (test := one_sender(track[own].tolist(), strange[own])) is not None]
+    if not tests:
+        return None
+    strongest = min(tests)
+    return Shared(min(1.0, strongest.p * len(tests)), strongest.frames)
 
 
 def evidence(

@@ -1,13 +1,15 @@
 """Tests that run as long as a listener does: is an address its device's, is a sender anybody's, has a device changed.
 
-Each is a test martingale M of `identify.evidence` on scores of a sender's frames, and alarms where M ≥ 1/α. Its memory
-would grow with every frame, so after `EPOCH` frames a test begins anew, with α_e = α / (e (e + 1)) in its e-th epoch:
-these sum to α, so P(false alarm) ≤ α holds over all epochs together, however long it runs, on frames that are
-exchangeable with those they are ranked among. What that leaves out is said in `identify.verify`; docs/listen.md
-says what it means for a receiver.
+Each but that of shared addresses is a test martingale M of `identify.evidence` on scores of a sender's frames, and
+alarms where M ≥ 1/α. Its memory would grow with every frame, so after `EPOCH` frames a test begins anew, with
+α_e = α / (e (e + 1)) in its e-th epoch: these sum to α, so P(false alarm) ≤ α holds over all epochs together, however
+long it runs, on frames that are exchangeable with those they are ranked among. What that leaves out is said in
+`identify.verify`; docs/listen.md says what it means for a receiver.
 
     not its address   frames that claim to be from device k, by the log odds against k, among the source's frames of k;
                       and, for the claim, among those of every other device
+    shared address    frames that claim to be from device k, by the same, at one carrier against another: the test of
+                      `identify.shared` on the newest of them, at α over all enrolled addresses together
     unknown device    frames of a sender without an enrolled address, by their unknown score, among the source's frames
                       of the device whose own are strangest
     changed           frames given to device k, by the log odds against k, among those of k that were received before
@@ -26,9 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 from pisa_capc.detect.labels import file_name
 from pisa_capc.errors import DataError
 from pisa_capc.identify.evidence import Evidence, Ranks
-from pisa_capc.identify.verify import GENUINE, REFUTED, UNDECIDED, Reference, odds_against
+from pisa_capc.identify.shared import Watched
+from pisa_capc.identify.verify import GENUINE, REFUTED, SEVERAL, UNDECIDED, Reference, odds_against
 from pisa_capc.inference import TrainedModel
-from pisa_capc.listen.senders import MOST
+from pisa_capc.listen.senders import MOST, Sender
 
 EPOCH = 1024  # frames
 LOWEST = -1e300  # of a logarithm in a file: JSON and some readers know no infinity
@@ -102,13 +105,31 @@ class Test:
 
 @dataclass(eq=False)
 class Claim:
-    """What is known of one enrolled address. last_s: when a frame of it was tested."""
+    """What is known of one enrolled address. alone: the verdict if one sends. last_s: when a frame of it was tested."""
 
     device: int
     against: Test
     support: Test
-    verdict: str = UNDECIDED
+    shared: Watched
+    alone: str = UNDECIDED
     last_s: float = -np.inf
+
+    @property
+    def verdict(self) -> str:
+        return SEVERAL if self.shared.found else self.alone
+
+    def push(self, track: int, strange: float) -> str | None:
+        """The verdict that the next frame gives cause for alarm with, where it does."""
+        refuted = bool(self.against.push(strange)[0] >= self.against.limit)
+        confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
+        if refuted or confirmed:
+            self.alone = REFUTED if refuted else GENUINE
+        if refuted or self.against.full:
+            self.against.renew()
+            self.support.renew()
+        if self.shared.push(track, strange):
+            return SEVERAL
+        return REFUTED if refuted and not self.shared.found else None
 
 
 @dataclass(eq=False)
@@ -150,25 +171,17 @@ class Tests:
         name = file_name(address) if self.addresses is None else self.addresses.get(address.lower())
         return None if name is None else self._devices.get(name)
 
-    def claimed(self, address: str, time_s: float, logits: NDArray[np.float64]) -> tuple[str | None, bool]:
-        """The verdict on an address with its next frame, logits (C,), and whether it was refuted just now."""
+    def claimed(self, sender: Sender, time_s: float, logits: NDArray[np.float64]) -> tuple[str | None, str | None]:
+        """The verdict on a sender's address with its next frame, logits (C,), and the one that is cause for alarm."""
+        address = str(sender.address)
         claim = self.claims.get(address) or self._begin_claim(address)
         if claim is None:
-            return None, False
+            return None, None
         if time_s - claim.last_s < self.spacing_s:
-            return claim.verdict, False
+            return claim.verdict, None
         claim.last_s = time_s
-        strange = float(odds_against(logits[None], claim.device)[0])
-        refuted = bool(claim.against.push(strange)[0] >= claim.against.limit)
-        confirmed = bool(claim.support.push(-strange).min() >= claim.support.limit)
-        if refuted:
-            claim.verdict = REFUTED
-        elif confirmed:
-            claim.verdict = GENUINE
-        if refuted or claim.against.full:
-            claim.against.renew()
-            claim.support.renew()
-        return claim.verdict, refuted
+        alarm = claim.push(sender.number, float(odds_against(logits[None], claim.device)[0]))
+        return claim.verdict, alarm
 
     def _begin_claim(self, address: str) -> Claim | None:
         k = self.device_of(address)
@@ -177,7 +190,8 @@ class Tests:
             return None
         against = Test([self._reference.strangeness(k, k)], self.alpha)
         support = Test([-self._reference.strangeness(k, j) for j in others], self.alpha)
-        self.claims[address] = Claim(k, against, support)
+        enrolled = len(self._devices if self.addresses is None else self.addresses)
+        self.claims[address] = Claim(k, against, support, Watched(self.alpha / enrolled))
         return self.claims[address]
 
     def stranger(self, sender: int, score: float) -> bool:
@@ -207,7 +221,7 @@ class Tests:
         return found
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays, and what else is to be kept. Strangers are met again."""
+        """Arrays, and what else is to be kept. Strangers are met again, and so are the carriers of addresses."""
         arrays: dict[str, NDArray[Any]] = {}
         for i, claim in enumerate(self.claims.values()):
             arrays |= {f"claim.{i}.against.{k}": v for k, v in claim.against.arrays().items()}
@@ -216,7 +230,10 @@ class Tests:
             arrays |= {f"change.{i}.{k}": v for k, v in change.test.arrays().items()}
             arrays[f"change.{i}.reference"] = change.test._references[0]
         about = {
-            "claims": [[address, claim.verdict, _time(claim.last_s)] for address, claim in self.claims.items()],
+            "claims": [
+                [address, claim.alone, _time(claim.last_s), claim.shared.looks]
+                for address, claim in self.claims.items()
+            ],
             "changes": [[device, _time(change.last_s)] for device, change in self.changes.items()],
         }
         return arrays, about
@@ -227,11 +244,12 @@ class Tests:
         def under(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
 
-        for i, (address, verdict, last_s) in enumerate(about["claims"]):
+        for i, (address, alone, last_s, *looks) in enumerate(about["claims"]):
             if claim := self._begin_claim(str(address)):
                 claim.against.resume(under(f"claim.{i}.against."))
                 claim.support.resume(under(f"claim.{i}.support."))
-                claim.verdict, claim.last_s = str(verdict), float(last_s)
+                claim.alone, claim.last_s = str(alone), float(last_s)
+                claim.shared.looks = max(0, int(*looks))  # none in what earlier versions wrote
         for i, (device, last_s) in enumerate(about["changes"]):
             test = Test([arrays[f"change.{i}.reference"]], self.alpha)
             test.resume(under(f"change.{i}."))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-UNKNOWN_DEVICE, NOT_ITS_ADDRESS, CHANGED, RECEIVER = "unknown device", "not its address", "changed", "receiver"
-ALARMS = (UNKNOWN_DEVICE, NOT_ITS_ADDRESS, CHANGED, RECEIVER)
+UNKNOWN_DEVICE, NOT_ITS_ADDRESS, SHARED_ADDRESS = "unknown device", "not its address", "shared address"
+CHANGED, RECEIVER = "changed", "receiver"
+ALARMS = (UNKNOWN_DEVICE, NOT_ITS_ADDRESS, SHARED_ADDRESS, CHANGED, RECEIVER)
 CONNECTED, WAITING, ENDED = "connected", "waiting", "ended"
 
 

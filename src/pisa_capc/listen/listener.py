@@ -260,8 +260,9 @@ class Listener:
             self._recent.add(decision.number, kept)
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)
-            for kind, device, text in causes:
-                self._alarm(kind, sender.address, device, text, tuple(sender.numbers), one.start)
+            for kind, device, text, everybody in causes:
+                shown = self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
+                self._alarm(kind, sender.address, device, text, shown, one.start)
 
     def _decision(
         self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pisa_capc.identify.verify import SEVERAL
 from pisa_capc.inference.tensors import digest
 from pisa_capc.listen.claims import Tests
-from pisa_capc.listen.events import CHANGED, NOT_ITS_ADDRESS, UNKNOWN_DEVICE
+from pisa_capc.listen.events import CHANGED, NOT_ITS_ADDRESS, SHARED_ADDRESS, UNKNOWN_DEVICE
 from pisa_capc.listen.recognise import Recognised, Recogniser
 from pisa_capc.listen.senders import Sender
 
 
 class Cause(NamedTuple):
-    """Of an alarm: its kind, the device it is about, and words."""
+    """Of an alarm: its kind, the device it is about, words, and whether all senders of its address are shown."""
 
     kind: str
     device: str | None
     text: str
+    everybody: bool = False
 
 
 @dataclass(eq=False)
@@ -38,10 +40,14 @@ class Mind:
         like = int(got.probability[i].argmax())
         claimed, verdict, causes = tests.device_of(address), None, list[Cause]()
         if claimed is not None and address is not None:
-            verdict, refuted = tests.claimed(address, time_s, got.logits[i])
-            if refuted:
+            verdict, alarm = tests.claimed(sender, time_s, got.logits[i])
+            own = f"{address} is the address of {devices[claimed]}, and"
+            if alarm == SEVERAL:
+                text = f"{own} several devices send under it: at two carriers, with two fingerprints."
+                causes.append(Cause(SHARED_ADDRESS, devices[claimed], text, everybody=True))
+            elif alarm is not None:
                 sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
-                text = f"{address} is the address of {devices[claimed]}, and does not sound like it (now: {sounds})."
+                text = f"{own} does not sound like it (now: {sounds})."
                 causes.append(Cause(NOT_ITS_ADDRESS, devices[claimed], text))
         elif got.unknown is not None and tests.stranger(sender.number, float(got.unknown[i])):
             who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"

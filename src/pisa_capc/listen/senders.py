@@ -73,6 +73,11 @@ class Senders:
         self._forget()
         return near
 
+    def frames(self, address: str | None) -> tuple[int, ...]:
+        """Numbers of the newest frames of an address, whoever sent them."""
+        numbers = sorted(number for sender in self._by_address.get(address, ()) for number in sender.numbers)
+        return tuple(numbers[-2 * FRAMES :])
+
     def _forget(self) -> None:
         while self._count > MOST:
             address, own = next(iter(self._by_address.items()))

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Number = Annotated[int, Field(ge=0, le=1 << 62)]
-Kind = Literal["unknown device", "not its address", "changed", "receiver"]
-Verdict = Literal["genuine", "not the device", "undecided"]
+Kind = Literal["unknown device", "not its address", "shared address", "changed", "receiver"]
+Verdict = Literal["genuine", "not the device", "several devices", "undecided"]
 
 
 class Answer(BaseModel):

@@ -95,9 +95,12 @@ export const namedAddress = (address) => air.about?.names.address[address] ?? nu
 /** What a transmitter is called: its device, or else its address, or else that nobody knows it. */
 export const called = (row) => (row.device !== null ? named(row.device) : namedAddress(row.address) ?? "unknown device");
 
+/** Whether somebody else sends under its address. */
+export const taken = (row) => row.verdict === "not the device" || row.verdict === "several devices";
+
 /** Those that need a look first; then known ones by name; who is silent comes last. */
 export function sorted() {
-  const rank = (row) => (row.verdict === "not the device" ? 0 : row.device === null ? 1 : 2) + (recent(row) ? 0 : 10);
+  const rank = (row) => (taken(row) ? 0 : row.device === null ? 1 : 2) + (recent(row) ? 0 : 10);
   return [...air.rows.values()].sort((one, other) =>
     rank(one) - rank(other) || called(one).localeCompare(called(other)) || one.id - other.id);
 }

@@ -1,6 +1,6 @@
 // The first view: who is on the air, and when they were.
 
-import { air, called, colour, column, namedAddress, newestAlarms, now, recent, seconds, sorted, span } from "./air.js";
+import { air, called, colour, column, namedAddress, newestAlarms, now, recent, seconds, sorted, span, taken } from "./air.js";
 import { card, empty, h, s, set } from "./dom.js";
 import { lane, marks, spark, tokenColour } from "./draw.js";
 import { cell, naming, swatch, verdict } from "./parts.js";
@@ -31,8 +31,7 @@ class Line {
   update(row, again) {
     const known = JSON.stringify([row.device, row.address, called(row), row.verdict]);
     if (known !== this.known) {
-      const claims = row.verdict === "not the device";
-      this.row.className = claims ? "bad" : row.device === null ? "strange" : "";
+      this.row.className = taken(row) ? "bad" : row.device === null ? "strange" : "";
       const label = row.device !== null ? row.device : `most like ${row.like}`;
       this.who.replaceChildren(h("div", { class: "who" }, swatch(row.device),
         h("span", {}, h("a", { href: `#/transmitter/${row.id}` }, called(row)), called(row) === label ? null : h("small", {}, label)), naming(row, again) ?? ""));

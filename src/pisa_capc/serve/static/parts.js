@@ -5,9 +5,10 @@ import { download, h, pill } from "./dom.js";
 import { ask } from "./net.js";
 import { when } from "./words.js";
 
-const VERDICTS = { genuine: ["genuine", "good"], "not the device": ["not the device", "bad"], undecided: ["undecided", ""] };
+const VERDICTS = { genuine: ["genuine", "good"], "not the device": ["not the device", "bad"],
+  "several devices": ["several devices", "bad"], undecided: ["undecided", ""] };
 const KINDS = {
-  "unknown device": ["?", "Unknown device"], "not its address": ["≠", "Not its address"],
+  "unknown device": ["?", "Unknown device"], "not its address": ["≠", "Not its address"], "shared address": ["×2", "Shared address"],
   changed: ["Δ", "Device has changed"], receiver: ["⚠", "Receiver"],
 };
 
