@@ -1,7 +1,7 @@
 """Scores of strangers that look at other devices too: a cohort, as speaker verification has it.
 
-u is the least of (n, S) numbers that are made of the squared distances of what is seen to the sessions of all devices of
-whom there are some; only sessions of enrolled devices count in the end. `studies.proxies` compares them.
+u is the least of (n, S) numbers that are made of the squared distances of what is seen to the sessions of all devices
+that left some; only those of enrolled devices count in the end. `studies.proxies` compares them.
 """
 
 from __future__ import annotations
