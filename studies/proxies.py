@@ -204,7 +204,8 @@ def main() -> None:
         }
         for name, found in source.items()
     }
-    record = {"study": "strangers-proxies", "curve": CURVE.round(5).tolist(), "chosen": best, "waveforms": waveforms}
+    about = {"study": "strangers-proxies", "frames": FRAMES, "curve": CURVE.round(5).tolist()}
+    record = {**about, "chosen": best, "waveforms": waveforms}
     write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
 
 
