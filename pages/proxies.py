@@ -66,9 +66,10 @@ in a capture. Otherwise as above, where 20 are enrolled, which is harder.
 by itself is enough for what was aimed at, an AUROC of 0.95 and 20 %, for {enrolled} devices. The enrolled lose nothing:
 {_change("session", "accuracy")} of their frames are rightly named. More devices are more frames and steps of training
 as well; which of these it is was not taken apart. So train on every device that there is, and take out those that are
-not to be enrolled with `pisa enrol --remove`. That their sessions stay gained on both waveforms on the source, but in
-E1 on Wi-Fi alone; models do not keep them. Proxies that a model was not trained on, of which it had sessions alone,
-gave next to nothing on the source: AUROC of one frame {_heard()}.
+not to be enrolled with `pisa enrol --remove`. That their sessions stay gained on both waveforms on the source; in E1 it
+gains on Wi-Fi, and on LoRa next to nothing with `session` and less than nothing with `crowd`. Models do not keep them.
+Proxies that a model was not trained on, of which it had sessions alone, gave next to nothing on the source: AUROC of
+one frame {_heard()}.
 
 ### What a score can make of proxies
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from pisa_capc.calibration.openset import UnknownScore
+from pisa_capc.enrolment.statistics import without_device
 from pisa_capc.inference.statistics import SourceStatistics, evenly
 from pisa_capc.store.files import write_text_atomic
 from studies.cohorts import Beside, CrowdBeside, scores
@@ -99,14 +100,25 @@ def heard(models: Sequence[Model], use: bool) -> list[Meeting]:
     return [meeting for model in models for four in fours for meeting in on_source(model, four, use)]
 
 
-def target(model: Model, enrolled: int, known: int, strangers: int) -> Meeting:
-    """The environment that was not seen: the first are enrolled, the first `known` leave sessions behind."""
+def target(model: Model, enrolled: int, strangers: int, kept: bool = False) -> Meeting:
+    """The environment that was not seen: the first devices are enrolled, and others that were trained on are proxies.
+
+    Their sessions are kept, or they are taken out as models take devices out.
+    """
     one = arranged(model, range(enrolled, model.enrolled))
     away = [e for e in range(len(one.environments)) if e not in one.home]
-    held = one.rows(one.home, 0, known)
-    source = known_of(one, held[::2], held[1::2])
+    held = one.rows(one.home, 0, model.enrolled)
     last = int(one.device.max()) + 1
+    source = (known_of if kept else left_of)(one, held[::2], held[1::2])
     return Meeting(one, source, one.rows(away, 0, enrolled), one.rows(away, strangers, last))
+
+
+def left_of(model: Model, train: Rows, held: Rows) -> SourceStatistics:
+    """What a model would keep of frames `train` and `held` once its proxies are taken out."""
+    source = model.statistics(train, held)
+    for proxy in reversed(range(model.enrolled, model.logits.shape[1])):
+        source = without_device(source, proxy)
+    return source
 
 
 def chosen(selection: Sequence[Mapping[str, Any]]) -> str:
@@ -163,9 +175,9 @@ def unseen(folder: Path, waveform: str, name: str, enrolled: int, trained_on: in
     """Where nobody was: models without proxies, with proxies that are taken out again, and whose sessions stay."""
     smaller, larger = (models_of(folder, waveform, devices) for devices in (enrolled, trained_on))
     meetings = {
-        "never trained on": [target(model, enrolled, enrolled, trained_on) for model in smaller],
-        "taken out": [target(model, enrolled, enrolled, trained_on) for model in larger],
-        "kept": [target(model, enrolled, trained_on, trained_on) for model in larger],
+        "never trained on": [target(model, enrolled, trained_on) for model in smaller],
+        "taken out": [target(model, enrolled, trained_on) for model in larger],
+        "kept": [target(model, enrolled, trained_on, kept=True) for model in larger],
     }
     return {
         "models": [model.seed for model in (*smaller, *larger)],
