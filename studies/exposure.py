@@ -1,7 +1,9 @@
 """Proxies in the loss: is it better to learn that they are nobody, or to tell them apart as classes of their own?
 
-    python -m studies.exposure --waveform wifi --out results/studies/strangers-exposure-wifi.json
+    python -m studies.exposure --waveform wifi
     python -m studies.exposure --waveform lora --scale 0.5 --epochs 30 --seeds 2026,2027,2028 --device cuda
+
+Writes results/studies/strangers-exposure-{waveform}.json.
 
 Of a simulated set of 20 devices the first ten are enrolled, the next five are proxies and the last five strangers. All
 is on the source: E2 and E3 in turn are left out of the statistics and play the new place, as in `studies.proxies`; E1
@@ -144,7 +146,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="2026")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", type=Path, default=Path("work/embeddings-data"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("results/studies"), help="folder of the record")
     options = parser.parse_args()
     options.devices = DEVICES
     frames = load(dataset(options))
@@ -166,7 +168,7 @@ def main() -> None:
         console.print(name, [round(of["frame"]["auroc"], 3) for of in found[name].values()])
     about = {name: getattr(options, name) for name in ("waveform", "scale", "epochs", "device")}
     record = {"study": "strangers-exposure", **about, "seeds": seeds, "weight": WEIGHT, "proxies": found}
-    write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
+    write_text_atomic(options.out / f"strangers-exposure-{options.waveform}.json", json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
