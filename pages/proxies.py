@@ -205,9 +205,9 @@ of one frame:
 
 {shown}
 
-By AUROC of single frames proxies help most as classes of their own, and outlier exposure on top of that takes from it; by
-ten frames the kinds hardly differ. With so few strangers and seeds that is no more than a sign. But there is none that
-the loss needs anything new, and no method of the program has it.
+By AUROC of single frames proxies help most as classes of their own, and outlier exposure on top of that takes from it;
+by ten frames the kinds hardly differ. With so few strangers and seeds that is no more than a sign. But there is none
+that the loss needs anything new, and no method of the program has it.
 
 Command: `python -m studies.exposure`.
 """
