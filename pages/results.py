@@ -7,7 +7,19 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import careful, edge, proxies, receivers, rechecks, room, shared_channel, speeds, strangers, study
+from pages import (
+    careful,
+    edge,
+    enrolment,
+    proxies,
+    receivers,
+    rechecks,
+    room,
+    shared_channel,
+    speeds,
+    strangers,
+    study,
+)
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published, recorded
 from pisa_capc.benchmark.protocols import read_protocol
@@ -125,6 +137,7 @@ def pictures(folder: Path) -> None:
     careful.curve(folder)
     strangers.picture(folder)
     proxies.picture(folder)
+    enrolment.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -141,6 +154,7 @@ def pages() -> dict[str, list[str]]:
         "room": ["# What the room gives away\n", room.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
         "strangers": ["# Strangers in a new place\n", strangers.section(), proxies.section()],
+        "enrolment": ["# Devices enrolled without training, by encoder\n", enrolment.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),
@@ -165,6 +179,7 @@ CONTENTS = f"""# Results
 | [What the room gives away](room.md) | when source validation lies, and when structure anchoring pays |
 | [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
 | [Strangers](strangers.md) | how well devices that nobody enrolled are told, by the frame and by the sender |
+| [Enrolment](enrolment.md) | how well a device is known that was added without training, by encoder |
 | [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
 | [Erratum](erratum.md) | what earlier versions of these pages had wrong |
 """

@@ -1,7 +1,7 @@
 """Calibrations of trained models in deployments as they are, from embeddings that `studies.embeddings` has kept.
 
     python -m studies.calibrations --embeddings work/embeddings        # on source environments, to choose by
-    python -m studies.calibrations --switch --only E2-2026 --work work/switch --out results/studies/careful-switch.json
+    python -m studies.calibrations --switch --only E2-2026.2026 --work work/switch --out work/switch.json
     python -m studies.calibrations --embeddings work/embeddings --target E1 --out results/studies/calibrations.json
 
 Without --target a model of one source environment meets the other one: source data of the models that have both. What
@@ -87,12 +87,17 @@ class Name(NamedTuple):
     method: str
     encoder: str
     source: str
-    seed: str
+    run: str  # the seeds of its split and of its training, as 2026.2027
 
     @classmethod
     def of(cls, path: Path) -> Name:
-        waveform, devices, enrolled, *method, encoder, source, seed = path.stem.split("-")
-        return cls(waveform, devices, enrolled, "-".join(method), encoder, source, seed)
+        waveform, devices, enrolled, *method, encoder, source, run = path.stem.split("-")
+        return cls(waveform, devices, enrolled, "-".join(method), encoder, source, run)
+
+    @property
+    def seed(self) -> int:
+        """Of the training."""
+        return int(self.run.split(".")[-1])
 
     @property
     def kind(self) -> tuple[str, int, bool]:
@@ -163,7 +168,7 @@ class Model:
 
     def cells(self, environment: str) -> Iterator[tuple[str, Drawn]]:
         """The frames of every kind of deployment in an environment."""
-        rng = np.random.default_rng([int(self.name.seed), len(environment)])
+        rng = np.random.default_rng([self.name.seed, len(environment)])
         there, home = self.at([environment]), self.at(self.name.environments)
         if not self.known.all():
             yield from ((deployment.name, self.draw(deployment, there, rng)) for deployment in STRANGERS)
@@ -246,7 +251,7 @@ def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dic
 def score_all(
     paths: Sequence[Path], target: str | None, work: Path, only: str, names: Sequence[str]
 ) -> dict[Name, dict[str, Any]]:
-    """What every model scored, by its name; only what is not in `work` is made, and nothing where `names` is empty."""
+    """What every model scored, by its name; only what is not in `work` is made."""
     work.mkdir(parents=True, exist_ok=True)
     by_name = {Name.of(path): path for path in paths}
     wanted = [
@@ -271,12 +276,12 @@ def score_all(
             bar.advance()
             if at_chance(str(name), np.asarray(model.source.confusion).T):
                 continue
-            if not names and not old:
-                continue
+            alike = [by_name[n] for e in SOURCE if (n := name._replace(source=e)) in by_name]
+            if len(alike) < len(SOURCE):
+                chosen.pop("safe", None)  # nothing to rehearse on
             if chosen:
                 if "safe" in chosen:
-                    alike = [Model.read(by_name[n]) for e in SOURCE if (n := name._replace(source=e)) in by_name]
-                    guard = guard_of([*alike, model], int(name.seed))
+                    guard = guard_of([*map(Model.read, alike), model], name.seed)
                     model = replace(model, source=replace(model.source, guard=np.array(guard.thresholds)))
                 for cell, scores in scored(model, environment, chosen).items():
                     old.setdefault(cell, {}).update(scores)
@@ -285,39 +290,64 @@ def score_all(
     return found
 
 
+def kept_scores(target: str | None, work: Path, only: str) -> dict[Name, dict[str, Any]]:
+    """What was scored before, by the name of the model, whether its embeddings are still there or not."""
+    found = {}
+    for path in sorted(work.glob("*.json")):
+        name, _, environment = path.stem.rpartition("-")
+        if only in name and target in (None, environment):
+            found[Name.of(Path(f"{name}.npz"))] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def summary(results: dict[Name, dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind of model, cell and method: the mean Macro-F1 and its change, the least mean
-    change of an encoder and whose it is, the share of captures that lost more than `LOST`, and how many models it was
-    scored for where that is not all."""
+    """One table for every kind of model, and its weakest model: what it has by direct inference in the first cell, and
+    without it the least mean change of an encoder in a cell, by method."""
     tables = []
     for kind in sorted({name.kind for name in results}):
         own = {n: r for n, r in results.items() if n.kind == kind}
-        encoders = list(dict.fromkeys(name.encoder for name in own))
-        known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
-        table: dict[str, dict[str, Any]] = {}
-        for cell in next(iter(own.values())):
-            table[cell] = {}
-            for method in (m for m in methods() | switched() if m in known):
-                pairs = [
-                    (name.encoder, scores[cell][method], scores[cell]["direct"])
-                    for name, scores in own.items()
-                    if method in scores[cell]
-                ]
-                gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
-                lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
-                worst = min(gain, key=gain.__getitem__)
-                table[cell][method] = {
-                    "f1": round(fmean(a["f1"] for _, a, _ in pairs), 4),
-                    "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
-                    "worst": [round(gain[worst], 4), worst],
-                    "lost": round(fmean(lost), 4),
-                    **({} if len(pairs) == len(own) else {"models": len(pairs)}),
-                }
-        seeds = sorted({name.seed for name in own})
+        first = next(iter(next(iter(own.values()))))
+        weakest = min(own, key=lambda name: own[name][first]["direct"]["f1"])
+        others = by_cell({n: r for n, r in own.items() if n != weakest or len(own) == 1})
         about = dict(zip(("waveform", "sources", "strangers"), kind, strict=True))
-        about |= {"models": len(own), "encoders": encoders, "seeds": seeds}
-        tables.append({**about, "cells": table})
+        about |= {
+            "models": len(own),
+            "encoders": list(dict.fromkeys(name.encoder for name in own)),
+            "runs": sorted({name.run for name in own}),
+            "weakest": {
+                "model": str(weakest),
+                "direct": round(own[weakest][first]["direct"]["f1"], 4),
+                "worst_without": {m: min(scores[m]["worst"] for scores in others.values()) for m in others[first]},
+            },
+        }
+        tables.append({**about, "cells": by_cell(own)})
     return tables
+
+
+def by_cell(own: dict[Name, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By cell and method: the mean Macro-F1 and its change, the least mean change of an encoder and whose it is, the
+    share of captures that lost more than `LOST`, and how many models it was scored for where that is not all."""
+    known = set.union(*(set(next(iter(scores.values()))) for scores in own.values()))
+    table: dict[str, dict[str, Any]] = {}
+    for cell in next(iter(own.values())):
+        table[cell] = {}
+        for method in (m for m in methods() | switched() if m in known):
+            pairs = [
+                (name.encoder, scores[cell][method], scores[cell]["direct"])
+                for name, scores in own.items()
+                if method in scores[cell]
+            ]
+            gain = {e: fmean(a["f1"] - d["f1"] for own, a, d in pairs if own == e) for e, _, _ in pairs}
+            lost = [x < y - LOST for _, a, d in pairs for x, y in zip(a["captures"], d["captures"], strict=True)]
+            worst = min(gain, key=gain.__getitem__)
+            table[cell][method] = {
+                "f1": round(fmean(a["f1"] for _, a, _ in pairs), 4),
+                "gain": round(fmean(a["f1"] - d["f1"] for _, a, d in pairs), 4),
+                "worst": [round(gain[worst], 4), worst],
+                "lost": round(fmean(lost), 4),
+                **({} if len(pairs) == len(own) else {"models": len(pairs)}),
+            }
+    return table
 
 
 def head_change(model: Model, environments: Iterable[str]) -> float:
@@ -379,8 +409,10 @@ def main() -> None:
     torch.set_num_threads(1)
     paths = sorted(options.embeddings.glob("*.npz"))
     names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
-    names = [] if options.kept else names
-    results = score_all(paths, options.target, options.work, options.only, names)
+    if options.kept:
+        results = kept_scores(options.target, options.work, options.only)
+    else:
+        results = score_all(paths, options.target, options.work, options.only, names)
     tables = summary(results)
     show(tables)
     if options.out:

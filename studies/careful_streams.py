@@ -35,7 +35,7 @@ Rows = NDArray[np.int64]
 def streams(model: Model) -> dict[str, Rows]:
     """Rows of the frames, in the order in which they are received."""
     there, home = model.at([TARGET]), model.at(model.name.environments[:1])
-    rng = np.random.default_rng(int(model.name.seed))
+    rng = np.random.default_rng(model.name.seed)
     captures = [there[own] for own in groups(np.unique(model.capture[there], return_inverse=True)[1])]
     shares = [draw_shares(model.classes, rng, dirichlet=SKEW) for _ in captures]
     skewed = [own[draw_capture(model.device[own], FRAMES, s, rng)] for own, s in zip(captures, shares, strict=True)]
@@ -81,12 +81,12 @@ def measured(model: Model) -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embeddings", type=Path, default=Path("work/embeddings"))
-    parser.add_argument("--seed", default="2026")
+    parser.add_argument("--run", default="2026.2026", help="seeds of the split and of training (2026.2026)")
     parser.add_argument("--out", type=Path, default=Path("results/studies/careful-streams.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     models: dict[str, dict[str, Any]] = {}
-    for path in sorted(options.embeddings.glob(f"*-10-10-*-E2+E3-{options.seed}.npz")):
+    for path in sorted(options.embeddings.glob(f"*-10-10-*-E2+E3-{options.run}.npz")):
         model = Model.read(path)
         if not at_chance(str(Name.of(path)), np.asarray(model.source.confusion).T):
             models[path.stem] = found = measured(model)

@@ -3,11 +3,11 @@
     python -m studies.embeddings --waveform wifi --encoder cnn --source E2,E3 --device cuda --out work/embeddings
     python -m studies.embeddings --waveform lora --devices 40 --enrolled 20 --scale 0.5 --device cuda
 
-Of a simulated set the first devices are enrolled, and a model of each seed is trained on them in the source. One file
-for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or not, with
-their labels and CFO, and what the model says of its source. In the source only validation frames of those enrolled are
-there. With `--parts` also what each antenna alone gives, and each path of PISA before one is suppressed by the other.
-A file that is there is not made again.
+Of a simulated set the first devices are enrolled, and a model of each split and seed is trained on them in the source.
+One file for each model: embeddings of up to `--frames` frames of every device, capture and environment, enrolled or
+not, with their labels and CFO, and what the model says of its source. In the source only validation frames of those
+enrolled are there. With `--parts` also what each antenna alone gives, and each path of PISA before one is suppressed by
+the other. A file that is there is not made again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from pisa_capc import Frames, UnlabelledFrames, load, simulate
 from pisa_capc.cli.output import listed_numbers
-from pisa_capc.inference import TrainedModel, embed, embed_many
+from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.statistics import PREFIX
 from pisa_capc.progress import console
 from pisa_capc.protocol import split
@@ -106,7 +106,8 @@ def main() -> None:
     parser.add_argument("--enrolled", type=int, help="that are trained on, the first of them (all)")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the frames of each capture (1.0)")
     parser.add_argument("--frames", type=int, default=128, help="kept of a device, capture and environment (128)")
-    parser.add_argument("--seeds", default="2026,2027,2028")
+    parser.add_argument("--splits", default="2026", help="seeds of what is validation, as 2026,2027 (2026)")
+    parser.add_argument("--seeds", default="2026,2027,2028", help="of training, for each split (2026,2027,2028)")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--parts", action="store_true", help="also each antenna alone, and each path of PISA")
     parser.add_argument("--device", default="auto")
@@ -116,26 +117,27 @@ def main() -> None:
     frames = load(dataset(options))
     options.out.mkdir(parents=True, exist_ok=True)
     enrolled = options.enrolled or options.devices
-    seeds = listed_numbers("--seeds", options.seeds)
+    splits, seeds = (listed_numbers(f"--{name}", getattr(options, name)) for name in ("splits", "seeds"))
+    known = replace(frames.select(frames.device < enrolled), devices=frames.devices[:enrolled])
     for encoder in options.encoder.split(","):
         for source in [tuple(given.split(",")) for given in options.source or ["E2,E3"]]:
             name = f"{options.waveform}-{options.devices}-{enrolled}-{options.method}-{encoder}-{'+'.join(source)}"
-            paths = [options.out / f"{name}-{seed}.npz" for seed in seeds]
-            if all(path.is_file() for path in paths):
-                continue
-            known = replace(frames.select(frames.device < enrolled), devices=frames.devices[:enrolled])
             target = next(e for e in frames.environments if e not in source)
-            runs = [Run(split(known, source, target, seeds[0]), seed) for seed in seeds]
+            found = [split(known, source, target, one) for one in splits]
+            runs = [Run(part, seed) for part in found for seed in seeds]
+            path = {run.name: options.out / f"{name}-{run.split_seed}.{run.seed}.npz" for run in runs}
+            runs = [run for run in runs if not path[run.name].is_file()]
+            if not runs:
+                continue
             models = fit(
                 runs, method=options.method, encoder=encoder, epochs=options.epochs, device=options.device, show=False
             )
-            kept = seen(frames, runs[0], source, options.frames)
-            for path, model, own in zip(
-                paths, models, embed_many(models, kept.unlabelled(), options.device), strict=True
-            ):
+            for run, model in zip(runs, models, strict=True):
+                kept = seen(frames, run, source, options.frames)
+                own = embed(model, kept.unlabelled(), options.device)
                 assert own.cfo_hz is not None  # simulated frames have it
                 parts = parts_of(model, kept.unlabelled(), options.device) if options.parts else {}
-                write(path, model, kept, own.embedding, own.cfo_hz, **parts)
+                write(path[run.name], model, kept, own.embedding, own.cfo_hz, **parts)
             console.print(name, [round(m.about["metrics"]["validation_f1"], 3) for m in models], soft_wrap=True)
 
 

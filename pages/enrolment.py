@@ -1,0 +1,112 @@
+"""The results page on devices enrolled without training, from the records of `studies.enrolment` at full size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.report import RESULTS, read
+from studies.enrolment import CHOSEN, FRAMES
+
+from pages.against_paper import markdown_table as table
+from pisa_capc.encoders import encoder_names, encoder_title
+from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas, score_axis
+
+FOLDER, PICTURE = "studies/enrolment-h200", "enrolment-encoders.png"
+TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}
+PEER = "LDA head"
+
+
+def found() -> dict[tuple[str, str], dict[str, Any]]:
+    """What was recorded, by waveform and encoder, in the order of the package."""
+    return {
+        (waveform, encoder): read(f"{FOLDER}/{waveform}-{encoder}.json")
+        for waveform in TITLES
+        for encoder in encoder_names()
+        if (RESULTS / FOLDER / f"{waveform}-{encoder}.json").is_file()
+    }
+
+
+def section() -> str:
+    """Every encoder that was enrolled into, and what it cost the devices that were there."""
+    records = found()
+    first = next(iter(records.values()))["settings"]
+    every = len(TITLES) * len(encoder_names())
+    chosen = [record["chosen"] for record in records.values()]
+    return f"""As on [the page about enrolment](../enrolment.md), at full size: three of ten devices at a time are left
+out of training ({first["method"]}, {first["epochs"]} epochs, devices share a channel), enrolled from 10, 50 or 200
+frames in E2 or in E3, and looked for among all ten in E1, which no model saw. `{CHOSEN}` is the row that `pisa enrol`
+makes; `{PEER}` decides by all ten class means instead of the trained rows. Macro-F1 in E1 of the *new* devices and of
+the *others* on their own frames; *taken for another* is how many recordings of a new device `pisa enrol` refuses
+because they sound like a device that is there, unless `--anyway` is given.
+
+{_table(records)}
+
+![Macro-F1 of new devices and of the others, by encoder](../{PICTURE})
+
+On the source, each environment in turn the target of a model of the other, the best row is {_counted(chosen)}.
+{_said(records)}
+{"" if len(records) == every else f"**Incomplete:** {len(records)} of {every} encoders and waveforms are recorded."}
+
+Command: `make study-enrolment ARGS="--waveform wifi --encoder cnn --seeds {first["seeds"]} --device cuda --out
+results/{FOLDER}/wifi-cnn.json"`, and so on.
+"""
+
+
+def _table(records: dict[tuple[str, str], dict[str, Any]]) -> str:
+    headings = [
+        "",
+        *(f"new, {n}" for n in FRAMES),
+        f"{PEER}: new, {FRAMES[-1]}",
+        "trained with all: new",
+        "others before",
+        f"others after, {FRAMES[-1]}",
+        f"{PEER}: others",
+        "taken for another",
+    ]
+    rows = []
+    for (waveform, encoder), record in records.items():
+        met = record["target"]
+        own, peer, most = met["rows"][CHOSEN], met["rows"][PEER], str(FRAMES[-1])
+        values = [*(own[str(n)]["new"] for n in FRAMES), peer[most]["new"], met["anew"]["new"], met["before"]]
+        values += [own[most]["kept"], peer[most]["kept"]]
+        title = f"{TITLES[waveform]}, {encoder_title(encoder)}"
+        rows.append([title, *(f"{value:.3f}" for value in values), f"{100 * met['alike']['new']:.0f} %"])
+    return table(headings, rows)
+
+
+def _counted(names: list[str]) -> str:
+    counts = {name: names.count(name) for name in dict.fromkeys(names)}
+    return ", ".join(f"`{name}` for {count} of {len(names)}" for name, count in counts.items())
+
+
+def _said(records: dict[tuple[str, str], dict[str, Any]]) -> str:
+    most = str(FRAMES[-1])
+    met = [record["target"] for record in records.values()]
+    short = [one["anew"]["new"] - one["rows"][CHOSEN][most]["new"] for one in met]
+    cost = [one["before"] - one["rows"][CHOSEN][most]["kept"] for one in met]
+    return (
+        f"In E1 the row of `pisa enrol` is {min(short):.3f} to {max(short):.3f} behind a training with all ten for\n"
+        f"the new devices, and costs the others {min(cost):.3f} to {max(cost):.3f}."
+    )
+
+
+def picture(folder: Path) -> None:
+    """New devices enrolled and trained, and the others before and after, a group of bars for each encoder."""
+    records, most = found(), str(FRAMES[-1])
+    kinds = ("new, enrolled", "new, trained with all", "others, after", "others, before")
+    with canvas(folder / PICTURE, PAGE_INCHES, 2.4) as figure:
+        axes = figure.subplots()
+        for i, (kind, colour) in enumerate(zip(kinds, COLOURS, strict=False)):
+            values = []
+            for record in records.values():
+                met = record["target"]
+                own = met["rows"][CHOSEN][most]
+                values.append((own["new"], met["anew"]["new"], own["kept"], met["before"])[i])
+            axes.bar(np.arange(len(values)) + 0.2 * (i - 1.5), values, 0.2, color=colour, label=kind)
+        titles = [f"{TITLES[waveform]}\n{encoder_title(encoder)}" for waveform, encoder in records]
+        axes.set_xticks(range(len(titles)), titles, fontsize=6)
+        score_axis(axes, upright=True)
+        axes.set_ylabel("Macro-F1 in E1")
+        figure.legend(loc="outside upper center", ncols=len(kinds))
