@@ -31,13 +31,10 @@ from studies.cohorts import Beside, CrowdBeside, scores
 from studies.strangers import (
     CURVE,
     ENROLLED,
-    SHARES,
     STRANGERS,
     Meeting,
     Model,
     Rows,
-    kinds_of,
-    mean,
     measured,
     on_target,
 )
@@ -73,24 +70,24 @@ def known_of(model: Model, train: Rows, held: Rows) -> SourceStatistics:
     return replace(found, validation_logits=np.asarray(found.validation_logits)[:, : model.enrolled])
 
 
-def on_source(model: Model, proxies: Sequence[int], use: bool, halves: bool = False) -> Iterator[Meeting]:
+def on_source(model: Model, proxies: Sequence[int], use: bool) -> Iterator[Meeting]:
     """Source environments in turn play the new place, the devices after the proxies the strangers.
 
-    use: whether proxies leave sessions behind. halves: whether thresholds are asked for, which need frames of their
-    own.
+    use: whether proxies leave sessions behind.
     """
     one = arranged(model, proxies)
     first = one.enrolled + len(proxies)
     for place in one.home:
         train = one.rows([e for e in one.home if e != place], 0, first if use else one.enrolled)
-        source = known_of(one, train[::2], train[1::2]) if halves else known_of(one, train, train)
-        yield Meeting(one, source, one.rows([place], 0, one.enrolled), one.rows([place], first, STRANGERS))
+        yield Meeting(
+            one, known_of(one, train, train), one.rows([place], 0, one.enrolled), one.rows([place], first, STRANGERS)
+        )
 
 
-def trained(models: Sequence[Model], use: bool, halves: bool = False) -> list[Meeting]:
+def trained(models: Sequence[Model], use: bool) -> list[Meeting]:
     """Each five of the devices that were trained on are proxies in turn."""
     fives = [range(first, first + PROXIES) for first in range(0, ENROLLED, PROXIES)]
-    return [meeting for model in models for five in fives for meeting in on_source(model, five, use, halves)]
+    return [meeting for model in models for five in fives for meeting in on_source(model, five, use)]
 
 
 def heard(models: Sequence[Model], use: bool) -> list[Meeting]:
@@ -159,18 +156,6 @@ def compared(name: str, enrolled: int) -> dict[str, UnknownScore]:
     }
 
 
-def thresholds(models: Sequence[Model], name: str) -> dict[str, Any]:
-    """What thresholds of one source environment do in the other, with proxies and without."""
-    found: dict[str, Any] = {}
-    for words, use in (("with", True), ("without", False)):
-        meetings = trained(models, use, halves=True)
-        found[words] = {
-            row: {kind: mean([one.at(score, n, SHARES[-1]) for one in meetings]) for kind, n in kinds_of(score).items()}
-            for row, score in compared(name, ENROLLED - PROXIES).items()
-        }
-    return found
-
-
 def unseen(folder: Path, waveform: str, name: str, enrolled: int, trained_on: int) -> dict[str, Any]:
     """Where nobody was: models without proxies, with proxies that are taken out again, and whose sessions stay."""
     smaller, larger = (models_of(folder, waveform, devices) for devices in (enrolled, trained_on))
@@ -211,7 +196,6 @@ def main() -> None:
     waveforms = {
         name: {
             "source": found,
-            "thresholds": thresholds(smaller[name], best),
             "target": [unseen(folder, name, best, *plan) for plan in PLANS if files(folder, name, plan[1])],
         }
         for name, found in source.items()
