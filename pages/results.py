@@ -7,7 +7,19 @@ from pathlib import Path
 
 from benchmarks.report import RECORDS, begin, read
 
-from pages import careful, edge, enrolment, receivers, rechecks, room, shared_channel, speeds, strangers, study
+from pages import (
+    careful,
+    edge,
+    enrolment,
+    proxies,
+    receivers,
+    rechecks,
+    room,
+    shared_channel,
+    speeds,
+    strangers,
+    study,
+)
 from pages.against_paper import LIMITS, section
 from pages.sides import PLACES, published, recorded
 from pisa_capc.benchmark.protocols import read_protocol
@@ -124,6 +136,7 @@ def pictures(folder: Path) -> None:
     careful.picture(folder)
     careful.curve(folder)
     strangers.picture(folder)
+    proxies.picture(folder)
     enrolment.picture(folder)
 
 
@@ -140,7 +153,7 @@ def pages() -> dict[str, list[str]]:
         "place": ["# Where devices share a channel\n", shared_channel.section()],
         "room": ["# What the room gives away\n", room.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
-        "strangers": ["# Strangers in a new place\n", strangers.section()],
+        "strangers": ["# Strangers in a new place\n", strangers.section(), proxies.section()],
         "enrolment": ["# Devices enrolled without training, by encoder\n", enrolment.section()],
         "speed": [
             "# Speed\n",

@@ -160,8 +160,8 @@ def _waveform(name: str, title: str) -> str:
     for score, own in found.items():
         for kind, words in ((kind, words) for kind, words in KINDS.items() if kind in own):
             cells = [f"{own[kind][metric]:.3f}" for metric in ("auroc", "oscr")]
-            cells += [_percent(own[kind][f"false accepts at {share}"]) for share in ("0.01", "0.05")]
-            cells += [_percent(value) for value in own[kind]["thresholds"]["0.05"].values()]
+            cells += [percent(own[kind][f"false accepts at {share}"]) for share in ("0.01", "0.05")]
+            cells += [percent(value) for value in own[kind]["thresholds"]["0.05"].values()]
             rows.append([f"**{score}**" if score == best else score, words, *cells])
     headings = ["score", "of", "AUROC", "OSCR", "strangers accepted at 1 % rejected", "at 5 %"]
     return f"""## {title}
@@ -178,24 +178,24 @@ def _verdicts(best: str) -> list[str]:
 
     kinds = [kind for kind in KINDS if kind in record()["waveforms"]["wifi"]["target"][best]]
 
-    def said(values: list[float], met: bool, percent: bool = True) -> str:
-        shown = (_percent(v) if percent else f"{v:.3f}" for v in values)
+    def said(values: list[float], met: bool, area: bool = False) -> str:
+        shown = (f"{v:.3f}" if area else percent(v) for v in values)
         words = ", ".join(f"{title} {v}" for title, v in zip(TITLES.values(), shown, strict=True))
         return f"{words}: {'met' if met else '**missed**'}."
 
-    area, frame = each("frame", "auroc"), each("frame", "false accepts at 0.05")
+    areas, frame = each("frame", "auroc"), each("frame", "false accepts at 0.05")
     tens = "of known frames, and of tens of them," if "sender" in kinds else "of known frames"
     ten = []
     if "sender" in kinds:
         sender = each("sender", "false accepts at 0.05")
-        ten = [f"At most {_percent(SENDERS)} for ten frames of one sender. {said(sender, max(sender) <= SENDERS)}"]
+        ten = [f"At most {percent(SENDERS)} for ten frames of one sender. {said(sender, max(sender) <= SENDERS)}"]
     rejected = [
         max(found["target"][best][kind]["thresholds"]["0.05"]["known rejected"] for kind in kinds)
         for found in record()["waveforms"].values()
     ]
     return [
-        f"AUROC of at least {AUROC:g} by the frame. {said(area, min(area) >= AUROC, percent=False)}",
-        f"At most {_percent(FRAMES)} of strangers' frames accepted at 5 % false rejections. "
+        f"AUROC of at least {AUROC:g} by the frame. {said(areas, min(areas) >= AUROC, area=True)}",
+        f"At most {percent(FRAMES)} of strangers' frames accepted at 5 % false rejections. "
         + said(frame, max(frame) <= FRAMES),
         *ten,
         f"A threshold of the source that holds in a new place: at most 5 % {tens} rejected. "
@@ -208,7 +208,7 @@ def _captures(best: str) -> str:
         [
             capture,
             *(
-                f"{own['auroc']:.3f}, {_percent(own['false accepts at 0.05'])}"
+                f"{own['auroc']:.3f}, {percent(own['false accepts at 0.05'])}"
                 for own in (record()["waveforms"][name]["captures"][i] for name in TITLES)
             ),
         ]
@@ -223,8 +223,8 @@ def _pooled() -> str:
         [
             frames,
             *(
-                f"{own[frames]['auroc']:.3f}, {_percent(own[frames]['known rejected'])}, "
-                f"{_percent(own[frames]['strangers accepted'])}"
+                f"{own[frames]['auroc']:.3f}, {percent(own[frames]['known rejected'])}, "
+                f"{percent(own[frames]['strangers accepted'])}"
                 for own in found
             ),
         ]
@@ -236,9 +236,9 @@ def _pooled() -> str:
 def _one_place() -> str:
     found = {title: record()["waveforms"][name]["one place"] for name, title in TITLES.items()}
     return "; ".join(
-        f"{title} {_percent(own['frame']['known rejected'])} of known frames and "
-        f"{_percent(own['sender']['known rejected'])} of tens (at most {_percent(own['frame']['most known rejected'])} "
-        f"and {_percent(own['sender']['most known rejected'])})"
+        f"{title} {percent(own['frame']['known rejected'])} of known frames and "
+        f"{percent(own['sender']['known rejected'])} of tens (at most {percent(own['frame']['most known rejected'])} "
+        f"and {percent(own['sender']['most known rejected'])})"
         for title, own in found.items()
     )
 
@@ -250,8 +250,8 @@ def _quiet(part: str) -> str:
         [
             words,
             *(
-                f"{of['auroc']:.3f}, {_percent(of['false accepts'])}; {_percent(of['known rejected'])}, "
-                f"{_percent(of['strangers accepted'])}"
+                f"{of['auroc']:.3f}, {percent(of['false accepts'])}; {percent(of['known rejected'])}, "
+                f"{percent(of['strangers accepted'])}"
                 for of in (own[score][words] for own in found.values() for score in scores)
             ),
         ]
@@ -266,7 +266,7 @@ def _near() -> str:
         [
             near,
             *(
-                f"{of['auroc']:.3f}, {_percent(of['false accepts at 0.05'])}"
+                f"{of['auroc']:.3f}, {percent(of['false accepts at 0.05'])}"
                 for of in (own[near]["frame"] for own in found)
             ),
         ]
@@ -317,8 +317,8 @@ def _wander(kind: str) -> str:
         [
             f"{ppm} ppm",
             *(
-                f"{own[ppm]['auroc']:.3f} ({_percent(own[ppm]['false accepts'])}), "
-                f"{_percent(own[ppm]['known rejected'])}, {_percent(own[ppm]['strangers accepted'])}"
+                f"{own[ppm]['auroc']:.3f} ({percent(own[ppm]['false accepts'])}), "
+                f"{percent(own[ppm]['known rejected'])}, {percent(own[ppm]['strangers accepted'])}"
                 for own in found
             ),
         ]
@@ -340,7 +340,7 @@ def _rule(best: str) -> str:
     """The score that was chosen and the rule, on the source and on the target."""
 
     def row(words: str, found: list[dict[str, float]]) -> list[str]:
-        return [words, *(f"{own['auroc']:.3f}, {_percent(own['false accepts at 0.05'])}" for own in found)]
+        return [words, *(f"{own['auroc']:.3f}, {percent(own['false accepts at 0.05'])}" for own in found)]
 
     waveforms = [record()["waveforms"][name] for name in TITLES]
     rows = []
@@ -358,7 +358,7 @@ def _moved() -> str:
     return table(["λ", *TITLES.values()], _areas("moved"))
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 

@@ -162,7 +162,8 @@ class Meeting:
     def scores(self, score: UnknownScore, frames: int) -> OpenSetScores:
         """Of single frames, or of so many of one sender."""
         senders = self.model.senders(self.known, frames)
-        right = self.model.logits[senders].mean(dim=1).argmax(dim=1).numpy() == self.model.device[senders[:, 0]]
+        logits = self.model.logits[senders, : self.model.enrolled].mean(dim=1)
+        right = logits.argmax(dim=1).numpy() == self.model.device[senders[:, 0]]
         known, unknown = self.unlike(score, frames)
         return openset_score(known, right, unknown)
 

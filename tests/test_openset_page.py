@@ -16,9 +16,16 @@ from pisa_capc.listen.recognise import Choices as Listening
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")
-CALIBRATED, STRANGERS, BY_PARTS = (
+CALIBRATED, STRANGERS, BY_PARTS, PROXIES, *EXPOSED = (
     json.loads((ROOT / f"results/studies/{name}.json").read_text(encoding="utf-8"))
-    for name in ("openset-2core", "strangers", "strangers-parts")
+    for name in (
+        "openset-2core",
+        "strangers",
+        "strangers-parts",
+        "strangers-proxies",
+        "strangers-exposure-wifi",
+        "strangers-exposure-lora",
+    )
 )
 PARTS = BY_PARTS["models"]
 WAVEFORMS = STRANGERS["waveforms"].values()
@@ -91,6 +98,78 @@ def test_a_rule_fitted_to_proxies_gains_on_the_source_and_not_in_the_new_place()
     for own in WAVEFORMS:
         assert own["rule"]["source"]["auroc"] > own["selection"][DEFAULT]["frame"]["auroc"] + 0.005
         assert own["rule"]["target"]["auroc"] < own["target"][DEFAULT]["frame"]["auroc"] + 0.001
+
+
+def test_proxies_that_are_trained_on_help_and_cost_the_enrolled_nothing() -> None:
+    for own in PROXIES["waveforms"].values():
+        without, out, kept = (own["target"][0]["scores"][name] for name in ("never trained on", "taken out", "kept"))
+        for found in (out, kept):
+            for score in ("session", "crowd"):
+                before, after = without[score]["frame"], found[score]["frame"]
+                assert after["auroc"] > before["auroc"]
+                assert after["false accepts at 0.05"] < 0.9 * before["false accepts at 0.05"]
+                assert after["accuracy"] >= before["accuracy"]
+                assert after["thresholds"]["0.05"]["known rejected"] <= 0.05
+            frame = found["session"]["frame"]
+            assert frame["auroc"] >= 0.95
+            assert frame["false accepts at 0.05"] <= 0.2
+        heard = own["source"]["heard"]
+        assert abs(heard["with"]["frame"]["auroc"] - heard["without"]["frame"]["auroc"]) < 0.002
+
+
+def test_the_page_says_how_many_strangers_fewer_pass_with_proxies() -> None:
+    fewer = []
+    for own in PROXIES["waveforms"].values():
+        found = own["target"][0]["scores"]
+        for score in ("session", "crowd"):
+            before, after = (
+                found[name][score]["frame"]["false accepts at 0.05"] for name in ("never trained on", "taken out")
+            )
+            fewer.append(1 - after / before)
+    assert f"{100 * min(fewer):.0f} to {100 * max(fewer):.0f} % fewer" in PAGE
+
+
+def test_sessions_of_proxies_gain_on_the_source_and_in_the_new_place_on_wifi() -> None:
+    for name, own in PROXIES["waveforms"].items():
+        kept, out = (own["source"][part]["as it is, all"]["frame"]["auroc"] for part in ("with", "without"))
+        assert kept > out + 0.003
+        kept, out = (own["target"][0]["scores"][part] for part in ("kept", "taken out"))
+        gains = {score: kept[score]["frame"]["auroc"] - out[score]["frame"]["auroc"] for score in ("session", "crowd")}
+        assert gains["session"] > 0
+        assert (gains["session"] > 0.001) == (gains["crowd"] > 0) == (name == "wifi")
+
+
+def test_a_cohort_gains_on_the_source_and_harms_in_the_new_place() -> None:
+    best = PROXIES["chosen"]
+    for name, own in PROXIES["waveforms"].items():
+        areas = {score: found["frame"]["auroc"] for score, found in own["source"]["with"].items()}
+        plain = areas["as it is, all"]
+        assert areas[best] > plain
+        against = ("refused by proxies", "less a quarter of the nearest proxy", "none of them probable")
+        assert max(areas[score] for score in areas if "norm" in score or score in against) < plain
+        cohorts = [areas[best.replace("all", cohort)] for cohort in ("proxies", "enrolled")]
+        assert abs(cohorts[0] - cohorts[1]) < 0.002
+        assert (
+            own["source"]["without"][best]["frame"]["auroc"]
+            > own["source"]["without"]["as it is, all"]["frame"]["auroc"]
+        )
+        scores = own["target"][0]["scores"]["never trained on"]
+        assert scores["session, cohort"]["frame"]["auroc"] < scores["session"]["frame"]["auroc"]
+        if name == "wifi":
+            assert scores["crowd, cohort"]["frame"]["auroc"] < scores["crowd"]["frame"]["auroc"] - 0.02
+
+
+def test_a_small_training_shows_nothing_for_outlier_exposure_on_both_waveforms_and_something_for_one_class() -> None:
+    for own in EXPOSED:
+        areas = {
+            name: [found[part]["frame"]["auroc"] for part in ("taken out", "kept")]
+            for name, found in own["proxies"].items()
+        }
+        wifi = own["waveform"] == "wifi"
+        less, more = ("not trained on", "classes") if wifi else ("classes", "not trained on")
+        for part in range(2):
+            assert areas[less][part] < areas["uniform"][part] < areas[more][part]
+            assert areas["one class"][part] > areas["not trained on"][part]
 
 
 def test_what_the_page_about_strangers_says_in_words_is_so() -> None:
