@@ -27,10 +27,10 @@ import torch
 from benchmarks.report import begin, show
 from benchmarks.train import make_stack, random_frames
 from pisa_capc.encoders import encoder_names
-from pisa_capc.inference.devices import cpu_threads
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.protocol import split
 from pisa_capc.stacked.layers import plain_layers
+from pisa_capc.threads import cpu_threads
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.stack import Stack
 

@@ -16,8 +16,8 @@ from pisa_capc import revisions
 from pisa_capc.errors import ModelError
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, load_model
-from pisa_capc.inference.devices import cpu_threads
 from pisa_capc.store.seal import sealed
+from pisa_capc.threads import cpu_threads
 from pisa_capc.training import fit
 from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
 from pisa_capc.training.stack import Stack

@@ -22,13 +22,13 @@ from pisa_capc.errors import ModelError, PisaError
 from pisa_capc.evaluation import Inference, deploy, infer
 from pisa_capc.frames import Frames, load
 from pisa_capc.inference import Embedding, TrainedModel, embed_many, load_model
-from pisa_capc.inference.devices import cpu_threads
 from pisa_capc.protocol import split
 from pisa_capc.rehearsal import fit_with_guard, learn_guard
 from pisa_capc.rehearsal.guard import FOLDER
 from pisa_capc.store.files import write_text_atomic
 from pisa_capc.store.lock import only_runner
 from pisa_capc.store.native import fingerprint
+from pisa_capc.threads import cpu_threads
 from pisa_capc.training import Run, TrainingConfig, fit
 from pisa_capc.training.keep import run_folders
 

@@ -27,6 +27,15 @@ class Rows:
     index: Tensor
     present: Tensor
 
+    @property
+    def span(self) -> slice | None:
+        """The rows of one group that lie one after the other, in memory of a CPU: they need not be gathered."""
+        groups, width = self.index.shape
+        if groups > 1 or self.index.device.type != "cpu":
+            return None
+        first, last = int(self.index[0, 0]), int(self.index[0, -1])  # they rise
+        return slice(first, last + 1) if last - first == width - 1 else None
+
 
 def batches(inputs: Inputs) -> list[list[int]]:
     """Group numbers, batched: large first, little padding, one block each unless a single group exceeds it."""
@@ -62,4 +71,4 @@ def row_blocks(groups: Groups, batch: list[int], width: int, keep: bool) -> Bloc
         index = groups.order[starts + torch.minimum(place, counts - 1)]
         return Rows(index, (place < counts).to(torch.float64).unsqueeze(1))
 
-    return Blocks(make, -(-longest // width), keep)
+    return Blocks(make, -(-longest // width), keep, threads=device.type == "cpu")

@@ -2,7 +2,7 @@
 
 An iterative calibration reads the same rows many times. `Blocks` is a sequence of row blocks that can be walked any
 number of times; where it fits in memory each block is made once and kept, where it does not each block is made anew on
-every walk. The mathematics above it is written once and does not know which.
+every walk. The mathematics above it is written once and does not know which, nor how many threads walk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,18 +20,23 @@ from torch import Tensor
 
 from pisa_capc.errors import DataError
 from pisa_capc.store.files import bytes_text
+from pisa_capc.threads import in_threads
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class Blocks(Generic[T]):
-    """Blocks 0 … count−1 of something, made by `make(number)`; `keep` holds on to them after the first walk."""
+    """Blocks 0 … count−1 of something, made by `make(number)`; `keep` holds on to them after the first walk.
 
-    def __init__(self, make: Callable[[int], T], count: int, keep: bool) -> None:
+    threads: whether a walk may be shared by the threads of a CPU, each with a block of its own.
+    """
+
+    def __init__(self, make: Callable[[int], T], count: int, keep: bool, threads: bool = False) -> None:
         self._make = make
         self._count = count
-        self._kept: list[T] | None = [] if keep else None
+        self._kept: dict[int, T] | None = {} if keep else None
+        self.threads = threads
 
     def __len__(self) -> int:
         return self._count
@@ -47,42 +53,54 @@ class Blocks(Generic[T]):
     def __getitem__(self, number: int) -> T:
         if self._kept is None:
             return self._make(number)
-        while len(self._kept) <= number:
-            self._kept.append(self._make(len(self._kept)))
+        if number not in self._kept:
+            self._kept[number] = self._make(number)
         return self._kept[number]
 
     def map(self, function: Callable[..., U], *others: Blocks[Any], keep: bool) -> Blocks[U]:
         """Blocks of `function(block, *blocks of others)`."""
-        return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep)
+        return Blocks(lambda i: function(self[i], *(other[i] for other in others)), self._count, keep, self.threads)
+
+    def walk(self, function: Callable[..., U], *others: Blocks[Any]) -> Iterator[U]:
+        """`function(block, *blocks of others)` of every block in turn, a few of them at a time where threads may."""
+        results = self.map(function, *others, keep=False)
+        return in_threads(results.__getitem__, self._count) if self.threads else iter(results)
 
 
-def spilled(blocks: Blocks[Tensor], dtype: torch.dtype = torch.float64) -> Blocks[Tensor]:
-    """The same blocks, made once and read back from a temporary file on later walks; walk them in order.
+def spilled(
+    blocks: Blocks[Tensor], dtype: torch.dtype = torch.float64, file: IO[bytes] | None = None
+) -> Blocks[Tensor]:
+    """The same blocks, made once and read back from a file on later walks.
 
-    For blocks that do not fit in memory and cost more to make than to read; they are stored as `dtype`.
+    For blocks that do not fit in memory and cost more to make than to read; they are stored as `dtype`. file: to write
+    over, whose space is given by the system already; by default a temporary one that lives as long as the blocks do.
     """
-    file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
-    places: list[tuple[int, torch.Size, torch.device]] = []
+    file = file or tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
+    end = 0
+    places: dict[int, tuple[int, torch.Size, torch.device]] = {}
+    writing = Lock()
 
     @cache
     def mapped(written: int) -> Tensor:  # where they are: a copy of every block costs more than what is done with it
         return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+")).view(dtype)
 
     def make(number: int) -> Tensor:
-        if number < len(places):
+        nonlocal end
+        if number in places:
             first, shape, device = places[number]
             return mapped(len(places))[first : first + math.prod(shape)].view(shape).to(device)
         block = blocks[number].to(dtype)
         try:
-            first = file.seek(0, 2) // dtype.itemsize
-            block.cpu().contiguous().numpy().tofile(file)
-            file.flush()
+            with writing:
+                first = file.seek(end) // dtype.itemsize
+                block.cpu().contiguous().numpy().tofile(file)
+                end = file.tell()
         except OSError as error:
             raise DataError(
                 f"{tempfile.gettempdir()}: no room for the {bytes_text(block.nbytes * len(blocks))} that this "
                 f"calibration lays aside ({error}). Point TMPDIR to a larger disk, or calibrate smaller groups."
             ) from error
-        places.append((first, block.shape, block.device))
+        places[number] = first, block.shape, block.device
         return block
 
-    return Blocks(make, len(blocks), keep=False)
+    return Blocks(make, len(blocks), keep=False, threads=blocks.threads)

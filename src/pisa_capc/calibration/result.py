@@ -118,10 +118,25 @@ class Recorder:
         return target
 
     def write(self, batch: list[int], rows: Rows, logits: Tensor, score: Tensor, probability: Tensor) -> None:
-        """Take one block (G, C, b) of the groups `batch`. Padding repeats a frame, so writing it twice is harmless."""
-        frames = rows.index.reshape(-1)
+        """Take one block (G, C, b) of the groups `batch`."""
+        self.count(batch, self.put(rows, logits, score, probability))
+
+    def count(self, batch: list[int], counted: Tensor) -> None:
+        """Take what `put` counted in a block of the groups `batch`; sums are in the order of these calls."""
+        self._parts.append((batch, counted))
+
+    def put(self, rows: Rows, logits: Tensor, score: Tensor, probability: Tensor) -> Tensor:
+        """Write one block (G, C, b); returns mass before, mass after and changed decisions (G, 2C + 1).
+
+        Padding repeats a frame, so writing it twice is harmless.
+        """
+        frames, span = rows.index.reshape(-1), rows.span
         for target, values in ((self._probability, probability), (self._score, score)):
-            target.index_copy_(0, frames, values.transpose(1, 2).to(target.dtype).reshape(len(frames), -1))
+            columns = values.transpose(1, 2)
+            if span is None:
+                target.index_copy_(0, frames, columns.to(target.dtype).reshape(len(frames), -1))
+            else:
+                target[span] = columns[0]
         # On a CPU max is five times as quick as argmax.
         highest, decision = probability.max(dim=1)
         # Where all classes are equally likely (a capture of one frame is balanced so) the scores decide.
@@ -131,7 +146,7 @@ class Recorder:
         changed = (decision != logits.max(dim=1).indices).unsqueeze(1).to(torch.float64)
         weight = rows.present.transpose(1, 2)
         counted = [torch.bmm(values, weight) for values in (torch.softmax(logits, dim=1), probability, changed)]
-        self._parts.append((batch, torch.cat(counted, dim=1).squeeze(-1)))
+        return torch.cat(counted, dim=1).squeeze(-1)
 
     def prototypes(self, batch: list[int], prototypes: Tensor | None) -> None:
         """Take the prototypes (G, C, D) of the groups `batch`, where there are any."""

@@ -72,23 +72,23 @@ def _largest(values: Tensor, top: int) -> Tensor:
 
 def _sums_of_laid_aside(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: int) -> Tensor | None:
     """As `_sums_by_walks`; none where so many values are tied that they cannot be laid aside."""
-    aside: _LaidAside | None = None
-    for block in assignment:
-        groups, classes, width = block.shape
-        if aside is None:
-            aside = _LaidAside(groups * classes, top, width, block.device)
-        if not aside.add(block.reshape(groups * classes, width)):
+    first = assignment[0]
+    groups, classes, width = first.shape
+    aside = _LaidAside(groups * classes, top, width, first.device)
+    for found in assignment.walk(lambda block: aside.find(block.reshape(groups * classes, -1))):
+        if not aside.add(*found):
             return None
-    assert aside is not None
     row, frame, weight = aside.weighted()
+    ends = torch.searchsorted(frame, width * torch.arange(len(embedding) + 1, device=frame.device)).tolist()
+    parts = Blocks(lambda i: (i * width, slice(ends[i], ends[i + 1])), len(embedding), keep=False)
+
+    def weighted(features: Tensor, part: tuple[int, slice]) -> tuple[Tensor, Tensor]:
+        first, here = part
+        return row[here], features[row[here] // classes, frame[here] - first].mul_(weight[here].unsqueeze(1))
+
     total = weight.new_zeros(groups * classes, embedding[0].shape[2])
-    start = 0
-    for features in embedding:
-        stop = start + features.shape[1]
-        here = slice(*torch.searchsorted(frame, frame.new_tensor([start, stop])).tolist())
-        own = features[row[here] // classes, frame[here] - start]
-        total.index_add_(0, row[here], own.mul_(weight[here].unsqueeze(1)))
-        start = stop
+    for rows, own in embedding.walk(weighted, parts):
+        total.index_add_(0, rows, own)
     return total.unflatten(0, (groups, classes))
 
 
@@ -103,11 +103,19 @@ class _LaidAside:
         self.count = torch.zeros(rows, dtype=torch.int64, device=device)
         self.last = torch.zeros(rows, 1, dtype=torch.float64, device=device)
 
-    def add(self, values: Tensor) -> bool:
-        """Look at values (R, b) of the frames that follow; False where there is no room for what is tied."""
+    def find(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Of the values (R, b) of a block those that may be among the largest: rows, places, values, and b."""
         row, place = (values >= self._least()).nonzero(as_tuple=True)
-        self._append(row, values[row, place], place + self.seen)
-        self.seen += values.shape[1]
+        return row, place, values[row, place], values.shape[1]
+
+    def add(self, row: Tensor, place: Tensor, value: Tensor, width: int) -> bool:
+        """Take what `find` found in the frames that follow; False where there is no room for what is tied.
+
+        Blocks are looked through ahead of this: what has become too small since then is left out here.
+        """
+        large = value >= self._least()[row, 0]
+        self._append(row[large], value[large], place[large] + self.seen)
+        self.seen += width
         if self._full():
             self._look()
         return not self._full()

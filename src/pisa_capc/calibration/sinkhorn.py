@@ -33,7 +33,9 @@ of frames can be streamed.
 from __future__ import annotations
 
 import math
+from functools import partial
 from importlib.util import find_spec
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -55,6 +57,7 @@ def class_potential(
     shares: Tensor | None = None,
     relaxation: float = math.inf,
     rounded: bool = False,
+    file: IO[bytes] | None = None,
 ) -> Tensor:
     r"""The potentials g (G, C) of G groups after `iterations` of Sinkhorn.
 
@@ -63,8 +66,9 @@ def class_potential(
     runs on a kernel exp(S/ε) and a scaling v = exp(g), two matrix-vector products each, and cannot leave float64: two
     potentials are never further apart than R, whatever the iteration, and their mean rises from zero to at most R (a
     step raises the dual objective by n times as much, and it can rise by n R in all). Beyond, the same iteration runs
-    on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to a file, in
-    float32 where `rounded` lets it: scores that are known to seven digits give potentials to as many.
+    on logarithms. `keep` says whether the kernel of all blocks may stay in memory; otherwise it goes to `file`, or
+    to one of its own, in float32 where `rounded` lets it: scores that are known to seven digits give potentials to as
+    many.
     `shares` (G, C) are the classes' b, equal where they are not given; `relaxation` is ρ, exact where it is infinite.
     """
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
@@ -72,7 +76,7 @@ def class_potential(
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
         if not keep:
             small = rounded and _fits_float32(scores[0], spread / epsilon)
-            kernel = spilled(kernel, torch.float32 if small else torch.float64)
+            kernel = spilled(kernel, torch.float32 if small else torch.float64, file)
         return _potential_by_scaling(kernel, frames, iterations, shares, damping)
     return _potential_by_logarithms(scores, frames, iterations, epsilon, shares, damping)
 
@@ -105,7 +109,7 @@ def _potential_by_scaling(
     share = count / classes if shares is None else count * shares.unsqueeze(1)
     scaling = share.new_ones(groups, 1, classes)
     for _ in range(iterations):
-        masses = [_masses(scaling, block, present) for block, present in zip(kernel, frames, strict=True)]
+        masses = list(kernel.walk(partial(_masses, scaling), frames))
         scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
         if damping != 1:
             scaling = scaling**damping

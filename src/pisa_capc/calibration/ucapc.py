@@ -21,7 +21,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from tempfile import TemporaryFile
+from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -157,8 +158,11 @@ class UCAPC(Calibrator):
         shares, relaxation = self.class_shares(inputs, source)
         # Unit vectors bound the prototype's part of a score by ± λ_p / τ_p.
         spread = inputs.spread + 2 * abs(self.fusion) / self.temperature
+        file: IO[bytes] | None = None  # of kernels that do not fit in memory, one after the other
         for batch in batches(inputs):
             group = workspace(inputs, batch, self.workspace_mib)
+            if file is None and not group.keep:
+                file = TemporaryFile()  # noqa: SIM115  (lives as long as this walk over the groups)
             transport = partial(
                 sinkhorn.class_potential,
                 frames=group.present,
@@ -169,10 +173,11 @@ class UCAPC(Calibrator):
                 shares=None if shares is None else shares[batch],
                 relaxation=relaxation,
                 rounded=inputs.logits.dtype == torch.float32,
+                file=file,
             )
             result = self.calibrate_group(group, transport)
-            for rows, logits, (score, probability) in zip(group.rows, group.logits, result.decided, strict=True):
-                recorder.write(batch, rows, logits, score, probability)
+            for counted in result.decided.walk(lambda own, *of: recorder.put(*of, *own), group.rows, group.logits):
+                recorder.count(batch, counted)
             recorder.prototypes(batch, result.prototypes)
             recorder.potentials(batch, result.potential)
         return recorder.finish()

@@ -15,6 +15,7 @@ from pisa_capc.calibration.batches import Rows, block_rows, row_blocks
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.vectors import unit
+from pisa_capc.inference.memory import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
     score_bytes = 8 * frames * 4 * inputs.classes
     row_bytes = 8 * frames * (inputs.embedding.shape[1] + inputs.classes + 2)
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
+    if not keep:
+        keep_freed_memory()
     # Blocks that are made anew on every walk should never leave the cache.
     width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
     keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
@@ -56,8 +59,7 @@ def room_bytes(mib: int, device: torch.device) -> int:
 
 def read_embedding(inputs: Inputs, rows: Rows) -> Tensor:
     """Unit-length embeddings (G, b, D) of a block, float64."""
-    vectors = _read(inputs.embedding, rows).to(torch.float64)
-    return unit(vectors, out=vectors)
+    return unit(_read(inputs.embedding, rows).to(torch.float64))
 
 
 def read_logits(inputs: Inputs, rows: Rows) -> Tensor:
@@ -67,5 +69,7 @@ def read_logits(inputs: Inputs, rows: Rows) -> Tensor:
 
 
 def _read(values: Tensor, rows: Rows) -> Tensor:
-    """Rows (G, b) of `values` as a new array (G, b, columns)."""
+    """Rows (G, b) of `values`, where they are or gathered: (G, b, columns)."""
+    if (span := rows.span) is not None:
+        return values[span].unsqueeze(0)
     return values.index_select(0, rows.index.reshape(-1)).reshape(*rows.index.shape, values.shape[1])

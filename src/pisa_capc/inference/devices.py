@@ -1,9 +1,6 @@
-"""Where a model computes, with how many threads, and in which precision it trains."""
+"""Where a model computes, and in which precision it trains."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -23,17 +20,6 @@ def choose_device(device: str = "auto") -> torch.device:
     if chosen.index is not None and chosen.type == "cuda":
         torch.cuda.set_device(chosen)  # kernels and captures go to the device that is current
     return chosen
-
-
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Have that many threads share PyTorch's sums on a CPU; None: as many as do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def choose_precision(precision: str, device: torch.device) -> str:

@@ -12,13 +12,14 @@ import torch
 from pisa_capc.calibration.guard import Guard, Rehearsals
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.inference.devices import choose_device, cpu_threads
+from pisa_capc.inference.devices import choose_device
 from pisa_capc.inference.model import method_of
 from pisa_capc.methods import METHODS
 from pisa_capc.methods.recommend import PUBLISHED
 from pisa_capc.progress import console
 from pisa_capc.rehearsal.leave_one_out import evenly, runs_leaving_one_out
 from pisa_capc.rehearsal.rehearse import rehearse
+from pisa_capc.threads import cpu_threads
 from pisa_capc.training.bank import union
 from pisa_capc.training.fit import checked_runs, fit
 from pisa_capc.training.keep import run_folders

@@ -12,12 +12,13 @@ import torch
 
 from pisa_capc.errors import ConfigError
 from pisa_capc.frames import samples_seen
-from pisa_capc.inference.devices import choose_device, choose_precision, cpu_threads
+from pisa_capc.inference.devices import choose_device, choose_precision
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import Split
 from pisa_capc.stacked import check_run_axis
+from pisa_capc.threads import cpu_threads
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.training.runs import Run, TrainingConfig, training_config

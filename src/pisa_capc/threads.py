@@ -1,0 +1,66 @@
+"""Threads of a CPU: how many share the work, and work that is shared piece by piece.
+
+PyTorch has its threads share every operation, and they wait for each other after each. Where the work falls into pieces
+that fit into a core's cache, a thread that takes a whole piece through all operations waits for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Have that many threads share PyTorch's sums on a CPU; None: as many as do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_threads(function: Callable[[int], T], count: int) -> Iterator[T]:
+    """function(0), …, function(count − 1) in this order, each by one of PyTorch's number of threads; no gradients.
+
+    As many pieces as there are threads are being made while one is given, so that what is given does not pile up.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or count == 1:
+        with torch.no_grad():
+            yield from map(function, range(count))
+        return
+    pool = _pool(threads, os.getpid())
+    waiting: deque[Future[T]] = deque()
+    with cpu_threads(1):  # some of PyTorch's libraries have one number for all threads
+        try:
+            for number in range(count):
+                waiting.append(pool.submit(_without_gradients, function, number))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for piece in waiting:
+                piece.cancel()
+
+
+def _without_gradients(function: Callable[[int], T], number: int) -> T:
+    with torch.no_grad():
+        return function(number)
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process, each of which leaves PyTorch's operations undivided."""
+    return ThreadPoolExecutor(threads, "pieces", initializer=torch.set_num_threads, initargs=(1,))
