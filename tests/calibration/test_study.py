@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from studies import calibrations
-from studies.calibrations import STRANGERS, Model, Name, head_change, heads, methods, scored, summary
+from studies.calibrations import STRANGERS, Model, Name, head_change, heads, kept_scores, methods, scored, summary
 
 from tests.calibration.test_joint import CLASSES, SIZE, SOURCE, frames, logits
 
-PATH = Path("wifi-8-6-pisa-equalised-cnn-E2+E3-2026.npz")
+PATH = Path("wifi-8-6-pisa-equalised-cnn-E2+E3-2026.2027.npz")
 
 
 def model(strangers: int = 0) -> Model:
@@ -26,7 +27,7 @@ def model(strangers: int = 0) -> Model:
 
 def test_a_name_says_what_a_model_is_also_where_a_method_has_two_words() -> None:
     name = Name.of(PATH)
-    assert (name.method, name.encoder, name.environments, name.seed) == ("pisa-equalised", "cnn", ("E2", "E3"), "2026")
+    assert (name.method, name.encoder, name.environments, name.seed) == ("pisa-equalised", "cnn", ("E2", "E3"), 2027)
     assert name.kind == ("wifi", 2, True)
 
 
@@ -51,7 +52,7 @@ def test_strangers_are_calibrated_and_not_scored() -> None:
 
 def test_a_method_that_some_models_lack_says_how_many_have_it() -> None:
     one = {"f1": 0.5, "captures": [0.5]}
-    names = [Name.of(PATH)._replace(seed=seed) for seed in ("1", "2")]
+    names = [Name.of(PATH)._replace(run=run) for run in ("1.1", "1.2")]
     results = {names[0]: {"balanced": {"direct": one, "ucapc": one}}, names[1]: {"balanced": {"direct": one}}}
     [table] = summary(results)
     assert table["cells"]["balanced"]["ucapc"]["models"] == 1
@@ -68,3 +69,23 @@ def test_another_head_is_judged_on_source_validation_first(monkeypatch: pytest.M
     assert found["target"] == pytest.approx(changed, abs=1e-4)
     assert found["better"] in (0, 1)
     assert ("chosen" in found) == (found["better"] == 1)
+
+
+def test_the_weakest_model_is_named_with_what_the_others_have_without_it() -> None:
+    def cell(direct: float, careful: float) -> dict[str, Any]:
+        scores = {"direct": direct, "careful": careful}
+        return {"balanced": {name: {"f1": f1, "captures": [f1]} for name, f1 in scores.items()}}
+
+    weak, strong = (Name.of(PATH)._replace(run=run) for run in ("1.1", "1.2"))
+    [table] = summary({weak: cell(0.2, 0.1), strong: cell(0.9, 0.95)})
+    assert table["weakest"]["model"] == str(weak)
+    assert table["weakest"]["direct"] == 0.2
+    assert table["weakest"]["worst_without"]["careful"] == [0.05, "cnn"]
+    assert table["cells"]["balanced"]["careful"]["worst"] == [-0.025, "cnn"]
+
+
+def test_what_was_scored_counts_without_its_embeddings(tmp_path: Path) -> None:
+    (tmp_path / f"{PATH.stem}-E1.json").write_text('{"balanced": {}}', encoding="utf-8")
+    (tmp_path / f"{PATH.stem}-E3.json").write_text('{"missing": {}}', encoding="utf-8")
+    assert kept_scores("E1", tmp_path, "") == {Name.of(PATH): {"balanced": {}}}
+    assert kept_scores("E1", tmp_path, "lora") == {}
