@@ -82,7 +82,8 @@ class Fronts:
 
         start = first + guard - _EARLY
         stop = start + (count - 1) * spacing + 64
-        samples = _finite(np.stack([frame[:, start:stop] for frame in self.frames]))
+        # Frames of a file may lie sample by sample; what is cut below may not.
+        samples = np.ascontiguousarray(_finite(np.stack([frame[:, start:stop] for frame in self.frames])))
         steps = *samples.strides[:2], spacing * samples.itemsize, samples.itemsize
         symbols = np.ndarray((*samples.shape[:2], count, 64), samples.dtype, samples, strides=steps)
         turn = -2j * np.pi * self.cfo_hz[:, None] / SAMPLE_RATE_HZ
