@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from benchmarks.report import machine
+from benchmarks.report import begin, machine
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,10 +43,12 @@ from pisa_capc.calibration.peers import LDA
 from pisa_capc.chance import at_chance
 from pisa_capc.cli.output import print_table
 from pisa_capc.deployments import Deployment, Drawn, draw_frames
+from pisa_capc.errors import DataError
 from pisa_capc.progress import progress
 from pisa_capc.rehearsal.rehearse import rehearse
 from pisa_capc.scores import confusion_matrix, mean_f1
 from pisa_capc.store.files import write_text_atomic
+from studies.embeddings import kept_in
 
 SOURCE = ("E2", "E3")
 LOST = 0.02  # of Macro-F1: a capture that lost more is counted
@@ -407,12 +409,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    paths = sorted(options.embeddings.glob("*.npz"))
+    paths = sorted(options.embeddings.glob("*.npz")) if options.kept else kept_in(options.embeddings)
     names = ["direct", "ucapc", *switched()] if options.switch else options.methods.split(",")
     if options.kept:
         results = kept_scores(options.target, options.work, options.only)
     else:
         results = score_all(paths, options.target, options.work, options.only, names)
+    if not results:
+        raise DataError(
+            f"no model was scored: {options.work} and {options.embeddings} have none with {options.only!r}."
+        )
     tables = summary(results)
     show(tables)
     if options.out:
@@ -423,4 +429,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

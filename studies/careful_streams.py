@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.report import begin
 from numpy.typing import NDArray
 
 from pisa_capc.calibration import UCAPC, Decisions, Online, OnlineCalibrator
@@ -25,6 +26,7 @@ from pisa_capc.scores import macro_f1
 from pisa_capc.sources import groups
 from pisa_capc.store.files import write_text_atomic
 from studies.calibrations import Model, Name
+from studies.embeddings import kept_in
 
 TARGET = "E1"
 SKEW, FRAMES = 0.3, 512  # Dirichlet of the uneven shares, and frames of such a capture
@@ -85,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     models: dict[str, dict[str, Any]] = {}
-    for path in sorted(options.embeddings.glob(f"*-10-10-*-E2+E3-{options.run}.npz")):
+    for path in kept_in(options.embeddings, f"*-10-10-*-E2+E3-{options.run}.npz"):
         model = Model.read(path)
         if not at_chance(str(Name.of(path)), np.asarray(model.source.confusion).T):
             models[path.stem] = found = measured(model)
@@ -94,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

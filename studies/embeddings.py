@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from benchmarks.report import begin
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from pisa_capc import Frames, UnlabelledFrames, load, simulate
 from pisa_capc.cli.output import listed_numbers
+from pisa_capc.errors import DataError
 from pisa_capc.inference import TrainedModel, embed
 from pisa_capc.inference.statistics import PREFIX
 from pisa_capc.progress import console
@@ -32,6 +34,14 @@ from pisa_capc.rehearsal.leave_one_out import evenly
 from pisa_capc.store.files import atomic, write_text_atomic
 from pisa_capc.training import Run, fit
 from pisa_capc.training.bank import union
+
+
+def kept_in(folder: Path, pattern: str = "*.npz") -> list[Path]:
+    """The files that this study has written, for those that read them; a record of none is no record."""
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise DataError(f"{folder} holds no embeddings {pattern}; make them with `python -m studies.embeddings`.")
+    return found
 
 
 def dataset(options: argparse.Namespace) -> Path:
@@ -142,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from benchmarks.report import begin
 from torch import Tensor
 
 from pisa_capc.calibration.openset.session import Sessions
 from pisa_capc.inference.statistics import SourceStatistics, session_statistics
 from pisa_capc.openset_scores import openset_score
 from pisa_capc.store.files import write_text_atomic
+from studies.embeddings import kept_in
 from studies.strangers import KINDS, Model, Rows, mean
 
 PROXIES = 10  # devices that are not enrolled and are strangers on the source
@@ -108,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     models = {}
-    for path in sorted(options.embeddings.glob("*.npz")):
+    for path in kept_in(options.embeddings):
         parts = Parts.read(path)
         models[path.stem] = {"source": parts.measured(unseen=False), "target": parts.measured(unseen=True)}
         print(path.stem)
@@ -116,4 +118,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -22,12 +22,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.report import begin
 
 from pisa_capc.calibration.openset import UnknownScore
 from pisa_capc.enrolment.statistics import without_device
 from pisa_capc.inference.statistics import SourceStatistics, evenly
 from pisa_capc.store.files import write_text_atomic
 from studies.cohorts import Beside, CrowdBeside, scores
+from studies.embeddings import kept_in
 from studies.strangers import (
     CURVE,
     ENROLLED,
@@ -175,12 +177,12 @@ def unseen(folder: Path, waveform: str, name: str, enrolled: int, trained_on: in
     }
 
 
-def files(folder: Path, waveform: str, devices: int) -> list[Path]:
-    return sorted(folder.glob(f"{waveform}-40-{devices}-pisa-equalised-transformer-*.npz"))
+def pattern(waveform: str, devices: int) -> str:
+    return f"{waveform}-40-{devices}-pisa-equalised-transformer-*.npz"
 
 
 def models_of(folder: Path, waveform: str, devices: int) -> list[Model]:
-    return [thinned(Model.read(path)) for path in files(folder, waveform, devices)]
+    return [thinned(Model.read(path)) for path in kept_in(folder, pattern(waveform, devices))]
 
 
 def main() -> None:
@@ -196,7 +198,7 @@ def main() -> None:
     waveforms = {
         name: {
             "source": found,
-            "target": [unseen(folder, name, best, *plan) for plan in PLANS if files(folder, name, plan[1])],
+            "target": [unseen(folder, name, best, *plan) for plan in PLANS if any(folder.glob(pattern(name, plan[1])))],
         }
         for name, found in source.items()
     }
@@ -206,4 +208,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from benchmarks.report import begin
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -39,6 +40,7 @@ from pisa_capc.simulate.cfo import nominal_cfo_hz
 from pisa_capc.simulate.scene import load_scene
 from pisa_capc.sources import groups
 from pisa_capc.store.files import write_text_atomic
+from studies.embeddings import kept_in
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -85,7 +87,8 @@ class Model:
         cfo_hz = found["cfo_hz"] if "cfo_hz" in found else drawn_cfo_hz(path.stem, device, where, found["frame"])
         return cls(
             *(z, logits, torch.from_numpy(cfo_hz), device, where, found["frame"], names, int(where[:, 1].max()) + 1),
-            *(source, logits.shape[1], path.stem),
+            # Named as when there was one split: what is drawn for a model goes by its name.
+            *(source, logits.shape[1], path.stem.replace(f"-{SEED}.", "-")),
         )
 
     def wandering(self, ppm: float, environments: Sequence[int]) -> Model:
@@ -368,7 +371,7 @@ def study(folder: Path, waveform: str, say: Callable[[str], None]) -> dict[str, 
     """One waveform's part of the record."""
 
     def models(enrolled: int) -> list[Model]:
-        paths = sorted(folder.glob(f"{waveform}-40-{enrolled}-pisa-equalised-transformer-*.npz"))
+        paths = kept_in(folder, f"{waveform}-40-{enrolled}-pisa-equalised-transformer-*.npz")
         return [Model.read(path) for path in paths]
 
     kinds = {name: kind() for name, kind in unknown_scores().items()}
@@ -427,4 +430,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)
