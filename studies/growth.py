@@ -6,8 +6,9 @@
 Every device has as many frames as every other, in every size: an eighth of the scene's. Frames grow with devices, and
 so do the steps of an epoch; where all epochs together have fewer than `FEWEST_STEPS` there are more of them, or the few
 would be trained the least. The first devices of a size are those of the smaller ones. Each size is simulated, trained,
-embedded in the place that it was not trained in, and calibrated, in a process of its own; it is written to --work when
-it is done, and a stopped study goes on. The last line is one JSON object.
+embedded in the place that it was not trained in, and calibrated, in a process of its own. A size that --out has by the
+same plan is not measured again: a stopped study goes on, on another machine too, and sizes can be added. The last line
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +36,7 @@ from pisa_capc import simulate
 from pisa_capc.calibration import UCAPC, Calibrator, Careful
 from pisa_capc.cli.output import listed_numbers
 from pisa_capc.config import parse_json
+from pisa_capc.errors import ConfigError
 from pisa_capc.inference import Embedding, embed
 from pisa_capc.inference.devices import choose_device
 from pisa_capc.progress import console
@@ -164,10 +167,23 @@ def exponents(sizes: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
-def in_own_process(devices: int, plan: Plan, work: Path) -> dict[str, Any]:
-    """One size where nothing of another one is in memory."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measured, devices, plan, work).result()
+def in_own_process(devices: int, plan: Plan) -> dict[str, Any]:
+    """One size where nothing of another one is in memory, nor on disk: what is there already takes no time to make."""
+    with (
+        tempfile.TemporaryDirectory() as work,
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        return pool.submit(measured, devices, plan, Path(work)).result()
+
+
+def recorded(path: Path | None, plan: Plan) -> dict[int, dict[str, Any]]:
+    """The sizes that a record has by this plan, by their devices."""
+    if path is None or not path.is_file():
+        return {}
+    record = parse_json(path.read_text(encoding="utf-8"))
+    if record["plan"] != asdict(plan):
+        raise ConfigError(f"{path}: is of another plan, {record['plan']}. Give that one's options, or another --out.")
+    return {size["devices"]: size for size in record["sizes"]}
 
 
 def row(size: dict[str, Any]) -> dict[str, Any]:
@@ -176,36 +192,36 @@ def row(size: dict[str, Any]) -> dict[str, Any]:
     return {"devices": size["devices"], **seconds, **{f"{name} F1": f1 for name, f1 in size["macro_f1"].items()}}
 
 
+def record_of(plan: Plan, found: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Everything that was measured by a plan, smallest size first."""
+    sizes = [found[devices] for devices in sorted(found)]
+    grown = {"exponents": exponents(sizes)} if len(sizes) > 1 else {}
+    return {"study": "growth", "machine": machine(), "plan": asdict(plan), "sizes": sizes, **grown}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of devices, as 10,30 (all)")
-    parser.add_argument("--method", default="pisa")
+    parser.add_argument("--method", default="pisa-equalised", help="(pisa-equalised, as pisa train takes)")
     parser.add_argument("--encoder", default="transformer")
     parser.add_argument("--epochs", type=int, default=20, help="of a training at least (20)")
     parser.add_argument("--fewest-steps", type=int, default=FEWEST_STEPS, help=f"of a training ({FEWEST_STEPS:,})")
     parser.add_argument("--scale", type=float, default=0.125, help="part of the frames of each capture (0.125)")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--work", type=Path, default=Path("work/growth"), help="folder to go on in")
-    parser.add_argument("--out", type=Path, help="file for the record, written after each size")
+    parser.add_argument("--out", type=Path, help="file of the record to go on with, written after each size")
     options = parser.parse_args()
     chosen = choose_device(options.device).type
     plan = Plan(options.method, options.encoder, options.epochs, options.fewest_steps, options.scale, chosen)
-    kind = "-".join(map(str, asdict(plan).values()))
-    sizes: list[dict[str, Any]] = []
-    record: dict[str, Any] = {}
+    found = recorded(options.out, plan)
     for devices in listed_numbers("--sizes", options.sizes):
-        work = options.work / kind / str(devices)
-        path = work / "size.json"
-        if not path.is_file():
+        if devices not in found:
             console.print(f"{devices} devices", highlight=False)
-            write_text_atomic(path, json.dumps(in_own_process(devices, plan, work)))
-        sizes.append(parse_json(path.read_text(encoding="utf-8")))
-        record = {"study": "growth", "machine": machine(), "plan": asdict(plan), "sizes": sizes}
-        if len(sizes) > 1:
-            record["exponents"] = exponents(sizes)
-        if options.out is not None:
-            write_text_atomic(options.out, json.dumps(record) + "\n")
-    show_table(f"{plan.method} {plan.encoder}, {plan.epochs} epochs, {plan.device}", [row(size) for size in sizes])
+            found[devices] = in_own_process(devices, plan)
+            if options.out is not None:
+                write_text_atomic(options.out, json.dumps(record_of(plan, found)) + "\n")
+    record = record_of(plan, found)
+    title = f"{plan.method} {plan.encoder}, {plan.epochs} epochs, {plan.device}"
+    show_table(title, [row(size) for size in record["sizes"]])
     print(json.dumps(record))
 
 

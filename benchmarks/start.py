@@ -1,0 +1,89 @@
+"""How long it takes until something happens: the command line, the import, and the first training step.
+
+    make bench-start [ARGS="--encoders cnn,transformer"]
+
+Each is a process of its own. The command line and the import are the median of several; the aim is 0.3 s. A first step
+is that of PISA, one run with batch 128, from the start of Python to the end of the step, with what the compilers keep
+in a new folder, so that nothing is compiled when it begins; where there is a GPU, the aim is 30 s. `again` is the next
+start, with that folder filled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import begin, show
+from pisa_capc.encoders import encoder_names
+from pisa_capc.progress import progress
+
+STARTS = {"pisa --help": ["-m", "pisa_capc", "--help"], "import pisa_capc": ["-c", "import pisa_capc"]}
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def first_step(encoder: str) -> None:
+    """One step in this process; prints seconds since it was started."""
+    import torch
+
+    from benchmarks.train import make_stack, random_frames
+    from pisa_capc.inference.devices import choose_device, choose_precision
+    from pisa_capc.protocol import split
+    from pisa_capc.training.bank import Bank, union
+
+    device = choose_device("auto")
+    part = split(random_frames(16), ["E2", "E3"], "E1", 0)
+    bank = Bank(union([part.train, part.validation]), device)
+    stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))
+    stack.step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds_of(arguments: list[str], environment: Mapping[str, str] | None = None) -> float:
+    """From the start of Python to its end."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoders", default=",".join(encoder_names()))
+    parser.add_argument("--repeats", type=int, default=9, help="starts of the command line (9)")
+    parser.add_argument("--first-step", metavar="ENCODER", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first_step:
+        return first_step(options.first_step)
+    encoders = options.encoders.split(",")
+    rows: list[dict[str, Any]] = []
+    with progress("starts", len(STARTS) + len(encoders)) as bar:
+        for name, arguments in STARTS.items():
+            taken = [seconds_of(arguments) for _ in range(options.repeats)]
+            rows.append({"what": name, "seconds": statistics.median(taken), "least": min(taken)})
+            bar.advance(1)
+        for encoder in encoders:
+            rows.append({"what": f"first step, {encoder}", **first_steps(encoder)})
+            print(json.dumps(rows[-1]), flush=True)
+            bar.advance(1)
+    show("Starts", rows)
+
+
+def first_steps(encoder: str) -> dict[str, float]:
+    """With nothing compiled, and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **{name: str(Path(folder) / name.lower()) for name in CACHES}}
+        command = ["-m", "benchmarks.start", "--first-step", encoder]
+        return {"seconds": seconds_of(command, environment), "again": seconds_of(command, environment)}
+
+
+if __name__ == "__main__":
+    begin(main)
