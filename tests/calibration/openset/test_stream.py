@@ -13,7 +13,7 @@ from pisa_capc.calibration import UCAPC, OnlineCalibrator, OpenSet
 from pisa_capc.calibration.openset import Rejection
 from pisa_capc.cli import app
 from pisa_capc.cli import stream as _registers  # noqa: F401
-from tests.calibration.openset.test_session import APART, CLASSES, FEATURES, RADIOS
+from tests.calibration.openset.test_session import APART, CLASSES, FEATURES, RADIOS, Radios
 
 FRAMES = 400
 
@@ -21,9 +21,10 @@ FRAMES = 400
 @pytest.fixture(scope="module")
 def heard() -> tuple[np.ndarray, np.ndarray]:
     """(N, D) frames of all devices in turn, and of one far off after every fourth; (N,) which are of the known ones."""
-    known = RADIOS.sessions(np.arange(CLASSES), FRAMES // CLASSES + 1)
+    radios = Radios()  # whose draws no other test has part in
+    known = radios.sessions(np.arange(CLASSES), FRAMES // CLASSES + 1)
     known = known.reshape(CLASSES, -1, FEATURES).swapaxes(0, 1).reshape(-1, FEATURES)[:FRAMES]
-    far = RADIOS.sessions(np.zeros(1, dtype=int), FRAMES // 4, RADIOS.classes[:1] + 2 * APART)
+    far = radios.sessions(np.zeros(1, dtype=int), FRAMES // 4, radios.classes[:1] + 2 * APART)
     mixed = np.insert(known, np.arange(4, FRAMES + 1, 4), far, axis=0)
     return mixed, np.arange(len(mixed)) % 5 != 4
 
