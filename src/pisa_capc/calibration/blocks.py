@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, reduce
 from threading import Lock
 from typing import IO, Any, Generic, TypeVar
 
@@ -65,6 +65,11 @@ class Blocks(Generic[T]):
         """`function(block, *blocks of others)` of every block in turn, a few of them at a time where threads may."""
         results = self.map(function, *others, keep=False)
         return in_threads(results.__getitem__, self._count) if self.threads else iter(results)
+
+
+def total(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of what blocks gave, in their order."""
+    return reduce(torch.add, parts)
 
 
 def spilled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,8 +122,8 @@ def _floating(name: str, array: Array) -> Tensor:
 
 def _check_embedding(features: Tensor) -> None:
     for block in features.split(max(1, _CHECK_ELEMENTS // features.shape[1])):
-        low, high = torch.aminmax(block)
-        if not torch.isfinite(high.double() - low.double()):
+        low, high = map(float, torch.aminmax(block))
+        if not math.isfinite(high - low):
             raise DataError(_not_finite("embedding", features))
 
 
@@ -131,7 +132,7 @@ def _logit_spread(scores: Tensor) -> float:
     largest = 0.0
     for block in scores.split(max(1, _CHECK_ELEMENTS // scores.shape[1])):
         spread = float((block.amax(dim=1).double() - block.amin(dim=1).double()).max())
-        if not np.isfinite(spread):
+        if not math.isfinite(spread):
             raise DataError(_not_finite("logits", scores))
         largest = max(largest, spread)
     return largest
@@ -164,12 +165,13 @@ def _capture_groups(capture: Captures, scores: Tensor) -> Groups:
     if kind not in "iuUSb":
         raise DataError("capture holds neither strings nor integers; expected identifiers such as 'E1/L1' or 3.")
     if isinstance(capture, Tensor):
-        found, index, counts = torch.unique(capture, return_inverse=True, return_counts=True)
+        ordered, order = torch.sort(capture, stable=True)
+        found, index, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
         keys, sizes = found.tolist(), counts.tolist()
+        index = torch.empty_like(order).scatter_(0, order, index)
     else:
         found, inverse, tally = np.unique(capture, return_inverse=True, return_counts=True)
         keys = [key.decode(errors="replace") if isinstance(key, bytes) else key for key in found.tolist()]
-        index, sizes = torch.from_numpy(inverse.reshape(-1)), tally.tolist()
-    index = index.to(scores.device)
-    order = torch.argsort(index, stable=True)
-    return Groups(tuple(keys), tuple(sizes), index, order)
+        index, sizes = torch.from_numpy(inverse.reshape(-1)).to(scores.device), tally.tolist()
+        order = torch.argsort(index, stable=True)
+    return Groups(tuple(keys), tuple(sizes), index.to(scores.device), order.to(scores.device))

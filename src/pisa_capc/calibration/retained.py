@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.blocks import Blocks
+from pisa_capc.calibration.blocks import Blocks, total
 
 # Assignments that differ by less than this, relatively, are tied: it is far above rounding and far below evidence.
 _TIE = 1e-12
@@ -29,25 +29,27 @@ def retained_sums(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: in
 
 
 def _sums_by_walks(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: int) -> Tensor:
-    last = _last_retained(assignment, top)
-    zero = last.new_zeros(())
-    above = sum((torch.count_nonzero(block > last * (1 + _TIE), dim=-1) for block in assignment), start=zero)
-    reached = sum((torch.count_nonzero(block >= last * (1 - _TIE), dim=-1) for block in assignment), start=zero)
+    low, high = _tied(_last_retained(assignment, top))
+    above = total(torch.count_nonzero(block > high, dim=-1) for block in assignment)
+    reached = total(torch.count_nonzero(block >= low, dim=-1) for block in assignment)
     share = _share(top, above, reached)
-    total = zero
-    for block, features in zip(assignment, embedding, strict=True):
-        total = total + torch.bmm(_weight(block, last, share), features)
-    return total
+    blocks = zip(assignment, embedding, strict=True)
+    return total(torch.bmm(_weight(block, low, high, share), features) for block, features in blocks)
+
+
+def _tied(last: Tensor) -> tuple[Tensor, Tensor]:
+    """From where to where values are tied for the last place."""
+    return last * (1 - _TIE), last * (1 + _TIE)
 
 
 def _share(top: int, above: Tensor, reached: Tensor) -> Tensor:
     """m/t (…, 1) of the values tied for the last place, of which so many (…) are above and so many not below it."""
-    return ((top - above) / (reached - above).clamp(min=1)).clamp(max=1.0).unsqueeze(-1)
+    return ((top - above).double() / (reached - above).clamp(min=1)).clamp(max=1.0).unsqueeze(-1)
 
 
-def _weight(value: Tensor, last: Tensor, share: Tensor) -> Tensor:
+def _weight(value: Tensor, low: Tensor, high: Tensor, share: Tensor) -> Tensor:
     """Values as they enter: those above the last place whole, those tied for it with their share, others not at all."""
-    return torch.where(value > last * (1 + _TIE), value, torch.where(value >= last * (1 - _TIE), share * value, 0.0))
+    return torch.where(value > high, value, (value * share).mul_(value >= low))
 
 
 def _last_retained(assignment: Blocks[Tensor], top: int) -> Tensor:
@@ -86,10 +88,10 @@ def _sums_of_laid_aside(assignment: Blocks[Tensor], embedding: Blocks[Tensor], t
         first, here = part
         return row[here], features[row[here] // classes, frame[here] - first].mul_(weight[here].unsqueeze(1))
 
-    total = weight.new_zeros(groups * classes, embedding[0].shape[2])
+    sums = weight.new_zeros(groups * classes, embedding[0].shape[2])
     for rows, own in embedding.walk(weighted, parts):
-        total.index_add_(0, rows, own)
-    return total.unflatten(0, (groups, classes))
+        sums.index_add_(0, rows, own)
+    return sums.unflatten(0, (groups, classes))
 
 
 class _LaidAside:
@@ -124,9 +126,10 @@ class _LaidAside:
         """Rows, frames in rising order, and the weights of these frames in these rows."""
         self._look()
         value = self._used()
-        above = (value > self.last * (1 + _TIE)).sum(dim=1, dtype=torch.float64)
-        reached = (value >= self.last * (1 - _TIE)).sum(dim=1, dtype=torch.float64)
-        weight = _weight(value, self.last, _share(self.top, above, reached))
+        low, high = _tied(self.last)
+        above = (value > high).sum(dim=1)
+        reached = (value >= low).sum(dim=1)
+        weight = _weight(value, low, high, _share(self.top, above, reached))
         row, place = weight.nonzero(as_tuple=True)
         frame, order = self.frame[row, place].long().sort()
         return row[order], frame, weight[row, place][order]

@@ -40,7 +40,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.blocks import Blocks, spilled
+from pisa_capc.calibration.blocks import Blocks, spilled, total
 from pisa_capc.errors import ConfigError
 
 # See `class_potential`: kernel times scaling then stays within exp(±600), which float64 holds.
@@ -101,7 +101,7 @@ def _potential_by_scaling(
     kernel: Blocks[Tensor], frames: Blocks[Tensor], iterations: int, shares: Tensor | None, damping: float
 ) -> Tensor:
     groups, classes, _ = kernel[0].shape
-    count = torch.stack([present.sum(dim=-1, keepdim=True) for present in frames]).sum(dim=0)
+    count = total(present.sum(dim=-1, keepdim=True) for present in frames)
     if shares is None and damping == 1 and len(kernel) == 1 and _one_launch_suits(kernel[0]):
         from pisa_capc.calibration import sinkhorn_kernel
 
@@ -109,8 +109,7 @@ def _potential_by_scaling(
     share = count / classes if shares is None else count * shares.unsqueeze(1)
     scaling = share.new_ones(groups, 1, classes)
     for _ in range(iterations):
-        masses = list(kernel.walk(partial(_masses, scaling), frames))
-        scaling = share / (masses[0] if len(masses) == 1 else torch.stack(masses).sum(dim=0))
+        scaling = share / total(kernel.walk(partial(_masses, scaling), frames))
         if damping != 1:
             scaling = scaling**damping
     return scaling.squeeze(1).log()
