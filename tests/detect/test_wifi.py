@@ -56,6 +56,19 @@ def test_frames_at_the_limit_are_found_as_if_all_was_looked_at(antennas: int, sn
     assert 0 < len(found) < len(where)
 
 
+@pytest.mark.parametrize("received", [0, 300, 50_000])
+def test_a_chunk_is_looked_at_when_what_was_wanted_is_there(received: int) -> None:
+    detector, air = WifiDetector(1), Air(1, 3 * CHUNK)
+    for start in (5000, CHUNK + 5000):
+        air.add(sent(air.rng), start, 20.0)
+    assert not detector.push(air.iq[:, :received])
+    for start in (5000, CHUNK + 5000):
+        enough = received + detector.wanted(received)
+        assert not detector.push(air.iq[:, received : enough - 1])
+        assert starts(detector.push(air.iq[:, enough - 1 : enough])) == [start]
+        received = enough
+
+
 def test_noise_is_hardly_looked_at() -> None:
     chunk = Plain(Air(4, 512 * PART).iq)
     assert without_background(chunk)[2].mean() < 0.1

@@ -60,11 +60,12 @@ def as_bytes(iq: NDArray[np.complex64]) -> bytes:
 class ToyDetector:
     """Finds the frames behind marks."""
 
-    wanted = 1
-
     def __init__(self, about: About) -> None:
         self._held = np.empty((about.antennas, 0), dtype=np.complex64)
         self._first = 0
+
+    def wanted(self, received: int) -> int:
+        return 1
 
     def push(self, block: NDArray[np.complex64]) -> list[Detection]:
         self._held = np.concatenate([self._held, block], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pisa_capc.listen.ring import Ring
+from pisa_capc.listen.ring import Piece, Ring
 
 SIZE = 4  # bytes of a sample
 
@@ -92,6 +93,24 @@ def test_a_patient_writer_loses_nothing() -> None:
     writer.join()
     assert numbers == list(range(1000))
     assert ring.missed == 0
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_who_waits_is_woken_when_there_is_enough_or_an_interruption(interrupted: bool) -> None:
+    ring, heard = Ring(100, SIZE), queue.Queue[Piece | None]()
+    reader = threading.Thread(target=lambda: heard.put(ring.take(10, 100, 60.0)))
+    reader.start()
+    for number in range(9):
+        ring.write(sample(number))
+    with pytest.raises(queue.Empty):
+        heard.get(timeout=0.05)
+    if interrupted:
+        ring.interrupt()
+    ring.write(sample(9))
+    piece = heard.get(timeout=10.0)
+    assert piece is not None
+    assert len(piece.data) == SIZE * (9 if interrupted else 10)
+    reader.join()
 
 
 def test_arrivals_are_remembered_in_order() -> None:

@@ -37,9 +37,8 @@ class Detection:
 class Detector(Protocol):
     """Finds frames in a stream of samples, whatever the blocks it comes in."""
 
-    @property
-    def wanted(self) -> int:
-        """Further samples that it would best be given at once."""
+    def wanted(self, received: int) -> int:
+        """Further samples that it would best be given at once, after so many of a stream."""
         ...
 
     def push(self, block: NDArray[Any]) -> list[Detection]:

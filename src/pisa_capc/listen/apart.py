@@ -36,6 +36,7 @@ from pisa_capc.listen.hearing import Hearing
 from pisa_capc.listen.ring import Piece, Ring
 
 _NOW = getattr(mmap, "MAP_POPULATE", 0)  # pages are there before samples come; of Linux
+ROOM = 1 << 20  # bytes of parts on their way: whole ones, or both processes would wait for each other within each
 _GONE = (EOFError, OSError)  # what a connection raises whose other end is no more
 
 
@@ -86,14 +87,14 @@ class EarsApart:
     """In a process of its own; `note` hears of it when that has died."""
 
     def __init__(self, ring: Ring, shared: Shared, hearing: Hearing, most: int, note: Callable[[str], None]) -> None:
-        self._ring, self._shared, self._settings, self._most, self._note = ring, shared, hearing.settings, most, note
-        self._least = hearing.least
+        self._ring, self._shared, self._hearing, self._most, self._note = ring, shared, hearing, most, note
         self._ended = False
         self._lost = 0  # times in a row
         self._begin()
 
     def _begin(self) -> None:
         here, there = socket.socketpair()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
         numbers = there.fileno(), self._shared.file.fileno()
         # What is imported is what is imported here, and nothing else that lies where a listener was begun (-P).
         command = [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), *numbers))]
@@ -106,7 +107,7 @@ class EarsApart:
         self._closed = threading.Event()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         try:
-            self._link.send((self._settings, self._most))
+            self._link.send((self._hearing.settings, self._most))
             self._link.recv()  # it is ready: until then samples would only wait
         except _GONE:
             self._end()
@@ -114,10 +115,13 @@ class EarsApart:
         self._feeder.start()
 
     def _feed(self) -> None:
+        """Say where samples are, not before they are worth it: whoever is woken takes a turn from what decides."""
+        told = 0  # samples since the last interruption
         try:
             while not self._closed.is_set():
-                piece = self._ring.take(self._least, self._most, POLL_S)
+                piece = self._ring.take(self._hearing.wanted_after(told), self._most, POLL_S)
                 if piece is not None:
+                    told = len(piece.data) // self._ring.sample_bytes + (0 if piece.fresh else told)
                     self._link.send_bytes(_TOLD.pack(piece.first, piece.place, len(piece.data), piece.fresh))
                 elif self._ring.ended:
                     break

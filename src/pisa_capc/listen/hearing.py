@@ -78,7 +78,11 @@ class Hearing:
     @property
     def wanted(self) -> int:
         """Further samples that are worth waiting for: until there are, nothing more can be found in them."""
-        return max(self._detector.wanted if self._resampled is None else 0, self.least)
+        return self.wanted_after(self._next - self._first)
+
+    def wanted_after(self, received: int) -> int:
+        """The same after so many samples without an interruption."""
+        return max(self._detector.wanted(received) if self._resampled is None else 0, self.least)
 
     def shown(self, data: NDArray[np.uint8], most: int) -> NDArray[np.complex64]:
         """(A, at most so many) samples, where they show that the receiver is in trouble; else none."""

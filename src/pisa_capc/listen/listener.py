@@ -45,7 +45,7 @@ from pisa_capc.store.lock import only_runner
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
-TURN_S = 1e-3  # that a thread may compute while another one waits
+TURN_S = 2e-4  # that a thread may compute while another one waits
 
 
 class Listener:
@@ -386,9 +386,11 @@ class Listener:
 
 @contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Let what decides give way to what receives after a millisecond, not five: samples are not to wait for a turn.
+    """Let what decides give way to what receives after a fifth of a millisecond, not five: a message takes several
+    turns to come in, and its frames wait for each of them.
 
-    Nor for the collector of garbage, which would look through all that was there before: a tenth of a second.
+    Nor are they to wait for the collector of garbage, which would look through all that was there before: a tenth of
+    a second.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)

@@ -63,6 +63,7 @@ class Ring:
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS)  # (number after the newest sample, when)
         self._written = first  # number after the newest sample
         self._full = False  # and not half empty since
+        self._awaited = 0  # bytes that the reader waits for
         self.missed = self.breaks = 0
         self.ended = False
         self._changed = threading.Condition()
@@ -114,7 +115,8 @@ class Ring:
             self._end += len(new)
             self._written += whole
             self._note_arrival()
-            self._changed.notify_all()
+            if self._gaps or self._available() >= self._awaited:  # a thread that wakes for less only costs a turn
+                self._changed.notify_all()
 
     def _note_arrival(self) -> None:
         now = time.monotonic()
@@ -164,7 +166,8 @@ class Ring:
         """The next samples, at most `most`; waits until there are `least`, or an interruption, or the end."""
         until = time.monotonic() + timeout_s
         with self._changed:
-            while self._available() < least * self.sample_bytes and not self._gaps and not self.ended:
+            self._awaited = least * self.sample_bytes
+            while self._available() < self._awaited and not self._gaps and not self.ended:
                 left = until - time.monotonic()
                 if left <= 0:
                     break

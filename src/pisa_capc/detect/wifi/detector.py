@@ -145,10 +145,10 @@ class WifiDetector:
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
         self._coming: deque[Found] = deque()
 
-    @property
-    def wanted(self) -> int:
+    def wanted(self, received: int) -> int:
         """Until a chunk is whole. Two together cost less than twice one, but their frames wait for longer."""
-        return self._next + CHUNK + BEHIND - self._received
+        whole = max(received - BEHIND, 0) // CHUNK
+        return (whole + 1) * CHUNK + BEHIND - received
 
     def push(self, block: NDArray[np.complex64] | NDArray[np.uint8]) -> list[Detection]:
         """The frames that are complete with these (A, n) further samples, as far as chunks are; bytes if encoded."""
