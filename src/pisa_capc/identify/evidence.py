@@ -25,6 +25,7 @@ whoever stops at the first such t is wrong with a chance of at most α, however 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,18 +35,18 @@ _LOG_BETS = np.log(BETS)
 
 
 class Ranks:
-    """Conformal p-values of new scores, one after the other, among those of reference frames (n,)."""
+    """Conformal p-values of new scores, one after the other, among those of several references (n,) side by side."""
 
-    def __init__(self, reference: ArrayLike) -> None:
-        self._known: list[float] = np.sort(np.asarray(reference, dtype=np.float64)).tolist()
+    def __init__(self, references: Iterable[ArrayLike]) -> None:
+        self._known: list[list[float]] = [np.sort(np.asarray(one, dtype=np.float64)).tolist() for one in references]
         self.seen: list[float] = []  # in rising order
 
-    def push(self, score: float) -> float:
-        """p of the next frame, which joins the reference."""
+    def push(self, score: float) -> list[float]:
+        """p of the next frame by each reference, which it joins."""
         insort(self.seen, score)
-        above = len(self._known) - bisect_left(self._known, score)
-        above += len(self.seen) - bisect_left(self.seen, score)
-        return above / (len(self._known) + len(self.seen))
+        seen = len(self.seen)
+        above = seen - bisect_left(self.seen, score)
+        return [(len(known) - bisect_left(known, score) + above) / (len(known) + seen) for known in self._known]
 
 
 class Evidence:
@@ -66,8 +67,8 @@ class Evidence:
 
 def conformal_p(score: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
     """p (T,) of new frames with scores (T,), in time order, among reference frames with scores (n,)."""
-    ranks = Ranks(reference)
-    return np.array([ranks.push(value) for value in np.asarray(score, dtype=np.float64).tolist()])
+    ranks = Ranks([reference])
+    return np.array([ranks.push(value)[0] for value in np.asarray(score, dtype=np.float64).tolist()])
 
 
 def log_evidence(p: ArrayLike) -> NDArray[np.float64]:

@@ -119,7 +119,7 @@ class Reference:
 
 def odds_against(logits: NDArray[np.float64], claimed: int) -> NDArray[np.float64]:
     """(N,) s = log Σ_{j ≠ k} exp ℓ_j − ℓ_k for logits (N, C)."""
-    others = np.delete(logits, claimed, axis=1)
+    others = logits[:, np.arange(logits.shape[1]) != claimed]
     return np.asarray(np.logaddexp.reduce(others, axis=1) - logits[:, claimed])
 
 

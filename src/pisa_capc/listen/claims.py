@@ -50,7 +50,7 @@ class Test:
 
     def _begin(self) -> None:
         self.epoch += 1
-        self._ranks = [Ranks(reference) for reference in self._references]
+        self._ranks = Ranks(self._references)
         self._evidence = Evidence(len(self._references))
         self.highest[:] = 0.0
 
@@ -65,7 +65,7 @@ class Test:
 
     def push(self, score: float) -> NDArray[np.float64]:
         """The highest log M (J,) so far, with the next score."""
-        log_m = self._evidence.push([ranks.push(score) for ranks in self._ranks])
+        log_m = self._evidence.push(self._ranks.push(score))
         self.highest = np.maximum(self.highest, log_m)
         return self.highest
 
@@ -82,7 +82,7 @@ class Test:
     @property
     def seen(self) -> list[float]:
         """The scores of this epoch, in rising order."""
-        return self._ranks[0].seen
+        return self._ranks.seen
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that changes."""
@@ -96,11 +96,12 @@ class Test:
     def resume(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from the arrays of another test with as many references."""
         if arrays["placed"].shape != self._evidence.placed.shape or arrays["counts"].shape != (2,):
-            raise DataError(f"the state of a test with {len(arrays['placed'])} references; expected {len(self._ranks)}")
+            raise DataError(
+                f"the state of a test with {len(arrays['placed'])} references; expected {len(self._references)}"
+            )
         self.epoch, self._evidence.frames = map(int, arrays["counts"])
         self._evidence.placed, self.highest = arrays["placed"].copy(), arrays["highest"].copy()
-        for ranks in self._ranks:
-            ranks.seen = np.sort(arrays["seen"]).tolist()
+        self._ranks.seen = np.sort(arrays["seen"]).tolist()
 
 
 @dataclass(eq=False)
