@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import queue
 import select
 import signal
 import socket
@@ -31,12 +30,12 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.engines import LOST, begin_worker
 from pisa_capc.errors import PisaError
-from pisa_capc.listen.ears import POLL_S, WAITING, Part, parts_of
+from pisa_capc.listen.ears import POLL_S, Part, parts_of
 from pisa_capc.listen.hearing import Hearing
 from pisa_capc.listen.ring import Piece, Ring
 
 _NOW = getattr(mmap, "MAP_POPULATE", 0)  # pages are there before samples come; of Linux
-ROOM = 1 << 20  # bytes of parts on their way: whole ones, or both processes would wait for each other within each
+ROOM = 1 << 20  # bytes of parts on their way: the next samples are looked at while the listener is still busy
 _GONE = (EOFError, OSError)  # what a connection raises whose other end is no more
 
 
@@ -198,18 +197,6 @@ def _next(link: Link) -> Told | None:
     return Told(*_TOLD.unpack(message)) if message else None
 
 
-def _say(link: Link, parts: queue.Queue[Part | Exception | None]) -> None:
-    """Send in a thread of its own: the next samples are looked at while the listener is still busy."""
-    try:
-        while True:
-            part = parts.get()
-            link.send(part)
-            if part is None:
-                return
-    except _GONE:
-        os._exit(1)
-
-
 def main(parent: str, socket_number: str, memory_number: str) -> None:
     begin_worker(int(parent))
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
@@ -221,17 +208,13 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
         hearing = Hearing(*settings)
         gc.freeze()  # what was imported is not to be looked through again and again
         link.send(None)
-        parts: queue.Queue[Part | Exception | None] = queue.Queue(WAITING)
-        saying = threading.Thread(target=_say, args=(link, parts), daemon=True)
-        saying.start()
         try:
             with threadpool_limits(1):
                 for part in parts_of(hearing, _pieces(link, memory, hearing, most)):
-                    parts.put(part)
+                    link.send(part)  # here: a thread would have to wait for its turn while the next one is computed
         except PisaError as error:
-            parts.put(error)
-        parts.put(None)
-        saying.join()
+            link.send(error)
+        link.send(None)
     except _GONE:
         return  # the listener has ended
 
