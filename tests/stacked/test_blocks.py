@@ -19,7 +19,7 @@ IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seven frames in blocks of two, the last with one; masks in blocks that end within them."""
-    monkeypatch.setattr(blocks, "BLOCK", 2 * SAMPLES * 32)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * SAMPLES * 32 * 8)
     monkeypatch.setattr(gru, "BLOCK", 2)
     monkeypatch.setattr(sequences, "BLOCK", 2 * 4 * (SAMPLES // 8) ** 2)
     monkeypatch.setattr(noise, "BLOCK", 64)
