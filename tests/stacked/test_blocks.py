@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pisa_capc.encoders import build_encoder, encoder_names
 from pisa_capc.stacked import bind_noise, blocks, gru, noise, sequences, unstack
 from pisa_capc.stacked.layers import plain_layers
+from pisa_capc.threads import cpu_threads
 
 RUNS, FRAMES, SAMPLES = 2, 7, 40
 IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
@@ -18,8 +19,8 @@ IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Seven frames in blocks of two, the last with one; masks in blocks that end within them."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * SAMPLES * 32 * 8)
+    """Seven frames in blocks of one, two or four, by their type; masks in blocks that end within them."""
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", SAMPLES * 32 * 8)
     monkeypatch.setattr(gru, "BLOCK", 2)
     monkeypatch.setattr(sequences, "BLOCK", 2 * 4 * (SAMPLES // 8) ** 2)
     monkeypatch.setattr(noise, "BLOCK", 64)
@@ -37,10 +38,13 @@ def prepared(name: str, dtype: torch.dtype = torch.float64, runs: int = RUNS) ->
     return model
 
 
-def gradients(model: nn.Module, x: Tensor, tokens: int | None) -> dict[str, Tensor]:
+def gradients(
+    model: nn.Module, x: Tensor, tokens: int | None, precision: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
     """What the model gives, the gradients of what it was given, and its running statistics."""
     x = x.clone().requires_grad_()
-    y = model(x, tokens)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16, cache_enabled=False):
+        y = model(x, tokens)
     (y * torch.linspace(-1, 1, y[0].numel(), dtype=y.dtype).view_as(y[0])).sum().backward()
     found = {"y": y.detach(), "x": x.grad} | {name: p.grad for name, p in model.named_parameters()}
     return {name: value for name, value in found.items() if value is not None} | dict(model.named_buffers())
@@ -69,6 +73,28 @@ def test_a_run_is_the_same_every_time(name: str) -> None:
     x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
     first, second = (gradients(prepared(name, torch.float32), x, 8) for _ in range(2))
     assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("name", [name for name in IN_HOUSE if name not in ("cldnn", "transformer")])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_convolutions_are_the_same_with_any_number_of_threads(name: str, precision: torch.dtype) -> None:
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
+    found = []
+    for threads in (1, 2):
+        with cpu_threads(threads):
+            found.append(gradients(prepared(name, torch.float32), x, 8, precision))
+    assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())
+
+
+@pytest.mark.parametrize("name", IN_HOUSE)
+def test_mixed_precision_follows_full_precision(name: str) -> None:
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
+    full = gradients(prepared(name, torch.float32), x, 8)
+    half = gradients(prepared(name, torch.float32), x, 8, torch.bfloat16)
+    for key, value in full.items():
+        error = (half[key].float() - value).norm() / value.norm()
+        assert error < (0.01 if key == "y" or "running" in key else 0.3), key  # a ReLU's sign may turn
+        assert half[key].dtype == torch.float32 or key == "y"
 
 
 @pytest.mark.parametrize("name", IN_HOUSE[:-1])

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from pisa_capc.errors import ConfigError, DataError, ModelError
 from pisa_capc.frames import Frames
+from pisa_capc.inference import devices
+from pisa_capc.inference.devices import has_bfloat16
 from pisa_capc.methods.pisa import PisaMethod
 from pisa_capc.sources import FrameSource
 from pisa_capc.training import TrainingConfig, fit
@@ -261,6 +263,24 @@ def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) ->
     assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
 
 
+@pytest.mark.skipif(not has_bfloat16(), reason="a processor without bfloat16")
+@pytest.mark.parametrize("encoder", ["cnn", "mscnn", "tcn", "cldnn", "transformer"])
+def test_mixed_precision_on_a_cpu_follows_full_precision(frames: Frames, encoder: str) -> None:
+    how = FAST | {"encoder": encoder, "device": "cpu"}
+    [full], [mixed], [auto] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16", "auto"))
+    for a, b in zip(full.about["history"], mixed.about["history"], strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=0.1, abs=0.01)
+    assert mixed.about["precision"] == "bfloat16"
+    assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
+    assert auto.about["precision"] == "float32"
+
+
+def test_a_cpu_without_bfloat16_refuses_it(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "has_bfloat16", lambda: False)
+    with pytest.raises(ConfigError, match="needs a GPU, or a processor with instructions for it"):
+        fit(runs(frames), **FAST | {"device": "cpu", "precision": "bfloat16"})
+
+
 def test_frames_without_cfo_train(frames: Frames) -> None:
     silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
     [trained] = fit(runs(silent), **FAST)
@@ -290,7 +310,6 @@ def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
         ({"device": "gpu"}, "expected auto, cpu or cuda"),
         ({"training": replace(TRAINING, samples=33)}, "a model was to see 33 of each frame, and the frames hold 32"),
         ({"precision": "half"}, "expected auto, float32 or bfloat16"),
-        ({"precision": "bfloat16"}, "needs a GPU"),
     ],
 )
 def test_unknown_choices_are_refused(frames: Frames, change: dict[str, Any], message: str) -> None:

@@ -100,7 +100,9 @@ def train(
         [], "--set", help="Any other setting, as model.beta=0.5 or training.learning_rate=3e-4.", show_default=False
     ),
     device: str = Device,
-    precision: str = typer.Option("auto", help="float32 or bfloat16; auto is bfloat16 on a GPU."),
+    precision: str = typer.Option(
+        "auto", help="float32 or bfloat16, which a CPU must have; auto is bfloat16 on a GPU."
+    ),
     threads: int | None = typer.Option(
         None,
         min=1,

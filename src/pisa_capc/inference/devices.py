@@ -23,11 +23,19 @@ def choose_device(device: str = "auto") -> torch.device:
 
 
 def choose_precision(precision: str, device: torch.device) -> str:
-    """The named precision; 'auto' is bfloat16 on a GPU. Few CPUs compute in bfloat16, and some only crash."""
+    """The named precision; 'auto' is bfloat16 on a GPU and float32 on a CPU, of which only some compute in bfloat16."""
     if precision not in ("auto", "float32", "bfloat16"):
         raise ConfigError(f"precision: expected auto, float32 or bfloat16, found {precision!r}.")
-    if precision == "bfloat16" and device.type == "cpu":
-        raise ConfigError("precision bfloat16: needs a GPU; this training is on a CPU. Use float32 or auto.")
     if precision == "auto":
         return "float32" if device.type == "cpu" else "bfloat16"
+    if precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        raise ConfigError(
+            "precision bfloat16: needs a GPU, or a processor with instructions for it (AVX-512 BF16 or AMX), which "
+            "this one lacks. Use float32 or auto."
+        )
     return precision
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16; where others only imitate it, that is slower than float32."""
+    return bool(torch.cpu._is_avx512_bf16_supported()) and torch.backends.mkldnn.is_available()

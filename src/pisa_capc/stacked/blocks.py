@@ -13,6 +13,7 @@ series, as they lie. In mixed precision they are in bfloat16, and all that is su
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pisa_capc.stacked.precision import full_precision, product_dtype
-from pisa_capc.threads import in_threads
+from pisa_capc.threads import cpu_threads, in_threads
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
@@ -89,7 +90,8 @@ def _relu(x: Tensor) -> Tensor:
 
 def _moments(y: Tensor) -> Tensor:
     """Mean and variance of each channel: (2, C), at least float32."""
-    return torch.stack(torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0))
+    unused = torch.zeros(2, y.shape[1], dtype=torch.promote_types(y.dtype, torch.float32))  # says in which type
+    return torch.stack(torch.ops.aten.batch_norm_update_stats(y, *unused, 0.0))
 
 
 def _sums(du: Tensor, y: Tensor, mean: Tensor) -> Tensor:
@@ -101,9 +103,7 @@ def _sums(du: Tensor, y: Tensor, mean: Tensor) -> Tensor:
     return torch.stack([total, along])
 
 
-def _gradients(
-    g: Tensor, z: Tensor, weight: Tensor, layer: _Layer, further: bool
-) -> tuple[Tensor | None, Tensor]:
+def _gradients(g: Tensor, z: Tensor, weight: Tensor, layer: _Layer, further: bool) -> tuple[Any, Tensor]:
     """Of what a convolution read, z, where asked for; and of its kernel."""
     taps, dilation = weight.shape[-1], layer.dilation
 
@@ -144,7 +144,8 @@ class _Chain:
         self.backwards = not self.backwards
         step = -1 if self.backwards else 1
         order = range(len(self.x))[::step]
-        return list(in_threads(lambda number: work(order[number]), len(order)))[::step]
+        with cpu_threads(1) if len(order) == 1 else nullcontext():  # threads that share a block would change its sums
+            return list(in_threads(lambda number: work(order[number]), len(order)))[::step]
 
     def activation(self, i: int, block: int) -> Tensor:
         """What layer `i` reads of a block, not to be written to; of the layer behind the last, what the chain gives.
@@ -226,15 +227,15 @@ class _Chain:
         return dz, _sums(dz, self.y[i - 1][block], self.norms[i - 1].mean)
 
     def _layer_backward(
-        self, i: int, du: list[Any], sums: Sequence[Tensor], added: list[Any], further: bool
-    ) -> tuple[list[Any], Sequence[Tensor], tuple[Tensor, Tensor, Tensor]]:
+        self, i: int, du: list[Any], sums: list[Any], added: list[Any], further: bool
+    ) -> tuple[list[Any], list[Any], tuple[Tensor, Tensor, Tensor]]:
         """Through layer `i`, from the gradient before its ReLU to that before the ReLU of the layer before it.
 
         The gradient of y is g = scale · (du + slope · y + constant), of which the scale is left to the kernel.
         du and added, the gradient of what the layer read from where that is added again, are emptied on the way.
         """
         layer, norm = self.layers[i], self.norms[i]
-        dbeta, along = torch.stack(list(sums)).double().sum(0).to(self.sum_dtype)
+        dbeta, along = torch.stack(sums).double().sum(0).to(self.sum_dtype)
         dgamma = norm.rstd * along
         slope = -norm.rstd * dgamma / self.values
         constant = -(norm.mean * slope + dbeta / self.values)
@@ -253,7 +254,7 @@ class _Chain:
             return dweight.to(self.sum_dtype), *before
 
         dweights, before, before_sums = zip(*self.each(through), strict=True)
-        return list(before), before_sums, (torch.stack(dweights).sum(0) * scale, dgamma, dbeta)
+        return list(before), list(before_sums), (torch.stack(dweights).sum(0) * scale, dgamma, dbeta)
 
 
 class _ConvChain(torch.autograd.Function):

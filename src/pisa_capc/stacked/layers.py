@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.stacked.noise import keep_factor, keep_mask
+from pisa_capc.stacked.precision import at_least_float32, full_precision
 
 _fused_allowed = True
 
@@ -310,7 +311,8 @@ class GRU(nn.Module):
             from pisa_capc.stacked.gru import gru
 
             parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
-            return torch.stack([gru(*run) for run in zip(x, *parameters, strict=True)])
+            with full_precision(x):  # a step's products are too small to gain by it, and its sums too many
+                return torch.stack([gru(*run) for run in zip(at_least_float32(x), *parameters, strict=True)])
         parts = []
         for r in range(len(x)):
             flat: list[Tensor] = []

@@ -2,6 +2,10 @@
 
 What is wide, the attention and the hidden layer, is made, dropped and used while it is in the cache. Dropout only sets
 zeros here: what makes up for it, 1/(1 − p), is in the weights that come next, where there is least to multiply.
+
+In mixed precision the products with weights are taken in bfloat16. Attention is in float32 all the same: its products
+are so small that they would gain little, and what is between them would take longer. PyTorch's threads share every
+operation here: a block to each thread, as in `blocks.py`, was tried and is slower.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked.noise import fill_kept, site_key
+from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout
@@ -45,23 +50,25 @@ def _blocks(count: int, wide: int) -> list[slice]:
 
 
 class _Heads(torch.autograd.Function):
-    """dropout(softmax(QKᵀ/√d)) V of all heads, (N, L, W) → (N, L, W).
+    """dropout(softmax(QKᵀ/√d)) V of all heads, (N, L, W) → (N, L, W). dtype: of products with weights.
 
     Queries, keys and values are (N, heads, d, L): products with a side of d elements are several times quicker when
     that side comes first.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, heads: int, drop: Drop) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, dtype: torch.dtype, weight: Tensor, bias: Tensor, heads: int, drop: Drop
+    ) -> Tensor:
         count, length, width = x.shape
         scales = x.new_tensor([math.sqrt(heads / width), 1.0, drop.inflate]).repeat_interleave(width)[:, None]
-        scaled, shift = weight * scales, bias[:, None] * scales
+        scaled, shift = (weight * scales).to(dtype), (bias[:, None] * scales).to(dtype)
         blocks = _blocks(count, heads * length**2)
         room = x.new_empty(blocks[0].stop * heads * length**2)
         out, kept = torch.empty_like(x), []
         for rows in blocks:
-            own = x[rows]
-            qkv = torch.baddbmm(shift, scaled.expand(len(own), -1, -1), own.mT)
+            own = x[rows].to(dtype)
+            qkv = torch.baddbmm(shift, scaled.expand(len(own), -1, -1), own.mT).to(x.dtype)
             q, k, v = qkv.view(-1, 3, heads, width // heads, length).transpose(0, 1).flatten(1, 2)
             a = torch.softmax(torch.bmm(q.mT, k), dim=-1)
             dropped = drop.zero(a, rows.start * heads * length**2, room)
@@ -78,7 +85,7 @@ class _Heads(torch.autograd.Function):
         _, length, width = x.shape
         heads = ctx.heads
         dx = torch.empty_like(x)
-        dweight, dbias = torch.zeros_like(scaled), torch.zeros_like(scaled[:, 0])
+        dweight, dbias = x.new_zeros(scaled.shape), x.new_zeros(len(scaled))
         for rows, (qkv, a, dropped, mixed) in zip(ctx.blocks, ctx.kept, strict=True):
             q, k, v = qkv.view(-1, 3, heads, width // heads, length).transpose(0, 1).flatten(1, 2)
             dmixed = dout[rows].mT.reshape(-1, width // heads, length)
@@ -88,28 +95,30 @@ class _Heads(torch.autograd.Function):
             parts = (torch.bmm(k, dscore.mT), torch.bmm(q, dscore), torch.bmm(dmixed, dropped))
             dqkv = torch.stack([part.view(-1, width, length) for part in parts], dim=1)
             flat = dqkv.view(-1, 3 * width, length).mT.reshape(-1, 3 * width)
-            dweight.addmm_(flat.t(), x[rows].flatten(0, 1))
             dbias += flat.sum(0)
+            flat = flat.to(scaled.dtype)
+            _add_product(dweight, flat.t(), x[rows].flatten(0, 1).to(flat.dtype))
             dx[rows] = (flat @ scaled).view_as(x[rows])
-        return dx, dweight * scales, dbias * scales[:, 0], None, None
+        return dx, None, dweight * scales, dbias * scales[:, 0], None, None
 
 
 class _Hidden(torch.autograd.Function):
-    """down(dropout(ReLU(up(x)))), rows (M, W) → (M, W)."""
+    """down(dropout(ReLU(up(x)))), rows (M, W) → (M, W). dtype: of the hidden layer and its products."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, drop: Drop
-    ) -> Tensor:
+        ctx: Any, x: Tensor, dtype: torch.dtype, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
+        drop: Drop,
+    ) -> Tensor:  # fmt: skip
         wide = len(up)
-        scaled = down * drop.inflate
+        up, up_bias, scaled, down_bias = (w.to(dtype) for w in (up, up_bias, down * drop.inflate, down_bias))
         blocks = _blocks(len(x), wide)
-        room = x.new_empty(blocks[0].stop * wide)
+        room = up.new_empty(blocks[0].stop * wide)
         out, kept = torch.empty_like(x), []
         for rows in blocks:
-            hidden = torch.addmm(up_bias, x[rows], up.t()).relu_()
+            hidden = torch.addmm(up_bias, x[rows].to(dtype), up.t()).relu_()
             kept.append(drop.zero(hidden, rows.start * wide, room))
-            torch.addmm(down_bias, kept[-1], scaled.t(), out=out[rows])
+            out[rows] = torch.addmm(down_bias, kept[-1], scaled.t())
         ctx.save_for_backward(x, up, scaled)
         ctx.blocks, ctx.kept, ctx.inflate = blocks, kept, drop.inflate
         return out
@@ -118,31 +127,44 @@ class _Hidden(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> Any:
         x, up, scaled = ctx.saved_tensors
         dx = torch.empty_like(x)
-        dup, ddown, dup_bias = torch.zeros_like(up), torch.zeros_like(scaled), torch.zeros_like(up[:, 0])
+        dup, ddown, dup_bias = x.new_zeros(up.shape), x.new_zeros(scaled.shape), x.new_zeros(len(up))
         for rows, hidden in zip(ctx.blocks, ctx.kept, strict=True):
-            ddown.addmm_(dout[rows].t(), hidden)
-            dhidden = dout[rows] @ scaled
+            own = dout[rows].to(up.dtype)
+            _add_product(ddown, own.t(), hidden)
+            dhidden = own @ scaled
             # zero are the elements that the ReLU cut off and those that were dropped
             torch.ops.aten.threshold_backward.grad_input(dhidden, hidden, 0, grad_input=dhidden)
-            dup.addmm_(dhidden.t(), x[rows])
-            dup_bias += dhidden.sum(0)
-            torch.mm(dhidden, up, out=dx[rows])
-        return dx, dup, dup_bias, ddown * ctx.inflate, dout.sum(0), None
+            _add_product(dup, dhidden.t(), x[rows].to(up.dtype))
+            dup_bias += dhidden.sum(0, dtype=x.dtype)
+            dx[rows] = dhidden @ up
+        return dx, None, dup, dup_bias, ddown * ctx.inflate, dout.sum(0), None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a · b, whatever type these are of."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
 
 
 def attention_heads(x: Tensor, weight: Tensor, bias: Tensor, heads: int, dropout: Dropout) -> Tensor:
     """dropout(softmax(QKᵀ/√d)) V for each run: (R, N, L, W); weight (R, 3W, W), bias (R, 3W)."""
-    runs = [
-        _Heads.apply(own.contiguous(), w, b, heads, Drop(dropout, run))
-        for run, (own, w, b) in enumerate(zip(x, weight, bias, strict=True))
-    ]
-    return torch.stack(runs)
+    dtype = product_dtype(x)
+    with full_precision(x):
+        runs = [
+            _Heads.apply(at_least_float32(own).contiguous(), dtype, w, b, heads, Drop(dropout, run))
+            for run, (own, w, b) in enumerate(zip(x, weight, bias, strict=True))
+        ]
+        return torch.stack(runs)
 
 
 def hidden_layer(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, dropout: Dropout) -> Tensor:
     """down(dropout(ReLU(up(x)))) for each run: (R, N, L, W)."""
-    runs = [
-        _Hidden.apply(own.flatten(0, -2), *parameters, Drop(dropout, run))
-        for run, (own, *parameters) in enumerate(zip(x, up, up_bias, down, down_bias, strict=True))
-    ]
-    return torch.stack(runs).view_as(x)
+    dtype = product_dtype(x)
+    with full_precision(x):
+        runs = [
+            _Hidden.apply(at_least_float32(own).flatten(0, -2), dtype, *parameters, Drop(dropout, run))
+            for run, (own, *parameters) in enumerate(zip(x, up, up_bias, down, down_bias, strict=True))
+        ]
+        return torch.stack(runs).view_as(x)

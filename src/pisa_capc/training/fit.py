@@ -50,7 +50,8 @@ def fit(
         runs: what to train; all from one dataset and direction.
         method, encoder, variant, settings: what to build; see `pisa_capc.methods`.
         training: the optimisation; single settings of it may also be given by name, as epochs=5.
-        precision: 'float32', 'bfloat16' (on a GPU), or 'auto': bfloat16 on a GPU, float32 on a CPU.
+        precision: 'float32', 'bfloat16' (mixed; on a GPU, or a processor that has it), or 'auto': bfloat16 on a GPU,
+            float32 on a CPU, whose results then do not depend on what it has.
         stacked: train all runs in one stack (default on a GPU) or one after the other (default on a CPU).
         out: folder for checkpoints and models; an interrupted training goes on from there, a finished one is loaded.
             One run is written into `out` itself, several into `out/<run name>`.
