@@ -208,16 +208,19 @@ def main() -> None:
 
 def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
     """Frames per second of `embed` with a Transformer PISA."""
-    setup = Setup(10, "transformer", one.train.geometry)
+    return {device: embed_rate(one, "transformer", device) for device in (["cpu", "cuda"] if gpu else ["cpu"])}
+
+
+def embed_rate(one: Split, encoder: str, device: str, precision: str = "float32") -> float:
+    """Frames per second of `embed` with PISA."""
+    setup = Setup(10, encoder, one.train.geometry)
     about = {"geometry": setup.geometry.to_json(), "samples": 320, "sample_rate_hz": one.train.sample_rate_hz}
+    about["devices"] = one.devices
     trained = TrainedModel(build_method("pisa", setup).build(1).eval(), about, SourceStatistics())
-    rates = {}
-    for device in ["cpu", "cuda"] if gpu else ["cpu"]:
-        embed(trained, one.target.select(np.arange(min(512, len(one.target)))), device)
-        started = time.perf_counter()
-        embed(trained, one.target, device)
-        rates[device] = len(one.target) / (time.perf_counter() - started)
-    return rates
+    embed(trained, one.target.select(np.arange(min(512, len(one.target)))), device, precision=precision)
+    started = time.perf_counter()
+    embed(trained, one.target, device, precision=precision)
+    return len(one.target) / (time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
     make bench-train_cpu ARGS="--encoders cnn --repeats 3"
 
 eager: plain PyTorch layers in a process as PyTorch leaves it. before: the same with memory that is kept from step to
-step, which is how this package trained at first. now: in blocks that stay in the cache. Steps of the last two take
-turns, so that whatever else the machine does meets both. side by side: as many runs of one thread as there are cores,
-together. The frames are random numbers: speed does not depend on what they say.
+step, which is how this package trained at first. now: in blocks that stay in the cache. bfloat16: the same in mixed
+precision, where the processor has it. Steps of the last three take turns, so that whatever else the machine does meets
+all. side by side: as many runs of one thread as there are cores, together. At the end `embed`, with all cores. The
+frames are random numbers: speed does not depend on what they say.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from typing import Any
 import torch
 
 from benchmarks.report import begin, show
-from benchmarks.train import make_stack, random_frames
+from benchmarks.train import embed_rate, make_stack, random_frames
 from pisa_capc.encoders import encoder_names
+from pisa_capc.inference.devices import has_bfloat16
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.protocol import split
 from pisa_capc.stacked.layers import plain_layers
@@ -37,11 +39,11 @@ from pisa_capc.training.stack import Stack
 BATCH = 128  # of make_stack
 
 
-def stacks() -> Callable[[str], Stack]:
-    """What makes the training of one run with an encoder."""
+def stacks() -> Callable[..., Stack]:
+    """What makes the training of one run with an encoder, in some precision."""
     one = split(random_frames(64), ["E2", "E3"], "E1", 0)
     bank = Bank(union([one.train, one.validation]), torch.device("cpu"))
-    return lambda encoder: make_stack([one], "pisa", encoder, bank)
+    return lambda encoder, precision="float32": make_stack([one], "pisa", encoder, bank, precision=precision)
 
 
 def seconds_of_step(stack: Stack, plain: bool) -> float:
@@ -100,17 +102,24 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for encoder in encoders:
         stack = training(encoder)
+        ways = [(stack, True), (stack, False)]
+        ways += [(training(encoder, "bfloat16"), False)] if has_bfloat16() else []
         for count in threads:
             with cpu_threads(count):
-                pairs = [(seconds_of_step(stack, plain=True), seconds_of_step(stack, plain=False)) for _ in steps]
-            before, now = (rate(list(seconds)) for seconds in zip(*pairs, strict=True))
+                turns = [[seconds_of_step(*way) for way in ways] for _ in steps]
+            before, now, *mixed = (rate(list(seconds)) for seconds in zip(*turns, strict=True))
             row: dict[str, Any] = {"encoder": encoder, "threads": count, "eager": eager[encoder, count]}
             row |= {"before": before, "now": now, "× eager": now / row["eager"], "× before": now / before}
+            row |= {"bfloat16": mixed[0], "bfloat16 × before": mixed[0] / before} if mixed else {}
             if count == cores > 1:
                 row["side by side"] = side_by_side(encoder, options.repeats, cores)
             rows.append(row)
             print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-    show("train_cpu: frames/s of one run, PISA, batch 128, two views", rows, {"cores": cores})
+    many = split(random_frames(256), ["E2", "E3"], "E1", 0)
+    precisions = ["float32", *(["bfloat16"] if has_bfloat16() else [])]
+    embeds = [(e, p, embed_rate(many, e, "cpu", p)) for e in ("transformer", "cnn") for p in precisions]
+    facts = {"cores": cores, "embed": [{"encoder": e, "precision": p, "frames_per_s": r} for e, p, r in embeds]}
+    show("train_cpu: frames/s of one run, PISA, batch 128, two views", rows, facts)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.report import RESULTS, read
@@ -61,12 +62,16 @@ def train() -> str:
             *(f"{row[kind]:.0f}" for kind in ("eager", "before", "now")),
             f"{row['× eager']:.1f}×",
             f"{row['× before']:.1f}×",
+            *((f"{row['bfloat16']:.0f}", f"{row['bfloat16 × before']:.1f}×") if "bfloat16" in row else ("–", "–")),
             f"{row['side by side']:.0f}" if "side by side" in row else "–",
         ]
         for row in cores["rows"]
     ]
+    cpu_headings = ["encoder", "threads", "eager", "before", "now", "× eager", "× before"]
+    cpu_headings += ["bfloat16", "× before", "side by side"]
     most = [row for row in cores["rows"] if row["threads"] == cores["cores"]]
     twice = ", ".join(row["encoder"] for row in most if row["× before"] >= 2) or "none"
+    twice_mixed = ", ".join(row["encoder"] for row in most if row.get("bfloat16 × before", 0) >= 2) or "none"
     slower = ", ".join(row["encoder"] for row in most if row["× eager"] < 1) or "none"
     rates = record["embed_frames_per_s"]
     embed_rows = [
@@ -74,6 +79,7 @@ def train() -> str:
         [f"the {record['machine']['cores']} CPU cores beside the H200", f"{rates['cpu']:,.0f}"],
         ["one H200", f"{rates['cuda']:,.0f}"],
     ]
+    block_rows = [[e["encoder"], e["precision"], f"{e['frames_per_s']:,.0f}"] for e in cores.get("embed", [])]
     measured = read("speed/train-methods-h200.json")
     methods = [(stage_name(r["method"], "direct"), r["ours ms"], r["× single"], r["GFLOP"]) for r in measured["rows"]]
     method_rows = [[name, f"{ms:.3f}", f"{times:.2f}", f"{gflop:.1f}"] for name, ms, times, gflop in methods]
@@ -100,13 +106,15 @@ antenna by itself in two views. SigMix encodes three batches for Single's one. T
 {table(["method", "ms", "× Single", "GFLOP"], method_rows)}
 
 One run on a CPU, float32, PISA, in frames a second. Before: plain layers, with memory that is kept from step to step.
-Now: in blocks that stay in the cache. Side by side: {cores["cores"]} runs together, a thread each.
+Now: in blocks that stay in the cache. bfloat16: `--precision bfloat16`, mixed as on a GPU, on a processor that has it;
+unless asked for, a CPU trains in float32, so that its results do not depend on that. Side by side: {cores["cores"]}
+float32 runs together, a thread each. These are {cores["taken"]}.
 
-{table(["encoder", "threads", "eager", "before", "now", "× eager", "× before", "side by side"], cpu_rows)}
+{table(cpu_headings, cpu_rows)}
 
-The aim was twice what was before with {cores["cores"]} threads, which these reach: {twice}. Slower than eager there:
-{slower}. Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and
-after every stop, and costs more on a CPU than drawing them.
+The aim was twice what was before with {cores["cores"]} threads, which these reach in float32: {twice}; in bfloat16:
+{twice_mixed}. Slower than eager there in float32: {slower}. Dropout masks are computed from the run's seed and the
+step, which makes a run the same in every stack and after every stop, and costs more on a CPU than drawing them.
 
 `embed` with a Transformer (a short run, bound by reading and normalising the frames where there is a GPU):
 
@@ -114,12 +122,20 @@ after every stop, and costs more on a CPU than drawing them.
 
 The aim on two cores was {EMBED_AIM:,}. The products of so many frames alone are {_of_cores(cpu, "transformer"):.0%} of
 what these cores do in a second of one large product, with a CNN {_of_cores(cpu, "cnn"):.0%} (of each frame of a step a
-sixth: it has two views, forward and twice as much backward). So it is out of reach there;
-[exported models](#on-the-edge) come nearer.
-
+sixth: it has two views, forward and twice as much backward). So in float32 it is out of
+reach there; [exported models](#on-the-edge) come nearer.
+{_embed_words(block_rows)}
 Command: `make bench-train`, `make bench-train_cpu`;
 `python -m benchmarks.train --no-eager --encoders transformer --methods single,…` for the methods
 """
+
+
+def _embed_words(rows: Sequence[Sequence[str]]) -> str:
+    """`embed` in either precision, where it was measured."""
+    if not rows:
+        return ""
+    words = 'On the machine of the table of one run, with all its cores, and as `embed(…, precision="bfloat16")`:'
+    return f"\n{words}\n\n{table(['encoder', 'precision', 'frames/s'], rows)}\n"
 
 
 def _of_cores(record: dict[str, Any], encoder: str) -> float:

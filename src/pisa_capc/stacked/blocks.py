@@ -81,7 +81,10 @@ def _affine(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def _relu(x: Tensor) -> Tensor:
-    """In place. What is negative in bfloat16 is so as an integer, and integers need not become float32 for it."""
+    """In place. What is negative in bfloat16 is so as an integer, and integers need not become float32 for it.
+
+    A NaN may become zero here; y keeps it, and so do the gradients.
+    """
     if x.dtype == torch.bfloat16:
         x.view(torch.int16).clamp_min_(0)
         return x
