@@ -54,7 +54,7 @@ def test_these_are_all_encoders() -> None:
     assert set(IN_HOUSE) <= set(encoder_names())
 
 
-@pytest.mark.parametrize("tokens", [8, 3, None])
+@pytest.mark.parametrize("tokens", [8, 3, 1, None])
 @pytest.mark.parametrize("name", IN_HOUSE)
 def test_blocks_give_what_plain_layers_give(name: str, tokens: int | None) -> None:
     ours, plain = prepared(name), prepared(name)

@@ -211,8 +211,8 @@ class _Chain:
         def cut(block: int) -> tuple[Tensor | None, Tensor]:
             z = self.activation(last, block)
             span = z.shape[-1] // tokens if tokens else 1
-            dz = (parts[block] / span)[:, :, None].expand(-1, -1, span, -1).flatten(1, 2)
-            return self._before_relu(last, block, z, _lines(dz))
+            dz = (parts[block] / span)[:, :, None].expand(-1, -1, span, -1).contiguous()  # is written to
+            return self._before_relu(last, block, z, _lines(dz.flatten(1, 2)))
 
         du, sums = (list(made) for made in zip(*self.each(cut), strict=True))
         added: list[Tensor | None] = [None] * len(du)
