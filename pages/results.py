@@ -161,7 +161,7 @@ def pages() -> dict[str, list[str]]:
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),
-            *filter(None, (receivers.detect(), receivers.listen(), edge.section())),
+            *filter(None, (receivers.detect(), receivers.listen(), edge.section(), speeds.starts())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }

@@ -183,3 +183,36 @@ plain torch as peer (`sionna` with its own channel block, `sionna-matmul` with t
 
 Command: `make setup-bench bench-simulate`
 """
+
+
+START_AIMS = {"pisa --help": 0.3, "import pisa_capc": 0.3}  # seconds; of a first step on a GPU:
+FIRST_STEP_AIM = 30.0
+
+
+def starts() -> str:
+    """The command line, the import and, where a GPU was measured, the first step."""
+    machines = {name: read(f"speed/start-{name}.json") for name in ("2core", "h200") if _recorded(f"start-{name}.json")}
+    rows = []
+    for name, record in machines.items():
+        for row in record["rows"]:
+            aim = START_AIMS.get(row["what"], FIRST_STEP_AIM if "gpu" in record["machine"] else None)
+            rows.append([name, row["what"], f"{row['seconds']:.2g}", *_against(row["seconds"], aim)])
+    if not rows:
+        return ""
+    return f"""## Starts
+
+Seconds from the start of Python until it is done: the median of several, and of a first training step (PISA, one run,
+batch 128) one start with nothing compiled.
+
+{table(["machine", "what", "s", "aim", ""], rows)}
+
+Command: `make bench-start`
+"""
+
+
+def _against(value: float, aim: float | None) -> tuple[str, str]:
+    return ("–", "") if aim is None else (f"{aim:g}", "is reached" if value <= aim else "is missed")
+
+
+def _recorded(name: str) -> bool:
+    return (RESULTS / "speed" / name).is_file()

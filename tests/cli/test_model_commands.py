@@ -16,6 +16,8 @@ import pytest
 from pisa_capc.cli import main
 from pisa_capc.frames import Frames, load
 from pisa_capc.geometry import linear
+from pisa_capc.inference import devices
+from pisa_capc.inference.devices import has_bfloat16
 from pisa_capc.protocol import split
 from pisa_capc.store.dataset import UNLABELLED
 from pisa_capc.store.seal import sealed
@@ -265,6 +267,26 @@ def test_antennas_can_be_left_out(pisa: Command, data: Path, trained: Path, tmp_
     again = (*arguments, "--force", "--missing-antenna")
     refused(pisa(*again, "2"), "missing antenna 2: expected 0 to 1")
     refused(pisa(*again, "0", "--missing-antenna", "1"), "all 2 are named")
+
+
+def test_embed_in_bfloat16_is_near_float32_where_the_processor_has_it(
+    pisa: Command, trained: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed = ("embed", trained / "one", data, "--environment", "E1", "--device", "cpu")
+    assert pisa(*embed, "--out", tmp_path / "whole.npz").code == 0
+    if has_bfloat16():
+        assert pisa(*embed, "--out", tmp_path / "half.npz", "--precision", "bfloat16").code == 0
+        with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "half.npz") as half:
+            assert not np.array_equal(whole["logits"], half["logits"])
+            np.testing.assert_allclose(half["logits"], whole["logits"], atol=0.05 * np.abs(whole["logits"]).max())
+    monkeypatch.setattr(devices, "has_bfloat16", lambda: False)
+    refused = pisa(*embed, "--out", tmp_path / "none.npz", "--precision", "bfloat16")
+    assert refused.code == 2
+    assert "this one lacks" in refused.err
+    both = pisa(*embed, "--out", tmp_path / "none.npz", "--precision", "bfloat16", "--engine", "onnx")
+    assert both.code == 2
+    assert "Leave one of them out" in both.err
+    assert not (tmp_path / "none.npz").exists()
 
 
 def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.edge import Engine, load_run, place
+from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes, with_spread
 from pisa_capc.errors import ConfigError
 from pisa_capc.progress import console as notes
@@ -220,6 +220,10 @@ def embed(
     out: Path = typer.Option(help="File to write, as scores.npz.", show_default=False),
     device: str = Device,
     engine: str = Engine,
+    precision: str = typer.Option(
+        "float32",
+        help="Of products: bfloat16 is quicker where the device has it; frames between two devices may change sides.",
+    ),
     batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
     missing_antenna: list[int] = MissingAntenna,
     all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
@@ -252,6 +256,8 @@ def embed(
 
     refuse_existing(out, force)
     where = place(device, engine)
+    if engine != TORCH and precision != "float32":
+        raise ConfigError(f"--precision {precision}: --engine {engine} computes in float32. Leave one of them out.")
     trained, frames, environments = load_run(run, engine), load(dataset), listed(environment)
     other_dataset = other_dataset or frames.devices == (UNLABELLED,)
     if other_dataset:
@@ -264,7 +270,7 @@ def embed(
     else:
         chosen = unseen_frames(trained, frames, environments)
     with progress("embed", len(chosen)) as bar:
-        scores = compute(trained, chosen, where, batch, bar.advance, missing_antenna)
+        scores = compute(trained, chosen, where, batch, bar.advance, missing_antenna, precision=precision)
     scores.save(out)
     if as_json:
         print(json.dumps({"frames": len(chosen), "environments": environments, "out": str(out)}))
