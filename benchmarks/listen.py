@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from benchmarks.detect import ANTENNAS, RATE_HZ, SEED, SIFS_SAMPLES, noise, received
 from benchmarks.online import CLASSES, FEATURES, made_up
@@ -235,8 +236,9 @@ def _note(event: Event, heard: list[tuple[float, int]]) -> None:
 
 
 def calibrating(model: TrainedModel, frames: int = 6000) -> list[dict[str, Any]]:
-    """What it costs, frame by frame."""
+    """What it costs, frame by frame, with one thread of BLAS as in a listener."""
     rows = []
+    threadpool_limits(1)
     for learnt, lag in (("at once", 0), ("in the background", LAG)):
         given = CLASSES, FEATURES, True, Online(lag=lag), model.statistics
         stream, cpu_s, total_s = OnlineCalibrator.usual(*given), list[float](), time.process_time()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner, Result
 
 from pisa_capc import Frames
@@ -86,6 +87,19 @@ def test_lines_are_decided_as_by_the_calibrator(names: tuple[str, ...], options:
     assert changed > 0
     assert f"900 frames, {groups} groups, {changed} decisions changed, " in ran.stderr
     assert "frames/s" in ran.stderr
+
+
+def test_threads_of_blas_do_not_spin_beside_a_stream(monkeypatch: pytest.MonkeyPatch):
+    push, threads = OnlineCalibrator.push, set[int]()
+
+    def watched(*given: Any) -> Decisions:
+        threads.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return push(*given)
+
+    monkeypatch.setattr(OnlineCalibrator, "push", watched)
+    with threadpool_limits(2):
+        decided(run(text=lines(objects()[:3])))
+    assert threads <= {1}
 
 
 def test_a_line_says_which_frame_it_is_of():

@@ -96,6 +96,8 @@ def stream(
     become less sure than those that were learnt from, a note says so and the group is learnt anew. While all goes on as
     it was that happens once in ten thousand frames at most, on average.
     """
+    from threadpoolctl import threadpool_limits
+
     from pisa_capc.calibration import Online, SourceStatistics
     from pisa_capc.calibration.feed import EXPECTED, Playback
     from pisa_capc.config import from_assignments, from_mapping
@@ -109,7 +111,8 @@ def stream(
         refuse_existing(out, force)
     devices, source = _known(run)
     printed = sys.stdout  # a progress bar would put itself in its place
-    with _sigterm_as_ctrl_c(), _opened(frames, recordings, skip_bad) as feed:
+    # Products here are small, and BLAS's own threads would only spin.
+    with threadpool_limits(1), _sigterm_as_ctrl_c(), _opened(frames, recordings, skip_bad) as feed:
         total = len(feed) if isinstance(feed, Playback) else None
         if source is None and isinstance(feed, Playback):
             source = SourceStatistics.from_arrays(feed.arrays)
