@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -257,3 +258,17 @@ def test_frames_in_another_order_are_decided_too():
     result = calibrator().push(shuffled.embedding, shuffled.logits)
     settled = np.tile(np.arange(800) >= 300, 2)
     np.testing.assert_array_equal(result.group[settled], shuffled.capture[settled])
+
+
+def test_a_fork_learns_in_a_thread_of_its_own():
+    frames = stream((0,), frames=400)
+
+    def learn() -> None:
+        calibrator(replace(SMALL, lag=32)).push(frames.embedding, frames.logits)
+
+    learn()
+    child = multiprocessing.get_context("fork").Process(target=learn)
+    child.start()
+    child.join(60)
+    child.kill()
+    assert child.exitcode == 0

@@ -37,6 +37,7 @@ on E2 and E3, where it prevents the same loss.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -100,7 +101,8 @@ class _Coming(NamedTuple):
 
 
 @cache
-def _background() -> ThreadPoolExecutor:
+def _background(process: int) -> ThreadPoolExecutor:
+    """Of this process: a fork has what its parent had, but not the thread in it."""
     return ThreadPoolExecutor(1, thread_name_prefix="calibration")
 
 
@@ -311,7 +313,7 @@ class OnlineCalibrator:
         if not self.settings.lag:
             self._hold(slot, frames, self._learner.learn(*given))
             return
-        begun = _background().submit(self._learner.learn, *given)
+        begun = _background(os.getpid()).submit(self._learner.learn, *given)
         self._coming = _Coming(self.finder.seen + self.settings.lag, self.finder.current, frames, begun)
 
     def _renew(self) -> None:
