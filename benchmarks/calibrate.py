@@ -118,7 +118,8 @@ def paper_size(repeats: int) -> dict[str, dict[str, float]]:
     embedding, logits = np.empty((FRAMES, FEATURES), np.float32), np.empty((FRAMES, CLASSES), np.float32)
     weight = make_scores(FRAMES, FEATURES, CLASSES, embedding, logits)
     capture = generator(2026, "bench-captures").integers(0, CAPTURES, FRAMES)
-    source = SourceStatistics(weight=weight, class_mean=weight, confusion=np.eye(CLASSES))
+    own = {"covariance": 2.25 * np.eye(FEATURES, dtype=np.float32), "confusion": np.eye(CLASSES)}
+    source = SourceStatistics(weight=weight, class_mean=weight, **own)
     rows: dict[str, dict[str, float]] = {}
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         arrays = [torch.from_numpy(array).to(device) for array in (embedding, logits, capture)]

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 import torch
@@ -26,6 +27,8 @@ def one_core() -> Iterator[None]:
 @pytest.fixture
 def own_parts() -> Iterator[None]:
     """What a test registers, and the plugins it loads, are forgotten after it."""
+    for name in ("formats", "waveforms", "encoders", "methods", "calibration", "check"):
+        import_module(f"pisa_capc.{name}")  # what is first imported in the test would not be known here
     files, before = dict(plugins._files), {r: (dict(r._parts), dict(r._origins)) for r in registry._every}
     yield
     plugins._files.clear()

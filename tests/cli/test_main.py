@@ -8,7 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from pisa_capc import cli
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
 
@@ -16,6 +18,24 @@ def test_the_version_is_the_one_of_the_package(pisa: Command) -> None:  # noqa: 
     about = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     found = pisa("--version")
     assert (found.code, found.out) == (0, f"pisa-capc {about['project']['version']}\n")
+
+
+def test_the_help_has_every_command_once_by_stage_with_all_of_its_summary(pisa: Command) -> None:  # noqa: F811
+    found = pisa("--help")
+    assert found.code == 0
+    known = typer.main.get_command(cli.app)
+    stages = [name for names in cli.STAGES.values() for name in names]
+    assert sorted(stages) == sorted(known.list_commands(None)), "a command has no stage, or two"
+    shown = " ".join(found.out.split())
+    for name in stages:
+        summary = known.get_command(None, name).get_short_help_str(limit=1000)
+        assert not summary.endswith("...")
+        assert f" {name} {summary} " in shown
+    for stage in cli.STAGES:
+        assert f" {stage} " in shown
+    assert " --plugin FILE.py " in shown
+    assert "pisa simulate wifi --out wifi" in shown
+    assert "More" not in shown.split()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

@@ -11,35 +11,78 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from pisa_capc import plugins
 from pisa_capc.cli.output import warnings_as_notes
 from pisa_capc.errors import ConfigError, PisaError
-from pisa_capc.progress import console
+from pisa_capc.progress import PlainConsole, console
 from pisa_capc.revisions import PACKAGE
 
+STAGES = {  # of the help, with their commands in the order the data flows
+    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
+    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
+    "Calibration": ("calibrate",),
+    "Recordings": ("identify", "verify", "enrol"),
+    "On the air": ("listen", "serve"),
+    "Benchmarks": ("bench",),
+    "Results to show": ("figures", "report"),
+}
+TOUR = """\
+pisa simulate wifi --out wifi --scale 0.1
+pisa inspect wifi --plot wifi.png
+pisa train wifi --source E2,E3 --target E1 --epochs 5 --out run
+pisa evaluate run wifi
+pisa embed run wifi --environment E1 --out scores.npz
+pisa calibrate scores.npz --out calibrated.npz"""
+
+
+class Stages(TyperGroup):
+    """The command itself, whose help has the others by stage.
+
+    It is written here because Typer's would first load what reads Markdown, which takes longer than all the rest.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; the formatter has no say in it."""
+        out = PlainConsole()
+        out.print(Text.assemble(("Usage: ", "bold"), " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])))
+        out.print(f"\n{self.help}\n")
+        known = {name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))}
+        others = tuple(name for name in known if not any(name in names for names in STAGES.values()))
+        width = max(map(len, known))
+        for stage, names in {**STAGES, "More": others}.items():
+            if names:
+                rows = [(name, known[name].get_short_help_str(limit=1000)) for name in names]
+                out.print(_columns(stage, rows, width))
+        options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
+        out.print(_columns("Options", options, max(len(name) for name, _ in options)))
+        out.print(Text.assemble(("A first tour\n", "bold"), indent(TOUR, "  "), "\n"))
+        out.print("Help of a command: pisa train --help")
+
+
+def _columns(title: str, rows: Sequence[tuple[str, str]], width: int) -> Table:
+    table = Table(title=Text(title, "bold"), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(width=width + 2)
+    table.add_column()
+    for name, about in rows:
+        table.add_row(Text(f"  {name}", "cyan"), Text(about))
+    table.add_row("", "")
+    return table
+
+
 app = typer.Typer(
+    cls=Stages,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help=(
-        "Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in."
-        "\n\n"
-        "**Frames in:** simulate · detect · import · inspect · check · limit · split · export\n\n"
-        "**Model:** encoders · methods · train · embed · evaluate · export-model\n\n"
-        "**Calibration:** calibrate · calibrate fit · calibrate apply · calibrate stream\n\n"
-        "**Recordings:** identify · verify · enrol\n\n"
-        "**On the air:** listen · serve\n\n"
-        "**Benchmarks:** bench run · bench select · bench status · bench tables · bench figures\n\n"
-        "**Results to show:** figures · report\n\n"
-        "A first tour: `pisa simulate wifi --out wifi --scale 0.1`, then `pisa inspect wifi --plot wifi.png`, "
-        "`pisa train wifi --source E2,E3 --target E1 --epochs 5 --out run`, `pisa evaluate run wifi`, "
-        "`pisa embed run wifi --environment E1 --out scores.npz` and "
-        "`pisa calibrate scores.npz --out calibrated.npz`."
-    ),
+    help="Tell transmitters apart by the flaws of their hardware, in places the receiver was never trained in.",
 )
 
 
