@@ -37,6 +37,7 @@ from pisa_capc.calibration.retained import retained_sums
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.calibration.workspace import Workspace, workspace
 from pisa_capc.errors import ConfigError, unknown_name
+from pisa_capc.inference.memory import return_freed_memory
 from pisa_capc.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")
@@ -180,6 +181,8 @@ class UCAPC(Calibrator):
                 recorder.count(batch, counted)
             recorder.prototypes(batch, result.prototypes)
             recorder.potentials(batch, result.potential)
+            if not group.keep:
+                return_freed_memory()
         return recorder.finish()
 
     def class_shares(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:

@@ -21,3 +21,13 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, 2**30)
         mallopt(_M_TRIM_THRESHOLD, _ALWAYS)
         mallopt(_M_ARENA_MAX, 1)
+
+
+def return_freed_memory() -> None:
+    """Give back to the system what `keep_freed_memory` kept and nothing uses.
+
+    Blocks of many sizes leave gaps between them: after a while there is more of that than of what is in use.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
