@@ -35,8 +35,11 @@ class StatA(TransCLIP):
         super().__post_init__()
         check_range(self, anchor=(0, float("inf")))
 
-    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
-        anchors = unit(class_anchors(source, assigned.shape[1], features, self.title))
+    def anchors(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Tensor:
+        return unit(class_anchors(source, logits.shape[1], embedding, self.title))
+
+    def means(self, assigned: Tensor, features: Tensor, anchors: Tensor | None) -> Tensor:
+        assert anchors is not None
         trust = source_trust(assigned.sum(dim=0), self.anchor).unsqueeze(1)
         return (1 - trust) * weighted_means(assigned, features) + trust * anchors
 

@@ -14,7 +14,7 @@ from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.calibration.peers.pt_map import weighted_means
-from pisa_capc.calibration.vectors import unit
+from pisa_capc.calibration.vectors import softmax_rows, unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 _SMALLEST_VARIANCE = 1e-6
@@ -43,21 +43,27 @@ class TransCLIP(Peer):
         check_range(self, neighbours=(0, float("inf")), rounds=(1, float("inf")), assignment_steps=(1, float("inf")))
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
-        features = unit(embedding)
+        features, anchors = unit(embedding), self.anchors(embedding, logits, source)
         index, cosine = nearest_neighbours(embedding, self.neighbours)
-        affinity = cosine.clamp(min=0).unsqueeze(2)
+        near = list(zip(index.T.contiguous(), cosine.clamp(min=0).T.unsqueeze(2).contiguous(), strict=True))
         log_p = torch.log_softmax(logits, dim=1)
         score, assigned = log_p, log_p.exp()
-        means = self.means(assigned, features, source)
+        means = self.means(assigned, features, anchors)
         for _ in range(self.rounds):
             evidence = log_p + log_likelihood(features, means, shared_variance(assigned, features, means))
             for _ in range(self.assignment_steps):
-                score = evidence + (affinity * assigned[index]).sum(dim=1)
-                assigned = torch.softmax(score, dim=1)
-            means = self.means(assigned, features, source)
+                score = evidence
+                for other, affinity in near:  # one after the other: a third of what indexing all at once takes
+                    score = torch.addcmul(score, affinity, assigned.index_select(0, other))
+                assigned = softmax_rows(score)
+            means = self.means(assigned, features, anchors)
         return Transduced(score, assigned, means)
 
-    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
+    def anchors(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Tensor | None:
+        """(C, D) of the source that the means are held to; none."""
+        return None
+
+    def means(self, assigned: Tensor, features: Tensor, anchors: Tensor | None) -> Tensor:
         """μ (C, D) under the assignments (n, C)."""
         return weighted_means(assigned, features)
 
