@@ -119,7 +119,8 @@ def test_the_shared_variance_is_the_second_moment(example: Example):
     means = torch.from_numpy(unit(example.weight))
     squares = (features[:, None, :] - means) ** 2
     torch.testing.assert_close(
-        shared_variance(assigned, features, means), (assigned[..., None] * squares).sum((0, 1)) / len(features)
+        shared_variance(features.square().sum(0), assigned.T @ features, assigned.sum(0), means, len(features)),
+        (assigned[..., None] * squares).sum((0, 1)) / len(features),
     )
     variance = torch.linspace(0.5, 2, 6, dtype=torch.float64)
     exact = torch.distributions.Normal(means, variance.sqrt()).log_prob(features[:, None, :]).sum(-1)
