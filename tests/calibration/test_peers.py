@@ -14,6 +14,7 @@ from pisa_capc.calibration.peers.bd_cspn import domain_shift
 from pisa_capc.calibration.peers.label_propagation import normalised_graph
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.calibration.peers.transclip import log_likelihood, shared_variance
+from pisa_capc.calibration.vectors import softmax_rows
 from pisa_capc.errors import DataError
 from pisa_capc.randomness import generator
 from tests.calibration.examples import Example, shifted_captures
@@ -119,7 +120,8 @@ def test_the_shared_variance_is_the_second_moment(example: Example):
     means = torch.from_numpy(unit(example.weight))
     squares = (features[:, None, :] - means) ** 2
     torch.testing.assert_close(
-        shared_variance(assigned, features, means), (assigned[..., None] * squares).sum((0, 1)) / len(features)
+        shared_variance(features.square().sum(0), assigned.T @ features, assigned.sum(0), means, len(features)),
+        (assigned[..., None] * squares).sum((0, 1)) / len(features),
     )
     variance = torch.linspace(0.5, 2, 6, dtype=torch.float64)
     exact = torch.distributions.Normal(means, variance.sqrt()).log_prob(features[:, None, :]).sum(-1)
@@ -166,3 +168,29 @@ def test_bbse_undoes_a_known_confusion():
     torch.testing.assert_close(label_shift_weights(confused, decision), torch.tensor([0.2, 1.8], dtype=torch.float64))
     with pytest.raises(DataError, match="confusion"):
         BBSE().calibrate(np.ones((1, 1)), np.ones((1, 2)), source=SourceStatistics(confusion=np.zeros((2, 2))))
+
+
+def test_stata_is_its_equations_step_by_step(example: Example, source: SourceStatistics):
+    features, method = unit(example.embedding), StatA(neighbours=3, rounds=2, assignment_steps=2)
+    anchors, p = unit(example.weight), softmax(example.logits, axis=1)
+    index, cosine = (value.numpy() for value in nearest_neighbours(torch.from_numpy(example.embedding), 3))
+
+    def means(y: np.ndarray) -> np.ndarray:
+        trust = (y.sum(0) / (y.sum(0) + method.anchor))[:, None]
+        return trust * (y.T @ features) / y.sum(0)[:, None] + (1 - trust) * anchors
+
+    y, mu = p, means(p)
+    for _ in range(method.rounds):
+        off = (features[:, None, :] - mu) ** 2
+        variance = (y[..., None] * off).sum((0, 1)) / len(features)
+        for _ in range(method.assignment_steps):
+            near = (np.maximum(cosine, 0)[..., None] * y[index]).sum(1)
+            y = softmax(np.log(p) - 0.5 * (off / variance).sum(-1) + near, axis=1)
+        mu = means(y)
+    found = method.calibrate(example.embedding, example.logits, source=source).probability
+    np.testing.assert_allclose(found, y, rtol=1e-9, atol=1e-12)
+
+
+def test_softmax_of_rows_is_softmax():
+    score = 1e3 * torch.randn(50, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(softmax_rows(score), torch.softmax(score, dim=1), rtol=1e-13, atol=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pisa_capc.errors import PisaError
-from pisa_capc.listen.apart import EarsApart, Shared
+from pisa_capc.listen.apart import EarsApart, Link, Shared
 from pisa_capc.listen.ears import EarsHere, Part
 from pisa_capc.listen.hearing import Hearing
 from pisa_capc.listen.ring import Ring
@@ -127,3 +129,12 @@ def test_a_listener_that_is_slow_to_ask_holds_nobody_up_for_ever() -> None:
         parts = until_the_end(ears)
     assert ring.held == 0
     assert sum(part.taken for part in parts) // ring.sample_bytes + ring.missed == ring.received
+
+
+def test_a_link_says_arrays_as_they_are() -> None:
+    one, other = (Link(end.detach()) for end in socket.socketpair())
+    with one, other:
+        assert not other.waits(0)
+        one.send({"iq": np.arange(6, dtype=np.complex64).reshape(2, 3)})
+        assert other.waits(1)
+        np.testing.assert_array_equal(other.recv()["iq"], np.arange(6).reshape(2, 3))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pisa_capc.detect import detect
 from pisa_capc.errors import DataError
 from pisa_capc.listen.hearing import Hearing
-from pisa_capc.listen.receiver import Receiver
+from pisa_capc.listen.receiver import Health, Receiver
 from pisa_capc.phy.wifi import mac, transmit
 from pisa_capc.recordings import About, resampled
 from pisa_capc.recordings.encoding import Encoding
@@ -97,3 +97,15 @@ def test_what_is_no_number_is_zero(name: str) -> None:
     assert np.array_equal(seen, expected)
     assert receiver.health.unusable == 2
     assert receiver.health.in_trouble
+
+
+@pytest.mark.parametrize("piece", [1000, 4096, 200_000])
+def test_health_does_not_depend_on_the_pieces_that_samples_come_in(piece: int) -> None:
+    rng, encoding = np.random.default_rng(8), Encoding.named("cs16")
+    numbers = rng.integers(-2000, 2000, (200_000, 3, 2)).astype("<i2")
+    numbers[::7, 1] = 32767
+    numbers[:, 2] = 0
+    receiver = Receiver(3, encoding, 100_000.0)
+    for first in range(0, len(numbers), piece):
+        receiver.look(numbers[first : first + piece].reshape(-1).view(np.uint8))
+    assert receiver.health == Health(clipped=(1,), dead=(2,))

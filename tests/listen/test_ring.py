@@ -79,6 +79,19 @@ def test_an_interruption_gives_up_the_sample_that_is_cut() -> None:
     assert ring.breaks == 1
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_room_that_is_given_back_wakes_only_a_writer_that_waits_for_it(wait: bool) -> None:
+    ring = Ring(8, SIZE, wait=wait)
+    woken = threading.Event()
+    ring._changed.notify_all = woken.set  # type: ignore[method-assign]
+    ring.write(sample(0))
+    woken.clear()
+    piece = ring.take(1, 8, 0.0)
+    assert piece is not None
+    ring.free(len(piece.data))
+    assert woken.is_set() == wait
+
+
 def test_a_patient_writer_loses_nothing() -> None:
     ring = Ring(8, SIZE, wait=True)
     data = b"".join(map(sample, range(1000)))

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BETS = np.array([0.05, 0.2, 0.8])  # λ
+_BETS = BETS.tolist()
 TOLERANCE = 0.1  # by which frames may be less sure than those that were learnt from
 FRAMES = 10_000  # from one false alarm to the next, on average, at least
 
@@ -40,10 +41,11 @@ def bound(probability: NDArray[np.float64]) -> float:
 
 def evidence(before: NDArray[np.float64], m: float, probability: NDArray[np.float64]) -> NDArray[np.float64]:
     """M (n, bets) after each of the next frames, (bets,) before."""
-    found = np.empty((len(probability), len(BETS)))
-    for t, x in enumerate(doubt(probability)):
-        before = found[t] = np.minimum((before + 1) * (1 + BETS * (x / m - 1)), 1e300)
-    return found
+    rows, row = [], before.tolist()  # three numbers are sooner multiplied than NumPy is called
+    for x in doubt(probability).tolist():
+        row = [min((money + 1) * (1 + bet * (x / m - 1)), 1e300) for money, bet in zip(row, _BETS, strict=True)]
+        rows.append(row)
+    return np.array(rows, dtype=np.float64).reshape(-1, len(BETS))
 
 
 def raised(found: NDArray[np.float64], frames: float = FRAMES) -> NDArray[np.bool_]:

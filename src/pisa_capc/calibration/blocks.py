@@ -64,7 +64,8 @@ class Blocks(Generic[T]):
     def walk(self, function: Callable[..., U], *others: Blocks[Any]) -> Iterator[U]:
         """`function(block, *blocks of others)` of every block in turn, a few of them at a time where threads may."""
         results = self.map(function, *others, keep=False)
-        return in_threads(results.__getitem__, self._count) if self.threads else iter(results)
+        shared = self.threads and self._count > 1
+        return in_threads(results.__getitem__, self._count) if shared else iter(results)
 
 
 def total(parts: Iterable[Tensor]) -> Tensor:

@@ -19,6 +19,12 @@ def unit(vectors: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.div(vectors, torch.where(length > 0, length, 1.0), out=out)
 
 
+def softmax_rows(score: Tensor) -> Tensor:
+    """softmax of rows (n, C); torch's own takes three times as long where there are a few classes."""
+    weight = (score - score.amax(dim=1, keepdim=True)).exp_()
+    return weight.div_(weight.sum(dim=1, keepdim=True))
+
+
 def unit_rows(embedding: NDArray[Any]) -> NDArray[np.float64]:
     """`unit` of rows (n, D) in NumPy, float64."""
     rows = embedding.astype(np.float64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import pickle
 import select
 import signal
 import socket
@@ -76,6 +77,10 @@ class Link(Connection):
         super().__init__(number)
         self._poller = select.poll()
         self._poller.register(number, select.POLLIN)
+
+    def send(self, obj: object) -> None:
+        """As of `Connection`, by the newest protocol: the usual one takes three times as long with arrays."""
+        self.send_bytes(pickle.dumps(obj, pickle.HIGHEST_PROTOCOL))
 
     def waits(self, timeout_s: float) -> bool:
         """Whether something has come, or the other end is no more."""

@@ -192,7 +192,8 @@ class Ring:
         """So many bytes of those that were taken were looked at: their room is for others."""
         with self._changed:
             self._freed += count
-            self._changed.notify_all()
+            if self.wait:  # nobody else waits for room
+                self._changed.notify_all()
 
     def lose(self) -> int:
         """What was taken and not given back will not be looked at: so many samples are missed."""

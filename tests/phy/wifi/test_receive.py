@@ -12,6 +12,7 @@ from scipy.signal import resample_poly
 from pisa_capc.phy import Header
 from pisa_capc.phy.wifi import fronts, mac, receive, transmit, transmit_ht
 from pisa_capc.phy.wifi.coding import HT, RATE_BITS
+from pisa_capc.phy.wifi.receive import _octets
 from pisa_capc.waveforms import wifi
 
 TO, FROM, BSS = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
@@ -250,3 +251,14 @@ def test_vht_frames_are_told_from_older_ones() -> None:
     turned = wifi.bpsk_points(bits) * np.array([[1], [1j]])
     sent[400:560] = wifi.data_symbols(turned, first_symbol=1)
     assert receive([_through_air(sent, 0)], [CFO_HZ]) == [Header("vht")]
+
+
+@pytest.mark.parametrize("octets", [1, 14, 127, 128, 1000])
+def test_every_scrambler_is_undone(octets: int) -> None:
+    plain = bytes(2) + np.random.default_rng(octets).bytes(octets)
+    bits = np.unpackbits(np.frombuffer(plain, dtype=np.uint8), bitorder="little")
+    for state in range(1, 128):
+        sequence = wifi.scrambler_sequence(np.array([state]), len(bits))[0]
+        assert _octets(bits ^ sequence) == plain
+        assert _octets((bits ^ sequence)[:-3]) == plain[:-1]  # what is whole
+    assert _octets(bits[:7]) == b""

@@ -47,6 +47,28 @@ def test_sequences_of_any_lengths_do_not_disturb_each_other() -> None:
         np.testing.assert_array_equal(viterbi.decode([soft], [True])[0], sent)
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_an_encoder_sends_is_known_without_a_search(ended: bool) -> None:
+    rng = np.random.default_rng(5)
+    for bits in (0, 1, 5, 6, 7, 8, 24, 134, 305, 2000):
+        sent = rng.integers(0, 2, bits, dtype=np.uint8)
+        sent[max(0, bits - 6) :] = 0
+        soft = ((2.0 * convolutional_code(sent) - 1) * rng.uniform(0.1, 9, 2 * bits)).astype(np.float32)
+        np.testing.assert_array_equal(viterbi._as_sent(soft, ended), sent)
+        for place in range(0, 2 * bits, 1 + bits // 7):
+            wrong = soft.copy()
+            wrong[place] *= -1
+            assert viterbi._as_sent(wrong, ended) is None or bits - place // 2 < 7  # too late for a second sign of it
+            wrong[place] = 0  # unknown, and its other one tells the bit
+            np.testing.assert_array_equal(viterbi._as_sent(wrong, ended), sent)
+
+
+def test_a_sequence_that_has_to_end_in_zeros_does() -> None:
+    soft = (2.0 * convolutional_code(np.ones(40, dtype=np.uint8)) - 1).astype(np.float32)
+    assert viterbi._as_sent(soft, True) is None
+    np.testing.assert_array_equal(viterbi._as_sent(soft, False), np.ones(40))
+
+
 def test_scale_does_not_matter_and_silence_is_no_error() -> None:
     sent, soft = _received(np.random.default_rng(4), 300, 0.4)
     for scale in (1e-20, 1e20):

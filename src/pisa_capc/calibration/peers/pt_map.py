@@ -55,4 +55,9 @@ class PTMAP(Peer):
 
 def weighted_means(weights: Tensor, features: Tensor) -> Tensor:
     """Σ_i w_ik z_i / Σ_i w_ik: weights (n, C), features (n, D) → (C, D)."""
-    return weights.T @ features / weights.sum(dim=0).clamp(min=torch.finfo(weights.dtype).tiny).unsqueeze(1)
+    return means_of(weights.T @ features, weights.sum(dim=0))
+
+
+def means_of(sums: Tensor, mass: Tensor) -> Tensor:
+    """Sums (C, D) by their mass (C,); zero where there is none."""
+    return sums / mass.clamp(min=torch.finfo(mass.dtype).tiny).unsqueeze(1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import class_anchors
-from pisa_capc.calibration.peers.pt_map import weighted_means
+from pisa_capc.calibration.peers.pt_map import means_of
 from pisa_capc.calibration.peers.transclip import TransCLIP
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.inference.statistics import SourceStatistics
@@ -35,10 +35,13 @@ class StatA(TransCLIP):
         super().__post_init__()
         check_range(self, anchor=(0, float("inf")))
 
-    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
-        anchors = unit(class_anchors(source, assigned.shape[1], features, self.title))
-        trust = source_trust(assigned.sum(dim=0), self.anchor).unsqueeze(1)
-        return (1 - trust) * weighted_means(assigned, features) + trust * anchors
+    def anchors(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Tensor:
+        return unit(class_anchors(source, logits.shape[1], embedding, self.title))
+
+    def means(self, sums: Tensor, mass: Tensor, anchors: Tensor | None) -> Tensor:
+        assert anchors is not None
+        trust = source_trust(mass, self.anchor).unsqueeze(1)
+        return (1 - trust) * means_of(sums, mass) + trust * anchors
 
 
 def source_trust(mass: Tensor, anchor: float) -> Tensor:

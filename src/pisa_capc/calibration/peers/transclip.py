@@ -13,8 +13,8 @@ from torch import Tensor
 from pisa_capc.calibration.base import check_range, register
 from pisa_capc.calibration.peers.base import Peer, Transduced
 from pisa_capc.calibration.peers.neighbours import nearest_neighbours
-from pisa_capc.calibration.peers.pt_map import weighted_means
-from pisa_capc.calibration.vectors import unit
+from pisa_capc.calibration.peers.pt_map import means_of
+from pisa_capc.calibration.vectors import softmax_rows, unit
 from pisa_capc.inference.statistics import SourceStatistics
 
 _SMALLEST_VARIANCE = 1e-6
@@ -43,30 +43,38 @@ class TransCLIP(Peer):
         check_range(self, neighbours=(0, float("inf")), rounds=(1, float("inf")), assignment_steps=(1, float("inf")))
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
-        features = unit(embedding)
+        features, anchors = unit(embedding), self.anchors(embedding, logits, source)
         index, cosine = nearest_neighbours(embedding, self.neighbours)
-        affinity = cosine.clamp(min=0).unsqueeze(2)
+        near = list(zip(index.T.contiguous(), cosine.clamp(min=0).T.unsqueeze(2).contiguous(), strict=True))
         log_p = torch.log_softmax(logits, dim=1)
         score, assigned = log_p, log_p.exp()
-        means = self.means(assigned, features, source)
+        squares, sums, mass = features.square().sum(dim=0), assigned.T @ features, assigned.sum(dim=0)
+        means = self.means(sums, mass, anchors)
         for _ in range(self.rounds):
-            evidence = log_p + log_likelihood(features, means, shared_variance(assigned, features, means))
+            variance = shared_variance(squares, sums, mass, means, len(features))
+            evidence = log_p + log_likelihood(features, means, variance)
             for _ in range(self.assignment_steps):
-                score = evidence + (affinity * assigned[index]).sum(dim=1)
-                assigned = torch.softmax(score, dim=1)
-            means = self.means(assigned, features, source)
+                score = evidence
+                for other, affinity in near:  # one after the other: a third of what indexing all at once takes
+                    score = torch.addcmul(score, affinity, assigned.index_select(0, other))
+                assigned = softmax_rows(score)
+            sums, mass = assigned.T @ features, assigned.sum(dim=0)
+            means = self.means(sums, mass, anchors)
         return Transduced(score, assigned, means)
 
-    def means(self, assigned: Tensor, features: Tensor, source: SourceStatistics) -> Tensor:
-        """μ (C, D) under the assignments (n, C)."""
-        return weighted_means(assigned, features)
+    def anchors(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Tensor | None:
+        """(C, D) of the source that the means are held to; none."""
+        return None
+
+    def means(self, sums: Tensor, mass: Tensor, anchors: Tensor | None) -> Tensor:
+        """μ (C, D) of classes that were assigned frames with these sums (C, D), so many of each (C,)."""
+        return means_of(sums, mass)
 
 
-def shared_variance(assigned: Tensor, features: Tensor, means: Tensor) -> Tensor:
-    """σ² (D,) = Σ_ik y_ik (z_i − μ_k)² / n, expanded so that no (n, C, D) array is made."""
-    mass = assigned.sum(dim=0)
-    spread = features.square().sum(dim=0) - 2 * (means * (assigned.T @ features)).sum(dim=0) + mass @ means.square()
-    return (spread / len(features)).clamp(min=_SMALLEST_VARIANCE)
+def shared_variance(squares: Tensor, sums: Tensor, mass: Tensor, means: Tensor, frames: int) -> Tensor:
+    """σ² (D,) = Σ_ik y_ik (z_i − μ_k)² / n, expanded: squares (D,) = Σ_i z_i², sums (C, D) = Σ_i y_ik z_i."""
+    spread = squares - 2 * (means * sums).sum(dim=0) + mass @ means.square()
+    return (spread / frames).clamp(min=_SMALLEST_VARIANCE)
 
 
 def log_likelihood(features: Tensor, means: Tensor, variance: Tensor) -> Tensor:

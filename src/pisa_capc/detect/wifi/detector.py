@@ -92,22 +92,26 @@ def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[
     raw = excerpt if all(one.raw is one.excerpt for one in looks) else np.concatenate([one.raw for one in looks])
     angles, weights = (np.concatenate([getattr(one, name) for one in looks]) for name in ("angles", "weights"))
     got = fit(excerpt, raw, angles, weights, sample_rate_hz)
-    each = np.split(np.arange(len(angles)), np.cumsum([0 if one is None else len(one.first) for one in chunks])[:-1])
-    return [[] if one is None else _kept(got, one.first - AHEAD, rows) for one, rows in zip(chunks, each, strict=True)]
+    results, row = [], 0
+    for one in chunks:
+        count = 0 if one is None else len(one.first)
+        results.append([] if one is None else _kept(got, one.first - AHEAD, slice(row, row + count)))
+        row += count
+    return results
 
 
-def _kept(got: Fit, first: NDArray[np.intp], rows: NDArray[np.intp]) -> list[Found]:
+def _kept(got: Fit, first: NDArray[np.intp], rows: slice) -> list[Found]:
     """Those of a chunk that are its own; of those that overlap, the one that fits best."""
     start = first + got.start[rows]
-    own = got.good[rows] & (start >= -BORDER) & (start < CHUNK + BORDER)
-    kept: list[int] = []
-    for k in np.argsort(-got.quality[rows], kind="stable"):
-        if own[k] and np.all(np.abs(start[k] - start[kept]) >= PREAMBLE_SAMPLES):
-            kept.append(int(k))
-    kept.sort(key=start.tolist().__getitem__)
+    own = (got.good[rows] & (start >= -BORDER) & (start < CHUNK + BORDER)).tolist()
+    starts, kept = start.tolist(), list[int]()
+    for k in np.argsort(-got.quality[rows], kind="stable").tolist():
+        if own[k] and all(abs(starts[k] - starts[other]) >= PREAMBLE_SAMPLES for other in kept):
+            kept.append(k)
+    kept.sort(key=starts.__getitem__)
     return [
-        Found(int(start[k]), got.cfo_hz[row], got.snr_db[row], float(got.quality[row]))
-        for k, row in ((k, rows[k]) for k in kept)
+        Found(starts[k], got.cfo_hz[row], got.snr_db[row], float(got.quality[row]))
+        for k, row in ((k, rows.start + k) for k in kept)
     ]
 
 

@@ -134,9 +134,14 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
     return np.where(of_own > of_common, own, common).astype(np.float64)
 
 
+def times(iq: NDArray[np.complex64], matrix: NDArray[np.complex64]) -> NDArray[np.complex64]:
+    """(…, T) @ (T, n) as one product: each of many small ones costs its own beginning."""
+    return np.asarray(iq.reshape(-1, iq.shape[-1]) @ matrix).reshape(*iq.shape[:-1], -1)
+
+
 def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float32]:
     """(…) ‖Qᴴ y‖² of (…, 320) samples, what the preamble explains behind its best channel."""
-    return energy(still @ _basis().conj())
+    return energy(times(still, _basis().conj()))
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -145,7 +150,7 @@ def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
     J(ω) = ‖Qᴴ (e^{−jωn} y)‖² is the energy that the preamble explains behind its best channel; its peak is the maximum
     likelihood estimate of the frequency where the channel is not known.
     """
-    tried = np.abs((still @ _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
+    tried = np.abs(times(still, _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
     low, middle, high = np.moveaxis(tried.sum(-1, dtype=np.float64), -1, 0)
     curvature = np.minimum(low - 2 * middle + high, -np.finfo(np.float32).tiny)
     return np.asarray(np.clip(step * (low - high) / (2 * curvature), -2 * step, 2 * step))
@@ -174,7 +179,7 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
     Of a part it is the squared coherence |Σ ŷ* y|²/(Σ|ŷ|² Σ|y|²) with the fit ŷ = Q Qᴴ y.
     """
     q = _basis()
-    fitted = (still @ q.conj()) @ q.T
+    fitted = times(times(still, q.conj()), q.T)
     parts = (*still.shape[:2], PARTS, -1)
     y, model = still.reshape(parts), fitted.reshape(parts)
     energy, modelled, common = (

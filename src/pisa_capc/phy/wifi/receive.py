@@ -180,7 +180,7 @@ def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool
     ]
     decoded = viterbi.decode([soft for _, _, soft in demodulated], [data.whole for _, data, _ in demodulated])
     for (i, data, _), bits in zip(demodulated, decoded, strict=True):
-        headers[i] = _header(data, _octets(bits))
+        headers[i] = _header(data, headers[i], _octets(bits))
     return headers
 
 
@@ -217,15 +217,17 @@ def _soft_bits(fronts: Fronts, group: dict[int, _Data]) -> NDArray[np.float32]:
     return data.coding.soft_bits(*chosen.points(tones, pilots, subcarriers)).reshape(len(group), -1)
 
 
-def _descramblers() -> NDArray[np.uint8]:
-    """(128, 127) what to add to the bits of a frame whose first seven are the row's number, the first being highest.
+def _descramblers() -> list[bytes]:
+    """What to add to the octets of a frame, again and again, by its first seven bits, of which the first is lowest.
 
-    SERVICE begins with seven zeros, so the first seven bits received are the scrambler's, and its state after them.
+    SERVICE begins with seven zeros, so the first seven bits received are the scrambler's, and its state after them. Its
+    period of 127 bits is one of 127 octets, too.
     """
-    states = np.arange(128)
-    start = (states[:, None] >> np.arange(6, -1, -1)) & 1
+    first = (np.arange(128)[:, None] >> np.arange(7)) & 1
+    states = first @ (1 << np.arange(6, -1, -1))
     rest = wifi.scrambler_sequence(states, wifi.SCRAMBLER_PERIOD - 7)
-    return np.concatenate([start.astype(np.uint8), rest], axis=1)
+    period = np.concatenate([first.astype(np.uint8), rest], axis=1)
+    return [row.tobytes() for row in np.packbits(np.tile(period, 8), axis=1, bitorder="little")]
 
 
 _DESCRAMBLERS = _descramblers()
@@ -233,16 +235,17 @@ _DESCRAMBLERS = _descramblers()
 
 def _octets(bits: NDArray[np.uint8]) -> bytes:
     """Descrambled octets of SERVICE and PSDU, as far as they are whole; nothing where the scrambler is not seen."""
-    if len(bits) < 7:
+    count = len(bits) // 8
+    if not count:
         return b""
-    sequence = _DESCRAMBLERS[int(bits[:7] @ (1 << np.arange(6, -1, -1)))]
-    plain = bits ^ np.resize(sequence, len(bits))
-    return np.packbits(plain[: len(plain) // 8 * 8], bitorder="little").tobytes()
+    received = np.packbits(bits[: 8 * count], bitorder="little").tobytes()
+    sequence = _DESCRAMBLERS[received[0] & 127]
+    added = (sequence * -(-count // len(sequence)))[:count]
+    return (int.from_bytes(received, "little") ^ int.from_bytes(added, "little")).to_bytes(count, "little")
 
 
-def _header(data: _Data, octets: bytes) -> Header:
-    """What SERVICE and PSDU octets say."""
-    known = data.header()
+def _header(data: _Data, known: Header, octets: bytes) -> Header:
+    """What SERVICE and PSDU octets say besides what is known."""
     service, psdu = octets[:2], octets[2 : 2 + data.length]
     if not data.whole:
         psdu = psdu[:_HEADER_OCTETS]  # what comes after has not settled

@@ -51,6 +51,27 @@ def decode(soft: Sequence[NDArray[np.float32]], ended: Sequence[bool]) -> list[N
     return [searched[i] if bits is None else bits for i, bits in enumerate(found)]
 
 
+def _inverse() -> tuple[int, int]:
+    """(P, Q), polynomials over GF(2) with bit d for D^d, with P g_A + Q g_B = 1: what makes bits of signs again.
+
+    The smallest there are; a code without them would turn a few wrong signs into endlessly many wrong bits.
+    """
+    return next((p, q) for p, q in np.ndindex(64, 64) if _product(p, _GENERATORS[0]) ^ _product(q, _GENERATORS[1]) == 1)
+
+
+def _product(taps: int, sequence: int) -> int:
+    """Of two polynomials over GF(2); quick where the first has few terms, however long the second is."""
+    out = 0
+    while taps:
+        lowest = taps & -taps
+        out ^= sequence << lowest.bit_length() - 1
+        taps ^= lowest
+    return out
+
+
+_INVERSE = _inverse()
+
+
 def _followed() -> bytes:
     """The state 2 j + b that each of 64 comes to when it sends signs A, B, at 9 · state + 3 A + B.
 
@@ -70,10 +91,26 @@ _FOLLOWED = _followed()
 
 
 def _as_sent(soft: NDArray[np.float32], ended: bool) -> NDArray[np.uint8] | None:
-    """(n,) bits of (2 n,) soft values whose signs are a code sequence as they are; None where they are not.
+    """(n,) bits of (2 n,) soft values whose signs are a code sequence as they are; None where they are not."""
+    if np.count_nonzero(soft) < len(soft):
+        return _walked(soft, ended)
+    # All signs are known: polynomials tell the bits at once, and whether they give these signs.
+    n = len(soft) // 2
+    a, b = (
+        int.from_bytes(row.tobytes(), "little")
+        for row in np.packbits(soft.reshape(n, 2).T > 0, axis=1, bitorder="little")
+    )
+    whole = (1 << n) - 1
+    bits = (_product(_INVERSE[0], a) ^ _product(_INVERSE[1], b)) & whole
+    sent = (_product(taps, bits) & whole for taps in _GENERATORS)
+    if (a, b) != tuple(sent) or (ended and bits >> max(n - 6, 0)):
+        return None
+    octets = np.frombuffer(bits.to_bytes(-(-n // 8), "little"), dtype=np.uint8)
+    return np.unpackbits(octets, count=n, bitorder="little")
 
-    Every bit changes both signs, so one of them that is known tells the bit.
-    """
+
+def _walked(soft: NDArray[np.float32], ended: bool) -> NDArray[np.uint8] | None:
+    """The same where some signs are unknown: every bit changes both, so one of them that is known tells the bit."""
     signs = np.sign(soft).astype(np.int8) + 1
     state, states = 0, bytearray()
     for pair in (3 * signs[::2] + signs[1::2]).tobytes():
