@@ -485,19 +485,3 @@ def test_runs_of_different_experiments_are_not_averaged(
 @pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])
 def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0
-
-
-def test_the_overview_names_every_command(pisa: Command) -> None:
-    from typer.main import get_command
-
-    from pisa_capc.cli import app
-
-    def names(command: object, name: str) -> list[str]:
-        inside = getattr(command, "commands", {}).items()
-        return [name, *(n for key, inner in inside for n in names(inner, f"{name} {key}".strip()))]
-
-    assert pisa("--help").code == 0  # with this all commands are known
-    lines = str(app.info.help).split("\n\n")
-    listed = [name.strip() for line in lines if line.startswith("**") for name in line.partition(":**")[2].split("·")]
-    not_called_so = {"", "bench", "calibrate once"}
-    assert set(listed) == set(names(get_command(app), "")) - not_called_so

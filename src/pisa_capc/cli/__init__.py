@@ -28,10 +28,10 @@ from pisa_capc.revisions import PACKAGE
 STAGES = {  # of the help, with their commands in the order the data flows
     "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
-    "Calibration": ("calibrate",),
+    "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
     "Recordings": ("identify", "verify", "enrol"),
     "On the air": ("listen", "serve"),
-    "Benchmarks": ("bench",),
+    "Benchmarks": ("bench run", "bench select", "bench status", "bench tables", "bench figures"),
     "Results to show": ("figures", "report"),
 }
 TOUR = """\
@@ -54,17 +54,20 @@ class Stages(TyperGroup):
         out = PlainConsole()
         out.print(Text.assemble(("Usage: ", "bold"), " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])))
         out.print(f"\n{self.help}\n")
-        known = {name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))}
-        others = tuple(name for name in known if not any(name in names for names in STAGES.values()))
-        width = max(map(len, known))
-        for stage, names in {**STAGES, "More": others}.items():
-            if names:
-                rows = [(name, known[name].get_short_help_str(limit=1000)) for name in names]
-                out.print(_columns(stage, rows, width))
+        width = max(len(name) for names in STAGES.values() for name in names)
+        for stage, names in STAGES.items():
+            out.print(_columns(stage, [(name, self._summary(name)) for name in names], width))
         options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
         out.print(_columns("Options", options, max(len(name) for name, _ in options)))
         out.print(Text.assemble(("A first tour\n", "bold"), indent(TOUR, "  "), "\n"))
         out.print("Help of a command: pisa train --help")
+
+    def _summary(self, name: str) -> str:
+        """Of a command, or of one inside another, as 'bench run'."""
+        command: Any = self
+        for word in name.split():
+            command = command.commands[word]
+        return str(command.get_short_help_str(limit=1000))
 
 
 def _columns(title: str, rows: Sequence[tuple[str, str]], width: int) -> Table:
