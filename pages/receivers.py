@@ -103,7 +103,7 @@ At this pace and slower ones; cores are processor time for a second:
 
 {_calibrating(record.get("calibrating"))}
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
-Command: `make bench-listen`
+Command: `make bench-listen`{f"; {taken}" if (taken := record.get("taken")) else ""}
 """
 
 

@@ -8,6 +8,7 @@ large for one block is cut along n.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Rows:
     index: Tensor
     present: Tensor
 
-    @property
+    @cached_property
     def span(self) -> slice | None:
         """The rows of one group that lie one after the other, in memory of a CPU: they need not be gathered."""
         groups, width = self.index.shape

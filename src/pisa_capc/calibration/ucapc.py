@@ -181,8 +181,6 @@ class UCAPC(Calibrator):
                 recorder.count(batch, counted)
             recorder.prototypes(batch, result.prototypes)
             recorder.potentials(batch, result.potential)
-            if not group.keep:
-                return_freed_memory()
         return recorder.finish()
 
     def class_shares(self, inputs: Inputs, source: SourceStatistics) -> tuple[Tensor | None, float]:
@@ -202,6 +200,8 @@ class UCAPC(Calibrator):
             score = partial(prototype_scores, prototypes=prototypes, temperature=self.temperature)
             fuse = partial(fuse_scores, fusion=self.fusion)
             scores = group.logits.map(fuse, group.features.map(score, keep=False), keep=group.keep)
+            if not group.keep:
+                return_freed_memory()
         final = None if self.prior == "none" else transport(scores)
         decide = partial(final_probability, potential=final, epsilon=self.epsilon)
         return GroupResult(scores.map(lambda s: (s, decide(s)), keep=False), prototypes, final)

@@ -38,8 +38,7 @@ def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
     if not keep:
         keep_freed_memory()
-    # Blocks that are made anew on every walk should never leave the cache.
-    width = block_rows(inputs) // len(batch) if keep else block_rows(inputs) // 4
+    width = block_rows(inputs) // len(batch)
     keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
     rows = row_blocks(inputs.groups, batch, max(1, width), keep_index)
     return Workspace(
