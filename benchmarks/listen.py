@@ -238,17 +238,22 @@ def _note(event: Event, heard: list[tuple[float, int]]) -> None:
 def calibrating(model: TrainedModel, frames: int = 6000) -> list[dict[str, Any]]:
     """What it costs, frame by frame, with one thread of BLAS as in a listener."""
     rows = []
-    threadpool_limits(1)
-    for learnt, lag in (("at once", 0), ("in the background", LAG)):
-        given = CLASSES, FEATURES, True, Online(lag=lag), model.statistics
-        stream, cpu_s, total_s = OnlineCalibrator.usual(*given), list[float](), time.process_time()
-        for z, logits, cfo_hz in made_up(frames, 1):
-            began_s = time.thread_time()
-            stream.push(z, logits, cfo_hz)
-            cpu_s.append(time.thread_time() - began_s)
-        total_s = time.process_time() - total_s
-        row = {"by": stream.by, "learnt": learnt, "ms a frame": 1e3 * total_s / frames, "longest ms": 1e3 * max(cpu_s)}
-        rows.append(row)
+    with threadpool_limits(1):
+        for learnt, lag in (("at once", 0), ("in the background", LAG)):
+            given = CLASSES, FEATURES, True, Online(lag=lag), model.statistics
+            stream, cpu_s, total_s = OnlineCalibrator.usual(*given), list[float](), time.process_time()
+            for z, logits, cfo_hz in made_up(frames, 1):
+                began_s = time.thread_time()
+                stream.push(z, logits, cfo_hz)
+                cpu_s.append(time.thread_time() - began_s)
+            total_s = time.process_time() - total_s
+            row = {
+                "by": stream.by,
+                "learnt": learnt,
+                "ms a frame": 1e3 * total_s / frames,
+                "longest ms": 1e3 * max(cpu_s),
+            }
+            rows.append(row)
     return rows
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from benchmarks import grid, train
+from benchmarks import calibrate, grid, start, train
 from benchmarks.report import begin
 
+from pisa_capc.calibration import calibrators
 from pisa_capc.methods import method_names
 
 Printed = Callable[..., dict[str, Any]]
@@ -49,3 +50,13 @@ def test_training_speed_is_of_every_encoder_asked_for_and_of_every_method(printe
 def test_what_a_benchmark_cannot_work_with_ends_in_one_line(printed: Printed) -> None:
     with pytest.raises(SystemExit, match=r"^error: --only 'encoder=cnnn': unknown encoder 'cnnn'\. Did you mean 'cnn'"):
         printed(grid.main, "--encoders", "cnnn")
+    with pytest.raises(SystemExit, match=r"^error: unknown encoder 'cnnn'\."):
+        printed(start.main, "--encoders", "cnnn")
+
+
+@pytest.mark.filterwarnings("ignore:the scores hold no guard thresholds")
+def test_every_calibration_is_measured(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "FRAMES", 600)
+    found = printed(calibrate.main, "--repeats", "1", "--threads", "1")["rows"]
+    assert {f"{name} cpu" for name in calibrators()} <= set(found)
+    assert all(row["frames_per_s"] == pytest.approx(600 / (row["ms"] / 1e3)) for row in found.values())

@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from pisa_capc import cli
+from pisa_capc.cli.help import STAGES
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
 
@@ -32,11 +33,11 @@ def test_the_help_has_every_command_once_by_stage_with_all_of_its_summary(pisa: 
     assert found.code == 0
     known = summaries(get_command(cli.app), "")
     not_called_so = {"", "bench", "calibrate once"}
-    assert sorted(name for names in cli.STAGES.values() for name in names) == sorted(known.keys() - not_called_so)
+    assert sorted(name for names in STAGES.values() for name in names) == sorted(known.keys() - not_called_so)
     shown = " ".join(found.out.split())
     for name in known.keys() - not_called_so:
         assert f" {name} {known[name]} " in shown
-    for stage in cli.STAGES:
+    for stage in STAGES:
         assert f" {stage} " in shown
     assert " --plugin FILE.py " in shown
     assert "pisa simulate wifi --out wifi" in shown

@@ -23,8 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BETS = np.array([0.05, 0.2, 0.8])  # λ
-_BETS = BETS.tolist()
+BETS = (0.05, 0.2, 0.8)  # λ
 TOLERANCE = 0.1  # by which frames may be less sure than those that were learnt from
 FRAMES = 10_000  # from one false alarm to the next, on average, at least
 
@@ -43,7 +42,7 @@ def evidence(before: NDArray[np.float64], m: float, probability: NDArray[np.floa
     """M (n, bets) after each of the next frames, (bets,) before."""
     rows, row = [], before.tolist()  # three numbers are sooner multiplied than NumPy is called
     for x in doubt(probability).tolist():
-        row = [min((money + 1) * (1 + bet * (x / m - 1)), 1e300) for money, bet in zip(row, _BETS, strict=True)]
+        row = [min((money + 1) * (1 + bet * (x / m - 1)), 1e300) for money, bet in zip(row, BETS, strict=True)]
         rows.append(row)
     return np.array(rows, dtype=np.float64).reshape(-1, len(BETS))
 

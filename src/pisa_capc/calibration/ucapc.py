@@ -37,7 +37,6 @@ from pisa_capc.calibration.retained import retained_sums
 from pisa_capc.calibration.vectors import unit
 from pisa_capc.calibration.workspace import Workspace, workspace
 from pisa_capc.errors import ConfigError, unknown_name
-from pisa_capc.inference.memory import return_freed_memory
 from pisa_capc.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")
@@ -110,8 +109,8 @@ class UCAPC(Calibrator):
     >>> result = UCAPC().calibrate(embedding, logits, capture)              # doctest: +SKIP
     >>> result.prediction, result.changed                                   # doctest: +SKIP
 
-    Memory beyond input and output is bounded by 16 bytes a frame for the grouping, one workspace and a few blocks of
-    16 MiB (256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result, through a
+    Memory beyond input and output is bounded by 16 bytes a frame for the grouping, one workspace and some dozens of
+    blocks of 16 MiB (a few of 256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result, through a
     temporary file of four or eight bytes a score.
     """
 
@@ -200,8 +199,6 @@ class UCAPC(Calibrator):
             score = partial(prototype_scores, prototypes=prototypes, temperature=self.temperature)
             fuse = partial(fuse_scores, fusion=self.fusion)
             scores = group.logits.map(fuse, group.features.map(score, keep=False), keep=group.keep)
-            if not group.keep:
-                return_freed_memory()
         final = None if self.prior == "none" else transport(scores)
         decide = partial(final_probability, potential=final, epsilon=self.epsilon)
         return GroupResult(scores.map(lambda s: (s, decide(s)), keep=False), prototypes, final)

@@ -11,77 +11,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from textwrap import indent
-from typing import Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
 
 from pisa_capc import plugins
+from pisa_capc.cli.help import Overview
 from pisa_capc.cli.output import warnings_as_notes
 from pisa_capc.errors import ConfigError, PisaError
-from pisa_capc.progress import PlainConsole, console
+from pisa_capc.progress import console
 from pisa_capc.revisions import PACKAGE
 
-STAGES = {  # of the help, with their commands in the order the data flows
-    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
-    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
-    "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
-    "Recordings": ("identify", "verify", "enrol"),
-    "On the air": ("listen", "serve"),
-    "Benchmarks": ("bench run", "bench select", "bench status", "bench tables", "bench figures"),
-    "Results to show": ("figures", "report"),
-}
-TOUR = """\
-pisa simulate wifi --out wifi --scale 0.1
-pisa inspect wifi --plot wifi.png
-pisa train wifi --source E2,E3 --target E1 --epochs 5 --out run
-pisa evaluate run wifi
-pisa embed run wifi --environment E1 --out scores.npz
-pisa calibrate scores.npz --out calibrated.npz"""
-
-
-class Stages(TyperGroup):
-    """The command itself, whose help has the others by stage.
-
-    It is written here because Typer's would first load what reads Markdown, which takes longer than all the rest.
-    """
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; the formatter has no say in it."""
-        out = PlainConsole()
-        out.print(Text.assemble(("Usage: ", "bold"), " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])))
-        out.print(f"\n{self.help}\n")
-        width = max(len(name) for names in STAGES.values() for name in names)
-        for stage, names in STAGES.items():
-            out.print(_columns(stage, [(name, self._summary(name)) for name in names], width))
-        options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
-        out.print(_columns("Options", options, max(len(name) for name, _ in options)))
-        out.print(Text.assemble(("A first tour\n", "bold"), indent(TOUR, "  "), "\n"))
-        out.print("Help of a command: pisa train --help")
-
-    def _summary(self, name: str) -> str:
-        """Of a command, or of one inside another, as 'bench run'."""
-        command: Any = self
-        for word in name.split():
-            command = command.commands[word]
-        return str(command.get_short_help_str(limit=1000))
-
-
-def _columns(title: str, rows: Sequence[tuple[str, str]], width: int) -> Table:
-    table = Table(title=Text(title, "bold"), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(width=width + 2)
-    table.add_column()
-    for name, about in rows:
-        table.add_row(Text(f"  {name}", "cyan"), Text(about))
-    table.add_row("", "")
-    return table
-
-
 app = typer.Typer(
-    cls=Stages,
+    cls=Overview,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -153,7 +95,7 @@ def goes_on(arguments: Sequence[str]) -> bool:
 
 def main() -> None:
     """Entry point: user errors become one message and exit code 2; Typer turns Ctrl-C into exit code 130."""
-    # In the order the data flows, which is the order of the commands in the help.
+    # In the order the data flows, as the stages of the help have them.
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
     from pisa_capc.cli import detect  # noqa: F401
     from pisa_capc.cli import data  # noqa: F401

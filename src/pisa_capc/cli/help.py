@@ -1,0 +1,67 @@
+"""What `pisa --help` prints: the commands by stage.
+
+It is written here because Typer's help would first load what reads Markdown, which takes longer than all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import indent
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from pisa_capc.progress import PlainConsole
+
+STAGES = {  # with their commands, in the order the data flows
+    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
+    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
+    "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
+    "Recordings": ("identify", "verify", "enrol"),
+    "On the air": ("listen", "serve"),
+    "Benchmarks": ("bench run", "bench select", "bench status", "bench tables", "bench figures"),
+    "Results to show": ("figures", "report"),
+}
+TOUR = """\
+pisa simulate wifi --out wifi --scale 0.1
+pisa inspect wifi --plot wifi.png
+pisa train wifi --source E2,E3 --target E1 --epochs 5 --out run
+pisa evaluate run wifi
+pisa embed run wifi --environment E1 --out scores.npz
+pisa calibrate scores.npz --out calibrated.npz"""
+
+
+class Overview(TyperGroup):
+    """The command `pisa`, whose help has the others by stage."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; the formatter has no say in it."""
+        out = PlainConsole()
+        out.print(Text.assemble(("Usage: ", "bold"), " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])))
+        out.print(f"\n{self.help}\n")
+        width = max(len(name) for names in STAGES.values() for name in names)
+        for stage, names in STAGES.items():
+            out.print(_columns(stage, [(name, self._summary(name)) for name in names], width))
+        options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
+        out.print(_columns("Options", options, max(len(name) for name, _ in options)))
+        out.print(Text.assemble(("A first tour\n", "bold"), indent(TOUR, "  "), "\n"))
+        out.print("Help of a command: pisa train --help")
+
+    def _summary(self, name: str) -> str:
+        """Of a command, or of one inside another, as 'bench run'."""
+        command: Any = self
+        for word in name.split():
+            command = command.commands[word]
+        return str(command.get_short_help_str(limit=1000))
+
+
+def _columns(title: str, rows: Sequence[tuple[str, str]], width: int) -> Table:
+    table = Table(title=Text(title, "bold"), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(width=width + 2)
+    table.add_column()
+    for name, about in rows:
+        table.add_row(Text(f"  {name}", "cyan"), Text(about))
+    table.add_row("", "")
+    return table
