@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.errors import DataError
+from pisa_capc.inference.memory import return_freed_memory
 from pisa_capc.store.files import bytes_text
 from pisa_capc.threads import in_threads
 
@@ -81,6 +82,7 @@ def spilled(
     For blocks that do not fit in memory and cost more to make than to read; they are stored as `dtype`. file: to write
     over, whose space is given by the system already; by default a temporary one that lives as long as the blocks do.
     """
+    return_freed_memory()  # of earlier walks: whoever lays blocks aside has none to spare
     file = file or tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the blocks do)
     end = 0
     places: dict[int, tuple[int, torch.Size, torch.device]] = {}

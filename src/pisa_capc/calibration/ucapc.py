@@ -110,8 +110,8 @@ class UCAPC(Calibrator):
     >>> result.prediction, result.changed                                   # doctest: +SKIP
 
     Memory beyond input and output is bounded by 16 bytes a frame for the grouping, one workspace and some dozens of
-    blocks of 16 MiB (a few of 256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same result, through a
-    temporary file of four or eight bytes a score.
+    blocks of 16 MiB (a few of 256 MiB on a GPU): groups that do not fit the workspace are streamed, with the same
+    result, through a temporary file of four or eight bytes a score.
     """
 
     title = "U-CAPC"

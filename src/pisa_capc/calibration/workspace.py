@@ -15,7 +15,7 @@ from pisa_capc.calibration.batches import Rows, block_rows, row_blocks
 from pisa_capc.calibration.blocks import Blocks
 from pisa_capc.calibration.inputs import Inputs
 from pisa_capc.calibration.vectors import unit
-from pisa_capc.inference.memory import keep_freed_memory, return_freed_memory
+from pisa_capc.inference.memory import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
     if not keep:
         keep_freed_memory()
-        return_freed_memory()  # of the groups before
     width = block_rows(inputs) // len(batch)
     keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
     rows = row_blocks(inputs.groups, batch, max(1, width), keep_index)
