@@ -11,6 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, reduce
+from importlib.util import find_spec
 from threading import Lock
 from typing import IO, Any, Generic, TypeVar
 
@@ -72,6 +73,11 @@ class Blocks(Generic[T]):
 def total(parts: Iterable[Tensor]) -> Tensor:
     """The sum of what blocks gave, in their order."""
     return reduce(torch.add, parts)
+
+
+def one_launch(block: Tensor) -> bool:
+    """Whether one launch of our own may replace many; Triton comes with most of torch's builds for GPUs, not all."""
+    return block.is_cuda and find_spec("triton") is not None
 
 
 def spilled(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.blocks import Blocks, total
+from pisa_capc.calibration.blocks import Blocks, one_launch, total
 
 # Assignments that differ by less than this, relatively, are tied: it is far above rounding and far below evidence.
 _TIE = 1e-12
@@ -29,6 +29,11 @@ def retained_sums(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: in
 
 
 def _sums_by_walks(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: int) -> Tensor:
+    if len(assignment) == 1 and one_launch(assignment[0]):
+        from pisa_capc.calibration import retained_kernel
+
+        if retained_kernel.suits(assignment[0]):
+            return torch.bmm(retained_kernel.weights(assignment[0], top, _TIE), embedding[0])
     low, high = _tied(_last_retained(assignment, top))
     above = total(torch.count_nonzero(block > high, dim=-1) for block in assignment)
     reached = total(torch.count_nonzero(block >= low, dim=-1) for block in assignment)

@@ -34,13 +34,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from importlib.util import find_spec
 from typing import IO
 
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.blocks import Blocks, spilled, total
+from pisa_capc.calibration.blocks import Blocks, one_launch, spilled, total
 from pisa_capc.errors import ConfigError
 
 # See `class_potential`: kernel times scaling then stays within exp(±600), which float64 holds.
@@ -73,6 +72,11 @@ def class_potential(
     """
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
+        if shares is None and damping == 1 and len(scores) == 1 and one_launch(scores[0]):
+            from pisa_capc.calibration import sinkhorn_kernel
+
+            if sinkhorn_kernel.suits(scores[0]):
+                return sinkhorn_kernel.potential(scores[0], frames[0], iterations, epsilon)
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
         if not keep:
             small = rounded and _fits_float32(scores[0], spread / epsilon)
@@ -102,10 +106,6 @@ def _potential_by_scaling(
 ) -> Tensor:
     groups, classes, _ = kernel[0].shape
     count = total(present.sum(dim=-1, keepdim=True) for present in frames)
-    if shares is None and damping == 1 and len(kernel) == 1 and _one_launch_suits(kernel[0]):
-        from pisa_capc.calibration import sinkhorn_kernel
-
-        return sinkhorn_kernel.scaling(kernel[0], frames[0], count / classes, iterations).squeeze(1).log()
     share = count / classes if shares is None else count * shares.unsqueeze(1)
     scaling = share.new_ones(groups, 1, classes)
     for _ in range(iterations):
@@ -122,15 +122,6 @@ def _masses(scaling: Tensor, kernel: Tensor, present: Tensor) -> Tensor:
     largest = scaling.amax(dim=-1, keepdim=True)  # float32 holds v at most one, not v itself
     rows = torch.bmm((scaling / largest).to(kernel.dtype), kernel)
     return torch.bmm(present.to(kernel.dtype) / rows, kernel.transpose(1, 2)).to(scaling.dtype) / largest
-
-
-def _one_launch_suits(kernel: Tensor) -> bool:
-    """Whether one GPU launch can do all iterations; Triton comes with torch's CUDA builds, but not with all."""
-    if not kernel.is_cuda or find_spec("triton") is None:
-        return False
-    from pisa_capc.calibration import sinkhorn_kernel
-
-    return sinkhorn_kernel.suits(kernel)
 
 
 def _potential_by_logarithms(

@@ -17,24 +17,28 @@ _CLASSES_AT_MOST = 64
 _TILE = 8192  # classes × frames a program holds; with eight warps the quickest of those tried
 
 
-def suits(kernel: Tensor) -> bool:
-    """Whether a kernel matrix (G, C, n) is small enough per group for this to be the quicker way."""
-    return kernel.is_cuda and kernel.shape[1] <= _CLASSES_AT_MOST and kernel.shape[2] <= _FRAMES_AT_MOST
+def suits(scores: Tensor) -> bool:
+    """Whether scores (G, C, n) are few enough per group for this to be the quicker way."""
+    return scores.shape[1] <= _CLASSES_AT_MOST and scores.shape[2] <= _FRAMES_AT_MOST
 
 
-def scaling(kernel: Tensor, present: Tensor, share: Tensor, iterations: int) -> Tensor:
-    """v (G, 1, C) after `iterations` of r = vK, v = share / K(present / r): kernel (G, C, n), present (G, 1, n)."""
-    groups, classes, frames = kernel.shape
-    result = kernel.new_empty(groups, 1, classes)
+def potential(scores: Tensor, present: Tensor, iterations: int, epsilon: float) -> Tensor:
+    """g (G, C) after `iterations` of r = vK, v = share / K(present / r) with K = exp(S/ε), v = exp(g) and equal shares.
+
+    scores (G, C, n), present (G, 1, n).
+    """
+    groups, classes, frames = scores.shape
+    kernel, result = torch.empty_like(scores, memory_format=torch.contiguous_format), scores.new_empty(groups, classes)
     padded = max(16, triton.next_power_of_2(classes))
-    with torch.cuda.device_of(kernel):
+    with torch.cuda.device_of(scores):
         _iterate[(groups,)](
-            kernel.contiguous(),
+            scores.contiguous(),
             present.contiguous(),
-            share.contiguous(),
+            kernel,
             result,
             frames,
             iterations,
+            EPSILON=epsilon,
             CLASSES=classes,
             PADDED=padded,
             BLOCK=_TILE // padded,
@@ -45,12 +49,13 @@ def scaling(kernel: Tensor, present: Tensor, share: Tensor, iterations: int) -> 
 
 @triton.jit
 def _iterate(  # type: ignore[no-untyped-def]
-    kernel,
+    scores,
     present,
-    share,
+    kernel,
     result,
     frames,
     iterations,
+    EPSILON: tl.constexpr,
     CLASSES: tl.constexpr,
     PADDED: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -58,17 +63,27 @@ def _iterate(  # type: ignore[no-untyped-def]
     group = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, PADDED)
     offset = tl.arange(0, BLOCK)
-    target = tl.load(share + group)
+    at = (group * CLASSES + k[:, None]) * frames + offset[None, :]
+    real = tl.zeros((BLOCK,), tl.float64)
+    for start in range(0, frames, BLOCK):
+        i = start + offset
+        inside = (k[:, None] < CLASSES) & (i[None, :] < frames)
+        score = tl.load(scores + at + start, mask=inside, other=0.0)
+        highest = tl.max(tl.where(k[:, None] < CLASSES, score, float("-inf")), axis=0)
+        tl.store(kernel + at + start, tl.exp(tl.where(inside, score - highest[None, :], 0.0) / EPSILON), mask=inside)
+        real += tl.load(present + group * frames + i, mask=i < frames, other=0.0)
+    tl.debug_barrier()  # what one thread has written another reads
+    target = tl.sum(real) / CLASSES
     v = tl.where(k < CLASSES, 1.0, 0.0).to(tl.float64)
     for _ in range(iterations):
         mass = tl.zeros((PADDED, BLOCK), tl.float64)
         for start in range(0, frames, BLOCK):
             i = start + offset
             inside = (k[:, None] < CLASSES) & (i[None, :] < frames)
-            tile = tl.load(kernel + (group * CLASSES + k[:, None]) * frames + i[None, :], mask=inside, other=0.0)
+            tile = tl.load(kernel + at + start, mask=inside, other=0.0)
             weight = tl.load(present + group * frames + i, mask=i < frames, other=0.0)
             row = tl.sum(tile * v[:, None], axis=0)
             mass += tile * (weight / tl.where(i < frames, row, 1.0))[None, :]
         total = tl.sum(mass, axis=1)
         v = tl.where(k < CLASSES, target / tl.where(k < CLASSES, total, 1.0), 0.0)
-    tl.store(result + group * CLASSES + k, v, mask=k < CLASSES)
+    tl.store(result + group * CLASSES + k, tl.log(tl.where(k < CLASSES, v, 1.0)), mask=k < CLASSES)

@@ -16,7 +16,7 @@ from torch import Tensor
 def unit(vectors: Tensor, out: Tensor | None = None) -> Tensor:
     """Vectors (…, D) at length one, into `out` where it is given; zero stays zero."""
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return torch.div(vectors, torch.where(length > 0, length, 1.0), out=out)
+    return torch.div(vectors, length.clamp_(min=torch.finfo(length.dtype).tiny), out=out)
 
 
 def softmax_rows(score: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ the parameters of R independent models along a leading run axis and computes all
 ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
+from pisa_capc.stacked.compiling import Fusable, compiled, load_compiler
 from pisa_capc.stacked.copying import check_run_axis, copy_run, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
@@ -13,12 +14,10 @@ from pisa_capc.stacked.layers import (
     ConvNorm,
     Convolution,
     Dropout,
-    Fusable,
     LayerNorm,
     Linear,
     adaptive_tokens,
     attention,
-    compiled,
     conv_chain,
     conv_norm,
     feed_forward,
@@ -48,6 +47,7 @@ __all__ = [
     "copy_run",
     "feed_forward",
     "full_precision",
+    "load_compiler",
     "stack",
     "unstack",
 ]

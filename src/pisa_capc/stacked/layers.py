@@ -4,9 +4,9 @@ blocks of `blocks.py`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -397,23 +397,3 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         update = down(hidden(F.relu(up(x))))
     y: Tensor = norm(x + out(update))
     return y
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile for the shapes at hand, never for sizes as symbols: a training has one shape of batch."""
-    return torch.compile(function, dynamic=False)
-
-
-class Fusable(nn.Module):
-    """A module that names methods which torch.compile fuses for training on a GPU."""
-
-    fusable: ClassVar[tuple[str, ...]] = ()
-
-    def fuse(self) -> None:
-        self._fused_parts = {name: compiled(getattr(self, name)) for name in self.fusable}
-
-    def part(self, name: str) -> Callable[..., Any]:
-        """The method `name`, compiled if this module was fused and trains."""
-        parts: dict[str, Any] = getattr(self, "_fused_parts", {})
-        method: Callable[..., Any] = parts[name] if self.training and name in parts else getattr(self, name)
-        return method

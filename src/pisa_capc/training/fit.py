@@ -17,7 +17,7 @@ from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import Split
-from pisa_capc.stacked import check_run_axis
+from pisa_capc.stacked import check_run_axis, load_compiler
 from pisa_capc.threads import cpu_threads
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.keep import Keep, describe_run, kept_threads
@@ -79,6 +79,8 @@ def fit(
     how = training_config(training, optimisation)
     place = choose_device(device)
     precision = choose_precision(precision, place)
+    if place.type == "cuda":
+        load_compiler()  # while the frames are read
     if place.type == "cpu":
         keep_freed_memory()
         threads = threads or kept_threads(out, runs) or torch.get_num_threads()

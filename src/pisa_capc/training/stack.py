@@ -19,7 +19,7 @@ from pisa_capc.errors import ConfigError
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
-from pisa_capc.stacked import Fusable, bind_noise, stack, unstack
+from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
 
@@ -128,22 +128,31 @@ class Stack:
         self.model.train()
         self.draw(0)
         if self.fused:
-            torch.compiler.reset()  # what was compiled for earlier trainings of this process has no say in this one
-            for module in self.model.modules():
-                if isinstance(module, Fusable):
-                    module.fuse()
-            self.method.fuse()
+            loading = load_compiler()
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                for _ in range(3):
-                    self._one_step()
-                    self._position.zero_()
+                self._warm_up(1)  # our own kernels are compiled while PyTorch's compiler is loaded
+                loading.join()
+                self._fuse()
+                self._warm_up(3)
             torch.cuda.current_stream().wait_stream(side)
             self._graph = self._captured()
         else:
             self._one_step()
         self.reset(initial)
+
+    def _warm_up(self, steps: int) -> None:
+        for _ in range(steps):
+            self._one_step()
+            self._position.zero_()
+
+    def _fuse(self) -> None:
+        torch.compiler.reset()  # what was compiled for earlier trainings of this process has no say in this one
+        for module in self.model.modules():
+            if isinstance(module, Fusable):
+                module.fuse()
+        self.method.fuse()
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
