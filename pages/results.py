@@ -11,6 +11,7 @@ from pages import (
     careful,
     edge,
     enrolment,
+    growth,
     proxies,
     receivers,
     rechecks,
@@ -21,6 +22,7 @@ from pages import (
     study,
 )
 from pages.against_paper import LIMITS, section
+from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, published, recorded
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.figures.bars import three_stage_bars
@@ -138,11 +140,12 @@ def pictures(folder: Path) -> None:
     strangers.picture(folder)
     proxies.picture(folder)
     enrolment.picture(folder)
+    growth.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
-    """The parts of every page, by its name; the title first."""
-    return {
+    """The parts of every page, by its name; the title first. One of which nothing is measured yet is left out."""
+    found = {
         "findings": ["# What was found\n", summary(), LIMITS],
         "tables": [
             "# The paper's tables, and ours\n",
@@ -155,6 +158,7 @@ def pages() -> dict[str, list[str]]:
         "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
         "strangers": ["# Strangers in a new place\n", strangers.section(), proxies.section()],
         "enrolment": ["# Devices enrolled without training, by encoder\n", enrolment.section()],
+        "growth": ["# More and more devices\n", growth.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),
@@ -165,30 +169,32 @@ def pages() -> dict[str, list[str]]:
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }
+    return {name: [title, *parts] for name, (title, *parts) in found.items() if any(parts)}
 
 
-CONTENTS = f"""# Results
-
-{MADE}
-
-| page | what it answers |
-|---|---|
-| [What was found](findings.md) | the results in words, and what of the paper cannot be compared |
-| [The paper's tables, and ours](tables.md) | every table of the paper beside our runs, what agrees and what does not |
-| [Where devices share a channel](place.md) | the same where the room no longer names the device, beside the limit |
-| [What the room gives away](room.md) | when source validation lies, and when structure anchoring pays |
-| [Calibration](calibration.md) | where U-CAPC and its peers help, and where they harm |
-| [Strangers](strangers.md) | how well devices that nobody enrolled are told, by the frame and by the sender |
-| [Enrolment](enrolment.md) | how well a device is known that was added without training, by encoder |
-| [Speed](speed.md) | training, calibration and simulation, in milliseconds and frames |
-| [Erratum](erratum.md) | what earlier versions of these pages had wrong |
-"""
+CONTENTS = {  # of the index: what a page is called there, and what it answers
+    "findings": ("What was found", "the results in words, and what of the paper cannot be compared"),
+    "tables": (
+        "The paper's tables, and ours",
+        "every table of the paper beside our runs, what agrees and what does not",
+    ),
+    "place": ("Where devices share a channel", "the same where the room no longer names the device, beside the limit"),
+    "room": ("What the room gives away", "when source validation lies, and when structure anchoring pays"),
+    "calibration": ("Calibration", "where U-CAPC and its peers help, and where they harm"),
+    "strangers": ("Strangers", "how well devices that nobody enrolled are told, by the frame and by the sender"),
+    "enrolment": ("Enrolment", "how well a device is known that was added without training, by encoder"),
+    "growth": ("Growth", "time, memory and scores over the number of devices, and what breaks first"),
+    "speed": ("Speed", "training, calibration and simulation, in milliseconds and frames"),
+    "erratum": ("Erratum", "what earlier versions of these pages had wrong"),
+}
 
 
 def texts() -> dict[str, str]:
     """Every page by the name of its file."""
     made = {name: "\n".join([title, f"{MADE}\n", *parts]) for name, (title, *parts) in pages().items()}
-    return {f"{name}.md": text for name, text in {**made, "index": CONTENTS}.items()}
+    listed = table(["page", "what it answers"], [[f"[{t}]({n}.md)", a] for n, (t, a) in CONTENTS.items() if n in made])
+    index = f"# Results\n\n{MADE}\n\n{listed}\n"
+    return {f"{name}.md": text for name, text in {**made, "index": index}.items()}
 
 
 def main() -> None:

@@ -85,3 +85,10 @@ def test_a_cluster_that_nobody_answers_for_is_refused_at_once(address: str, monk
         monkeypatch.setenv("RAY_ADDRESS", address.format(free.getsockname()[1]))
         with pytest.raises(PisaError, match=r"which RAY_ADDRESS names \(.*Connection refused\)\. See to it, or use"):
             list(run_jobs(pow, [(2, 3)], "ray", workers=1))
+
+
+def test_a_share_of_a_gpu_that_is_not_there_is_refused_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(PisaError, match=r"a job is to take 1000 and Ray finds \d+ on this machine\. Use --gpus"):
+        list(run_jobs(die, [(1,)], "ray", workers=1, gpus=1000))

@@ -141,6 +141,8 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int,
     while left:
         started_here = _join_ray(workers)
         try:
+            if started_here and "RAY_ADDRESS" not in os.environ:  # a cluster may yet grow; this machine does not
+                _check_share(gpus, ray.cluster_resources().get("GPU", 0.0))
             remote = ray.remote(num_cpus=1, num_gpus=gpus)(function)
             pending = {remote.remote(*job): number for number, job in left.items()}
             while pending:
@@ -195,6 +197,15 @@ def _join_ray(workers: int) -> bool:
         where = f"at {address}, which RAY_ADDRESS names" if address else "here"
         raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --engine local.") from error
     return True
+
+
+def _check_share(gpus: float, there: float) -> None:
+    """Refuse a share of what is not there: Ray would wait for it for ever, without a word."""
+    if gpus > there:
+        raise PisaError(
+            f"gpus: a job is to take {gpus:g} and Ray finds {there:g} on this machine. Use --gpus {there:g}, or "
+            "--engine local."
+        )
 
 
 def _knock(address: str) -> None:
