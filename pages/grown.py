@@ -75,7 +75,7 @@ def memory(record: dict[str, Any]) -> dict[str, Grown]:
         title, said = TRAINED.get(name, (TITLES[name], OF[name]))
         found[name] = _grown(record, f"GPU, {title}", f"GPU memory {said}", ("stages", name, "gpu_mib"))
     found["process"] = _grown(record, "process", "memory of the process", ("mib",))
-    found["statistics"] = _grown(record, "statistics", "statistics of the model", ("statistics_mib",))
+    found["statistics"] = _grown(record, "statistics", "size of a model's statistics", ("statistics_mib",))
     # A stage that needs nothing of its own has no growth.
     return {name: grown for name, grown in found.items() if min(grown.amounts) > 0}
 

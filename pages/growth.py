@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from studies.growth import ASYMPTOTIC, SOURCE, STAGES, TARGET
+from studies.growth import ASYMPTOTIC, SIZES, SOURCE, STAGES, TARGET
 
 from pages.against_paper import markdown_table as table
 from pages.grown import AHEAD, AS_FRAMES, RECORD, TITLES, TRAINED, Grown, ahead, memory, recorded, seconds, together
@@ -116,8 +116,20 @@ def _measured(record: dict[str, Any]) -> str:
         f"{method_title(plan['method'])}, {encoder_title(plan['encoder'])}, is trained in {_listed(SOURCE)} for "
         f"{plan['epochs']} epochs, or for as many as make {plan['fewest_steps']:,} steps, and decides in {TARGET}, "
         f"which it did not see. One training of each size: small differences mean little. Measured on "
-        f"{gpu}{where['cores']} cores, torch {where['torch']}, each size in a process of its own."
+        f"{gpu}{where['cores']} cores, torch {where['torch']}, each size in a process of its own"
+        f"{_taken(record)}.{_missing(sizes)}"
     )
+
+
+def _taken(record: dict[str, Any]) -> str:
+    """What is particular about how this record was made."""
+    return f" ({record['taken']})" if "taken" in record else ""
+
+
+def _missing(sizes: Sequence[dict[str, Any]]) -> str:
+    """The sizes that nobody has measured yet."""
+    missing = sorted({*SIZES} - {size["devices"] for size in sizes})
+    return f" **Not measured yet: {_numbers(missing)} devices.**" if missing else ""
 
 
 def verdict(record: dict[str, Any]) -> str:

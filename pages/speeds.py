@@ -17,7 +17,7 @@ TRAINING_FRAMES = 40_570  # of a source of two environments, in the paper's set 
 
 def grids() -> str:
     """How long the two simulation tables take."""
-    record, runner = read("speed/grid-h200.json"), read("speed/runner-2core.json")
+    record, runner, ray = read("speed/grid-h200.json"), read("speed/runner-2core.json"), read("speed/ray-h200.json")
     steps = 30 * math.ceil(TRAINING_FRAMES / 128)
     pisa = sum(row["ours ms"] for row in read("speed/train-h200.json")["rows"]) * 9 * steps / 6e4
     return f"""## Time of the simulation tables
@@ -31,7 +31,11 @@ The aim for them was five minutes with validation, which is out of reach so, the
 that, and has not been run to its end on this GPU. The runner itself costs
 {runner["overhead_percent"]:+.1f} % over the same run in plain Python (CPU time of a small run, two cores).
 
-Command: `{record["command"]}`; `make bench-runner`
+On Ray, with a share of {ray["share"]:g} of the GPU for a job, {ray["runs"]} runs in {ray["jobs"]} stacked jobs ended
+after {ray["seconds"]} s; {ray["processes_on_the_gpu_at_once"]} processes were on the GPU at once
+({ray["epochs"]} epochs instead of 30, compiling included, which is most of it).
+
+Command: `{record["command"]}`; `make bench-runner`; `{ray["command"]}`
 """
 
 

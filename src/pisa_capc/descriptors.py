@@ -56,8 +56,7 @@ def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.
         raise DataError(f"CFO trace: expected (frames, antennas) in Hz, found shape {c.shape}.")
     spread = np.empty((len(c), 4))
     short = min(window - 1, len(c))
-    for t in range(short):
-        spread[t] = _spreads(c[: t + 1], t + 1)[0]
+    spread[:short] = _first_spreads(c[:short])
     for start in range(short, len(c), _BLOCK):
         spread[start : start + _BLOCK] = _spreads(c[start - window + 1 : start + _BLOCK], window)
     return _compress(spread)
@@ -116,6 +115,25 @@ def _spreads(cfo_hz: NDArray[np.float64], window: int) -> NDArray[np.float64]:
         steps = np.diff(cfo_hz, axis=0)
         out[:, 3] = sliding_window_view(steps, window - 1, axis=0).std(axis=-1).mean(axis=1)
     return out
+
+
+def _first_spreads(cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, 4) spreads d₁…d₄ in Hz of the first frames of a trace, (n, A), whose windows begin with the trace."""
+    across = cfo_hz.std(axis=1)
+    out = np.zeros((len(cfo_hz), 4))
+    out[:, 0] = across
+    out[:, 1] = np.cumsum(across) / np.arange(1, len(across) + 1)
+    out[:, 2] = _std_so_far(cfo_hz).mean(axis=1)
+    out[1:, 3] = _std_so_far(np.diff(cfo_hz, axis=0)).mean(axis=1)
+    return out
+
+
+def _std_so_far(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, A) standard deviation of rows 0 … t of `values` (n, A), for every t."""
+    so_far = np.tri(len(values))[:, :, None]
+    count = np.arange(1, len(values) + 1)[:, None]
+    off = so_far * (values - (np.cumsum(values, axis=0) / count)[:, None])
+    return np.asarray(np.sqrt((off * off).sum(axis=1) / count))
 
 
 def _compress(spread_hz: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,6 @@ from pisa_capc.evaluation.later import Later
 from pisa_capc.evaluation.runs import split_for
 from pisa_capc.frames import Frames, UnlabelledFrames
 from pisa_capc.inference import Embedding, TrainedModel, embed_many
-from pisa_capc.inference.embed import BATCH
 from pisa_capc.progress import progress
 from pisa_capc.protocol import CAREFUL, DIRECT, PAPER, SAFE, Evaluator
 from pisa_capc.scores import Scores, as_probability, mean_and_spread, pool
@@ -62,7 +61,7 @@ def infer(
     splits: Sequence[Marked],
     calibrations: Mapping[str, Calibrator],
     device: str = "cpu",
-    batch: int = BATCH,
+    batch: int | None = None,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
 ) -> Iterator[tuple[int, Inference]]:

@@ -23,7 +23,8 @@ from pisa_capc.inference.model import TrainedModel
 from pisa_capc.inference.statistics import PREFIX, SourceStatistics
 from pisa_capc.store.files import atomic
 
-BATCH = 512
+BATCH = 512  # frames at a time
+GPU_SAMPLES = 4096 * 320  # of an antenna at a time: with fewer a GPU waits for launches
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def embed(
     trained: TrainedModel,
     frames: UnlabelledFrames,
     device: str | torch.device = "auto",
-    batch: int = BATCH,
+    batch: int | None = None,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
     descriptor: NDArray[np.float32] | None = None,
@@ -71,7 +72,7 @@ def embed(
     out the antennas that its training drops (`inference.absent`).
 
     Args:
-        batch: frames computed at a time.
+        batch: frames computed at a time; what suits the device unless told.
         after_batch: called with the number of frames of each batch.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
         descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
@@ -99,7 +100,7 @@ def embed_many(
     models: Sequence[TrainedModel],
     frames: UnlabelledFrames,
     device: str | torch.device = "auto",
-    batch: int = BATCH,
+    batch: int | None = None,
     after_batch: Callable[[int], None] = lambda frames: None,
     missing: Sequence[int] = (),
     descriptor: NDArray[np.float32] | None = None,
@@ -114,6 +115,7 @@ def embed_many(
     device = choose_device(device) if isinstance(device, str) else device
     if device.type == "cpu":
         keep_freed_memory()
+    batch = batch or (max(BATCH, GPU_SAMPLES // samples) if device.type == "cuda" else BATCH)
     lower = choose_precision(precision, device) == "bfloat16"
     networks = [_ready(trained.model, device) for trained in models]
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]

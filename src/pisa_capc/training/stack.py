@@ -23,7 +23,8 @@ from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
 
-VALIDATION_BATCH = 512
+VALIDATION_BATCH = 512  # frames of each run
+GPU_SAMPLES = 9 * VALIDATION_BATCH * 320  # of an antenna, all runs together: with fewer a GPU waits for launches
 
 
 class Stack:
@@ -216,15 +217,18 @@ class Stack:
         classes = self.method.setup.classes
         runs, count = self.validation_rows.shape
         predicted = torch.empty(runs, count, dtype=torch.int64, device=self.device)
-        starts = range(0, count, VALIDATION_BATCH)
-        pieces = [self.validation_rows[:, s : s + VALIDATION_BATCH] for s in starts]
+        batch = VALIDATION_BATCH
+        if self.device.type == "cuda":
+            batch = max(batch, GPU_SAMPLES // (runs * self.bank.frames.samples))
+        starts = range(0, count, batch)
+        pieces = [self.validation_rows[:, s : s + batch] for s in starts]
         with closing(self.bank.stream(pieces)) as batches:
             for start, iq in zip(starts, batches, strict=True):
-                rows = self._validation_order[:, start : start + VALIDATION_BATCH]
+                rows = self._validation_order[:, start : start + batch]
                 descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
                 with self._precision():
                     output = self.model(iq, descriptor)
-                predicted[:, start : start + VALIDATION_BATCH] = output.logits.argmax(-1)
+                predicted[:, start : start + batch] = output.logits.argmax(-1)
         label = self.bank.label[self._validation_order]
         pair = (torch.arange(runs, device=self.device)[:, None] * classes + label) * classes + predicted
         confusion = torch.bincount(pair.flatten(), minlength=runs * classes**2).view(runs, classes, classes).double()
