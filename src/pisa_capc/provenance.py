@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from pisa_capc import revisions
@@ -20,6 +21,7 @@ def machine() -> dict[str, Any]:
         "pisa-capc": revisions.PACKAGE,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
         "cores": os.cpu_count(),
     }
     for package in PACKAGES:
@@ -30,3 +32,13 @@ def machine() -> dict[str, Any]:
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
+
+
+def processor() -> str:
+    """Its kind, as Linux tells it: the name alone may stand for many generations."""
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
+        told = {key.strip(): value.strip() for key, _, value in lines}
+        return f"{told['model name']}, family {told['cpu family']}, model {told['model']}"
+    except (OSError, KeyError):
+        return platform.processor()
