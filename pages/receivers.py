@@ -91,13 +91,14 @@ def listen() -> str:
     ]
     return f"""## Listening in real time
 
-Four antennas at 20 MS/s through ZMQ, from another process on the same two cores, for {row["seconds"]:g} s:
-{row["frames/s"]:.0f} frames a second, a tenth of the time on the air. {row["decided of sent"]:.1%} of the frames were
-decided. Delay: from the last sample of a frame to its decision.
+Four antennas at 20 MS/s through ZMQ, from another process on the same two cores{_of_what(record)},
+for {row["seconds"]:g} s: {row["frames/s"]:.0f} frames a second, a tenth of the time on the air.
+{row["decided of sent"]:.1%} of the frames were decided. Delay: from the last sample of a frame to its decision.
 
 {table(["what", "measured", "aim", ""], rows)}
 
-At this pace and slower ones; cores are processor time for a second:
+At this pace and others; twice that of a radio is for this machine what a radio is for one half as fast. Cores are
+processor time for a second:
 
 {_paces(record["rows"])}
 
@@ -105,6 +106,12 @@ At this pace and slower ones; cores are processor time for a second:
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
 Command: `make bench-listen`{f"; {taken}" if (taken := record.get("taken")) else ""}
 """
+
+
+def _of_what(record: dict[str, Any]) -> str:
+    """The processor, where a record says it."""
+    named = record["machine"].get("processor")
+    return "" if named is None else f" ({named})"
 
 
 PACE_COLUMNS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from pisa_capc import revisions
@@ -22,6 +23,8 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
     }
+    if (named := processor()) is not None:
+        found["processor"] = named
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -30,3 +33,16 @@ def machine() -> dict[str, Any]:
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
+
+
+def processor(info: Path = Path("/proc/cpuinfo")) -> str | None:
+    """What computes, where Linux says it: some that go by one name differ by a factor of two, so with its numbers."""
+    try:
+        lines = info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return None
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in said:
+        return None
+    numbers = [f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in said]
+    return ", ".join([said["model name"], *numbers])
