@@ -102,6 +102,7 @@ processor time for a second:
 
 {_paces(record["rows"])}
 
+{_others(record.get("others"))}
 {_calibrating(record.get("calibrating"))}
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
 Command: `make bench-listen`{f"; {taken}" if (taken := record.get("taken")) else ""}
@@ -115,6 +116,7 @@ def _of_what(record: dict[str, Any]) -> str:
 
 
 PACE_COLUMNS = {
+    "what": ("what", "{}"),
     "by": ("network by", "{}"),
     "times real time": ("pace of the radio", "{:g}"),
     "missed": ("samples missed", "{:,}"),
@@ -132,6 +134,15 @@ def _paces(rows: list[dict[str, Any]]) -> str:
     shown = [name for name in PACE_COLUMNS if name in rows[0]]
     cells = [[PACE_COLUMNS[name][1].format(row[name]) for name in shown] for row in rows]
     return table([PACE_COLUMNS[name][0] for name in shown], cells)
+
+
+def _others(rows: list[dict[str, Any]] | None) -> str:
+    if rows is None:
+        return ""
+    return f"""What else was measured; the version before shows what the machine does for it, and what the code does:
+
+{_paces(rows)}
+"""
 
 
 def _calibrating(rows: list[dict[str, Any]] | None) -> str:
