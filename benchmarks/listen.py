@@ -3,10 +3,11 @@
     make bench-listen [ARGS="--seconds 20 --frames 120000 --kills 25"]
 
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
-the time on the air; then the same samples at slower paces, until none is missed, or (`--every-pace`) at all. By
-onnxruntime (`--engine onnx`), where it is installed, and by PyTorch. Delay: from the moment when the last sample of a
-frame is due by the publisher's clock to its decision. Cores: CPU time for a second of the publisher, of the listener's
-process that receives and decides, and of the one that finds frames.
+the time on the air; then the same samples at slower paces, until none is missed, or (`--every-pace`) at all. Other
+paces by `--paces`: twice a radio's is for this machine what a radio is for one half as fast. By onnxruntime
+(`--engine onnx`), where it is installed, and by PyTorch. Delay: from the moment when the last sample of a frame is due
+by the publisher's clock to its decision. Cores: CPU time for a second of the publisher, of the listener's process that
+receives and decides, and of the one that finds frames.
 Calibrating: CPU time for a frame, and of the longest call, frame by frame, where what is learnt is computed at once and
 in the background.
 Memory: of both processes while frames are replayed as fast as they are decided, four minutes' worth by default and an
@@ -26,7 +27,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -218,9 +219,11 @@ def _cpu_s(publisher: int | None) -> tuple[float, float]:
     return time.process_time(), found
 
 
-def at_paces(model: TrainedModel, air: Scene, seconds: float, every: bool) -> Iterator[dict[str, Any]]:
-    """As fast as a radio, and slower until nothing is missed, or at every pace."""
-    for pace in PACES:
+def at_paces(
+    model: TrainedModel, air: Scene, seconds: float, paces: Sequence[float], every: bool
+) -> Iterator[dict[str, Any]]:
+    """At one pace after the other until nothing is missed, or at every pace."""
+    for pace in paces:
         row = real_time(model, air, seconds, pace)
         yield row
         if not row["missed"] and not every:
@@ -395,7 +398,8 @@ def engines(model: TrainedModel) -> Iterator[tuple[str, TrainedModel]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of real time, at each pace")
-    parser.add_argument("--every-pace", action="store_true", help="slower ones too where nothing is missed")
+    parser.add_argument("--paces", type=float, nargs="+", default=PACES, help="times that of a radio")
+    parser.add_argument("--every-pace", action="store_true", help="also those after one where nothing is missed")
     parser.add_argument("--frames", type=int, default=120_000, help="while memory is watched; an hour has 1800000")
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
@@ -407,8 +411,8 @@ def main() -> None:
     if chosen.kills:  # first: a process with the threads of a runtime must not be forked
         facts["kills"] = kills(model, chosen.kills)
         show_table("Killed at random moments", [facts["kills"]])
-    every = chosen.every_pace
-    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, chosen.seconds, every)]
+    how = chosen.seconds, chosen.paces, chosen.every_pace
+    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, *how)]
     facts["calibrating"] = calibrating(model)
     show_table("Calibrating", facts["calibrating"])
     if chosen.frames:

@@ -91,23 +91,32 @@ def listen() -> str:
     ]
     return f"""## Listening in real time
 
-Four antennas at 20 MS/s through ZMQ, from another process on the same two cores, for {row["seconds"]:g} s:
-{row["frames/s"]:.0f} frames a second, a tenth of the time on the air. {row["decided of sent"]:.1%} of the frames were
-decided. Delay: from the last sample of a frame to its decision.
+Four antennas at 20 MS/s through ZMQ, from another process on the same two cores{_of_what(record)},
+for {row["seconds"]:g} s: {row["frames/s"]:.0f} frames a second, a tenth of the time on the air.
+{row["decided of sent"]:.1%} of the frames were decided. Delay: from the last sample of a frame to its decision.
 
 {table(["what", "measured", "aim", ""], rows)}
 
-At this pace and slower ones; cores are processor time for a second:
+At this pace and others; twice that of a radio is for this machine what a radio is for one half as fast. Cores are
+processor time for a second:
 
 {_paces(record["rows"])}
 
+{_others(record.get("others"))}
 {_calibrating(record.get("calibrating"))}
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
 Command: `make bench-listen`{f"; {taken}" if (taken := record.get("taken")) else ""}
 """
 
 
+def _of_what(record: dict[str, Any]) -> str:
+    """The processor, where a record says it."""
+    named = record["machine"].get("processor")
+    return "" if named is None else f" ({named})"
+
+
 PACE_COLUMNS = {
+    "what": ("what", "{}"),
     "by": ("network by", "{}"),
     "times real time": ("pace of the radio", "{:g}"),
     "missed": ("samples missed", "{:,}"),
@@ -125,6 +134,15 @@ def _paces(rows: list[dict[str, Any]]) -> str:
     shown = [name for name in PACE_COLUMNS if name in rows[0]]
     cells = [[PACE_COLUMNS[name][1].format(row[name]) for name in shown] for row in rows]
     return table([PACE_COLUMNS[name][0] for name in shown], cells)
+
+
+def _others(rows: list[dict[str, Any]] | None) -> str:
+    if rows is None:
+        return ""
+    return f"""What else was measured; the version before shows what the machine does for it, and what the code does:
+
+{_paces(rows)}
+"""
 
 
 def _calibrating(rows: list[dict[str, Any]] | None) -> str:

@@ -1,21 +1,21 @@
-"""What a result says of the machine it was made on."""
+"""What a record says it was made with."""
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
-import pytest
-
-from pisa_capc.provenance import machine, processor
+from pisa_capc.provenance import processor
 
 
-def test_a_record_names_the_processor_but_not_the_machine() -> None:
-    found = machine()
-    assert found["processor"] == processor()
-    assert platform.node() not in map(str, found.values())
+def test_a_processor_is_told_with_the_numbers_that_tell_it_from_others_of_its_name(tmp_path: Path) -> None:
+    core = "processor\t: {}\nvendor_id\t: Some\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Some EPYC\n"
+    path = tmp_path / "cpuinfo"
+    path.write_text("\n".join([core.format(0), core.format(1)]))
+    assert processor(path) == "Some EPYC, family 26, model 2"
 
 
-def test_a_system_that_does_not_tell_its_processor_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "flags : fpu\n")
-    assert processor() == platform.processor()
+def test_where_nothing_names_the_processor_nothing_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    assert processor(path) is None
+    path.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
+    assert processor(path) is None

@@ -21,9 +21,10 @@ def machine() -> dict[str, Any]:
         "pisa-capc": revisions.PACKAGE,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor(),
         "cores": os.cpu_count(),
     }
+    if (named := processor()) is not None:
+        found["processor"] = named
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -34,11 +35,14 @@ def machine() -> dict[str, Any]:
     return found
 
 
-def processor() -> str:
-    """Its kind, as Linux tells it: the name alone may stand for many generations."""
+def processor(info: Path = Path("/proc/cpuinfo")) -> str | None:
+    """What computes, where Linux says it: some that go by one name differ by a factor of two, so with its numbers."""
     try:
-        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
-        told = {key.strip(): value.strip() for key, _, value in lines}
-        return f"{told['model name']}, family {told['cpu family']}, model {told['model']}"
-    except (OSError, KeyError):
-        return platform.processor()
+        lines = info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return None
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in said:
+        return None
+    numbers = [f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in said]
+    return ", ".join([said["model name"], *numbers])

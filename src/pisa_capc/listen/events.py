@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 UNKNOWN_DEVICE, NOT_ITS_ADDRESS, SHARED_ADDRESS = "unknown device", "not its address", "shared address"
@@ -105,7 +105,7 @@ OnEvent = Callable[[Event], None]
 
 def _plain(event: Decision | Alarm | Status) -> dict[str, Any]:
     """JSON has no word for numbers that are not finite."""
-    return {name: _finite(value) for name, value in asdict(event).items()}
+    return {name: _finite(value) for name, value in vars(event).items()}
 
 
 def _finite(value: Any) -> Any:

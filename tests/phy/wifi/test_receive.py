@@ -12,7 +12,9 @@ from scipy.signal import resample_poly
 from pisa_capc.phy import Header
 from pisa_capc.phy.wifi import fronts, mac, receive, transmit, transmit_ht
 from pisa_capc.phy.wifi.coding import HT, RATE_BITS
+from pisa_capc.phy.wifi.demodulate import SHORT, Fronts
 from pisa_capc.phy.wifi.receive import _octets
+from pisa_capc.phy.wifi.signal import DATA_START
 from pisa_capc.waveforms import wifi
 
 TO, FROM, BSS = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
@@ -210,6 +212,24 @@ def test_frames_of_any_antennas_and_lengths_may_come_together() -> None:
     assert headers == [receive([frame], [CFO_HZ])[0] for frame in heard]
     assert receive([], []) == []
     assert fronts([], []) == []
+
+
+def test_short_fields_of_one_rate_that_are_demodulated_together_have_the_points_they_have_alone() -> None:
+    """Noise that follows the shorter one is not taken for symbols of it."""
+    sent = [transmit(mac.ack(TO), 24.0, 1), transmit(_frame(20), 24.0, 1)]
+    noise = np.zeros(800)
+    heard = [_through_air(np.concatenate([one, noise]), seed, snr_db=12) for seed, one in enumerate(sent)]
+    lengths = [(len(one) - DATA_START) // wifi.SYMBOL_SAMPLES for one in sent]
+    assert lengths[0] < lengths[1] <= SHORT
+    both = Fronts.of(heard, np.full((2, 2), CFO_HZ))
+    together = both.points(
+        both.tones(DATA_START, lengths[1], counts=lengths), wifi.pilot_tones(lengths[1], 1), wifi.DATA_SUBCARRIERS
+    )[0]
+    for i, symbols in enumerate(lengths):
+        one = both.of_frames([i])
+        alone = one.points(one.tones(DATA_START, symbols), wifi.pilot_tones(symbols, 1), wifi.DATA_SUBCARRIERS)[0]
+        np.testing.assert_allclose(together[i, :symbols], alone[0], rtol=1e-4, atol=1e-5)
+        assert not together[i, symbols:].any()
 
 
 def test_a_dead_antenna_and_samples_that_are_no_numbers_do_no_harm() -> None:

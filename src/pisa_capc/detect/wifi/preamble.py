@@ -134,14 +134,9 @@ def from_long(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> NDA
     return np.where(of_own > of_common, own, common).astype(np.float64)
 
 
-def times(iq: NDArray[np.complex64], matrix: NDArray[np.complex64]) -> NDArray[np.complex64]:
-    """(…, T) @ (T, n) as one product: each of many small ones costs its own beginning."""
-    return np.asarray(iq.reshape(-1, iq.shape[-1]) @ matrix).reshape(*iq.shape[:-1], -1)
-
-
 def explained_energy(still: NDArray[np.complex64]) -> NDArray[np.float32]:
     """(…) ‖Qᴴ y‖² of (…, 320) samples, what the preamble explains behind its best channel."""
-    return energy(times(still, _basis().conj()))
+    return energy(still @ _basis().conj())
 
 
 def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
@@ -150,7 +145,7 @@ def finer(still: NDArray[np.complex64], step: float) -> NDArray[np.float64]:
     J(ω) = ‖Qᴴ (e^{−jωn} y)‖² is the energy that the preamble explains behind its best channel; its peak is the maximum
     likelihood estimate of the frequency where the channel is not known.
     """
-    tried = np.abs(times(still, _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
+    tried = np.abs((still @ _trial(step)).reshape(*still.shape[:2], 3, TAPS)) ** 2
     low, middle, high = np.moveaxis(tried.sum(-1, dtype=np.float64), -1, 0)
     curvature = np.minimum(low - 2 * middle + high, -np.finfo(np.float32).tiny)
     return np.asarray(np.clip(step * (low - high) / (2 * curvature), -2 * step, 2 * step))
@@ -179,7 +174,7 @@ def explained(still: NDArray[np.complex64], weights: NDArray[np.float64]) -> tup
     Of a part it is the squared coherence |Σ ŷ* y|²/(Σ|ŷ|² Σ|y|²) with the fit ŷ = Q Qᴴ y.
     """
     q = _basis()
-    fitted = times(times(still, q.conj()), q.T)
+    fitted = still @ q.conj() @ q.T
     parts = (*still.shape[:2], PARTS, -1)
     y, model = still.reshape(parts), fitted.reshape(parts)
     energy, modelled, common = (
@@ -203,6 +198,9 @@ def fit(
     raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
     tells which of its turns each antenna's lag-64 frequency is in; two rounds of `finer` then take it to the bound. An
     antenna that hears nothing is given the array's.
+
+    Each frame has products of its own: on some processors BLAS rounds a row by how many others there are, and a frame
+    would depend on those that it is fitted with.
     """
     array = angles.astype(np.float64) / BLOCK
     start = first_path(turned(excerpt, array), weights)

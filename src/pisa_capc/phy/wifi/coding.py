@@ -87,11 +87,14 @@ class Coding:
         if self.bits_per_carrier == 1:
             soft = levels.real[..., None]
         else:
-            half = self.bits_per_carrier // 2
-            soft = np.concatenate([soft_gray(levels.real, half), soft_gray(levels.imag, half)], axis=-1)
+            both = levels.view(np.float32).reshape(*levels.shape, 2)  # I, then Q
+            soft = soft_gray(both, self.bits_per_carrier // 2).reshape(*levels.shape, -1)
         soft = (soft * weight[:, None, :, None]).reshape(*points.shape[:2], self.coded_bits)
+        sent = soft.take(self.places, axis=-1)
+        if self.kept.all():
+            return sent
         out = np.zeros((*points.shape[:2], 2 * self.data_bits), dtype=np.float32)
-        out[..., self.kept] = soft[..., self.places]
+        out[..., self.kept] = sent
         return out
 
 

@@ -18,6 +18,7 @@ _USED = wifi.LTF_SUBCARRIERS != 0
 _LEGACY_BINS = wifi.LTF_SUBCARRIERS[_USED] % 64
 _HALF_TONES = (wifi.LTF_TONES[_USED] / 2).astype(np.float32)
 _PILOT_BINS = wifi.PILOT_SUBCARRIERS % 64
+SHORT = 7  # symbols of a field that has no time to drift
 _SMOOTH = 16  # symbols on either side over which an antenna's phase against the others is averaged
 _CLOCK_PPM = 20.0  # standard deviation expected of the offset between two sampling clocks
 _TINY = np.finfo(np.float32).tiny
@@ -75,15 +76,24 @@ class Fronts:
         return replace(self, channel=channel)
 
     def tones(
-        self, first: int, count: int, spacing: int = wifi.SYMBOL_SAMPLES, guard: int = 16
+        self,
+        first: int,
+        count: int,
+        spacing: int = wifi.SYMBOL_SAMPLES,
+        guard: int = 16,
+        counts: Sequence[int] | None = None,
     ) -> NDArray[np.complex64]:
-        """(F, A, count, 64) DFT of symbols without CFO; the first one's guard interval begins at sample `first`."""
+        """(F, A, count, 64) DFT of symbols without CFO; the first one's guard interval begins at sample `first`.
+
+        counts: symbols of each frame, where some have fewer: zeros follow them.
+        """
         from scipy import fft
 
-        start = first + guard - _EARLY
-        stop = start + (count - 1) * spacing + 64
-        # Frames of a file may lie sample by sample; what is cut below may not.
-        samples = np.ascontiguousarray(_finite(np.stack([frame[:, start:stop] for frame in self.frames])))
+        start, reach = first + guard - _EARLY, 64 - spacing
+        samples = np.zeros((len(self), len(self.frames[0]), reach + count * spacing), self.frames[0].dtype)
+        for frame, row, own in zip(self.frames, samples, counts or [count] * len(self), strict=True):
+            row[:, : reach + own * spacing] = frame[:, start : start + reach + own * spacing]
+        samples = _finite(samples)
         steps = *samples.strides[:2], spacing * samples.itemsize, samples.itemsize
         symbols = np.ndarray((*samples.shape[:2], count, 64), samples.dtype, samples, strides=steps)
         turn = -2j * np.pi * self.cfo_hz[:, None] / SAMPLE_RATE_HZ
@@ -162,7 +172,7 @@ def _clock_drift(pilots: NDArray[np.complex64]) -> NDArray[np.float64] | None:
     """
     symbols = np.arange(pilots.shape[2])
     half = len(symbols) // 2
-    if half < 4:
+    if len(symbols) <= SHORT:
         return None
     between = (pilots[..., 1:] * np.conj(pilots[..., :-1])).sum(axis=(1, 3))
     usual = 14 * 2 * np.pi * wifi.SYMBOL_SAMPLES / 64 * _CLOCK_PPM * 1e-6

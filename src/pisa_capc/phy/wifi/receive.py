@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pisa_capc.phy.base import Header
 from pisa_capc.phy.wifi import mac, viterbi
 from pisa_capc.phy.wifi.coding import LEGACY, SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
-from pisa_capc.phy.wifi.demodulate import Fronts, whole_symbols
+from pisa_capc.phy.wifi.demodulate import SHORT, Fronts, whole_symbols
 from pisa_capc.phy.wifi.signal import (
     DATA_START,
     HT_DATA_START,
@@ -172,7 +172,7 @@ def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool
         else:
             headers[i] = data.header()
             if data.bits:
-                alike[data.coding, data.spacing, data.symbols][i] = data
+                alike[data.coding, data.spacing, max(data.symbols, SHORT)][i] = data
     demodulated = [
         (i, data, soft[: 2 * data.bits])
         for group in alike.values()
@@ -205,15 +205,16 @@ def _data_fields(fronts: Fronts, signals: Sequence[Signal | None], header_only: 
 
 
 def _soft_bits(fronts: Fronts, group: dict[int, _Data]) -> NDArray[np.float32]:
-    """(F, 2 bits) soft bits of DATA fields with as many symbols at one rate."""
-    data = next(iter(group.values()))
-    chosen = fronts.of_frames(list(group))
+    """(F, 2 bits) soft bits of DATA fields at one rate that have as many symbols, or are short: zeros follow the
+    shorter ones, which add nothing to what the pilots say."""
+    data, counts = next(iter(group.values())), [data.symbols for data in group.values()]
+    symbols, chosen = max(counts), fronts.of_frames(list(group))
     if data.ht:
         chosen = chosen.with_ht_channel(HT_LTF_START)
-        first, pilots, subcarriers = HT_DATA_START, ht_pilots(data.symbols), HT_DATA_SUBCARRIERS
+        first, pilots, subcarriers = HT_DATA_START, ht_pilots(symbols), HT_DATA_SUBCARRIERS
     else:
-        first, pilots, subcarriers = DATA_START, wifi.pilot_tones(data.symbols, 1), wifi.DATA_SUBCARRIERS
-    tones = chosen.tones(first, data.symbols, data.spacing, guard=data.spacing - 64)
+        first, pilots, subcarriers = DATA_START, wifi.pilot_tones(symbols, 1), wifi.DATA_SUBCARRIERS
+    tones = chosen.tones(first, symbols, data.spacing, guard=data.spacing - 64, counts=counts)
     return data.coding.soft_bits(*chosen.points(tones, pilots, subcarriers)).reshape(len(group), -1)
 
 
