@@ -54,13 +54,13 @@ def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.
     c = np.asarray(cfo_hz, dtype=np.float64)
     if c.ndim != 2:
         raise DataError(f"CFO trace: expected (frames, antennas) in Hz, found shape {c.shape}.")
-    spread = np.empty((len(c), 4))
+    found = np.empty((len(c), 4))
     short = min(window - 1, len(c))
     for t in range(short):
-        spread[t] = _spreads(c[: t + 1], t + 1)[0]
+        found[t] = newest_descriptor(c[: t + 1])
     for start in range(short, len(c), _BLOCK):
-        spread[start : start + _BLOCK] = _spreads(c[start - window + 1 : start + _BLOCK], window)
-    return _compress(spread)
+        found[start : start + _BLOCK] = _compress(_spreads(c[start - window + 1 : start + _BLOCK], window))
+    return found
 
 
 class StreamingDescriptors:

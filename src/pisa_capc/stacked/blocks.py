@@ -148,7 +148,7 @@ class _Chain:
         step = -1 if self.backwards else 1
         order = range(len(self.x))[::step]
         with cpu_threads(1) if len(order) == 1 else nullcontext():  # threads that share a block would change its sums
-            return list(in_threads(lambda number: work(order[number]), len(order)))[::step]
+            return list(in_threads(work, order))[::step]
 
     def activation(self, i: int, block: int) -> Tensor:
         """What layer `i` reads of a block, not to be written to; of the layer behind the last, what the chain gives.
