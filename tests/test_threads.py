@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pisa_capc.calibration import UCAPC, batches
-from pisa_capc.threads import cpu_threads, in_threads
+from pisa_capc.threads import all_in_threads, cpu_threads, in_threads
 from tests.calibration.examples import shifted_captures
 
 
@@ -23,6 +23,33 @@ def test_pieces_come_in_order(threads: int) -> None:
     with cpu_threads(threads):
         assert list(in_threads(piece, range(10))) == list(range(10))
         assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_all_pieces_at_once_are_in_order_and_made_once(threads: int) -> None:
+    made: list[int] = []
+
+    def piece(item: int) -> int:
+        made.append(item)
+        time.sleep(0.002 * (item % 3 == 0))
+        return -item
+
+    for count in (0, 1, 10):
+        made.clear()
+        with cpu_threads(threads):
+            assert all_in_threads(piece, range(count)[::-1]) == [-item for item in range(count)[::-1]]
+            assert torch.get_num_threads() == threads
+        assert sorted(made) == list(range(count))
+
+
+def test_an_error_among_all_pieces_is_raised() -> None:
+    def piece(item: int) -> int:
+        if item == 3:
+            raise ValueError("the fourth")
+        return item
+
+    with cpu_threads(2), pytest.raises(ValueError, match="the fourth"):
+        all_in_threads(piece, range(8))
 
 
 def test_every_thread_has_a_piece_of_its_own_and_no_help() -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -56,6 +56,23 @@ def in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         finally:
             for piece in waiting:
                 piece.cancel()
+
+
+def all_in_threads(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """As `in_threads`, where what is made of all items is kept anyway: threads begin their next piece without being told.
+
+    Between short pieces that is quicker: whoever tells needs the interpreter, of which there is one.
+    """
+    threads = min(torch.get_num_threads(), len(items))
+    found: list[Any] = [None] * len(items)
+    numbers = iter(range(len(items)))  # which all threads share
+
+    def pieces(_: int) -> None:
+        for number in numbers:
+            found[number] = function(items[number])
+
+    list(in_threads(pieces, range(threads)))
+    return found
 
 
 def _without_gradients(function: Callable[[S], T], item: S) -> T:

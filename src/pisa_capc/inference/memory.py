@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _ALWAYS = 2**31 - 1
 
 
@@ -22,6 +22,7 @@ def keep_freed_memory(stores: int = 0) -> None:
     if (mallopt := _mallopt()) is not None:
         mallopt(_M_MMAP_THRESHOLD, 2**30)
         mallopt(_M_TRIM_THRESHOLD, _ALWAYS)
+        mallopt(_M_TOP_PAD, 2**26)  # with less, the stores of threads give back every 64 MiB that are empty
         mallopt(_M_ARENA_MAX, stores)
 
 
