@@ -59,7 +59,7 @@ def in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
 
 
 def all_in_threads(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """As `in_threads`, where what is made of all items is kept anyway: threads begin their next piece without being told.
+    """As `in_threads`, where what is made of all items is kept: threads begin their next piece without being told.
 
     Between short pieces that is quicker: whoever tells needs the interpreter, of which there is one.
     """

@@ -28,6 +28,7 @@ from pisa_capc.threads import cpu_threads, in_threads
 
 BATCH = 512
 BLOCK = 32  # frames that a thread computes at a time on a CPU: few calls, and yet they stay in its cache
+READ = 4 * BLOCK  # frames that are read at a time for it: they are normalised while they are in the cache
 RECORDED_FROM = 2048  # frames, for which recording a network takes less time than it saves
 
 
@@ -76,7 +77,7 @@ def embed(
     out the antennas that its training drops (`inference.absent`).
 
     Args:
-        batch: frames read at a time, and on a GPU computed; threads of a CPU compute blocks of them.
+        batch: frames read and computed at a time, at most; threads of a CPU take smaller blocks.
         after_batch: called with the number of frames that have been computed since it was last called.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
         descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
@@ -148,7 +149,8 @@ def embed_many(
             logits[i][here] = output.logits.float().cpu().numpy()
         return len(iq)
 
-    with closing(read_ahead(lambda part: (part, *available_input(part, missing)), frames.batches(batch))) as parts:
+    read = frames.batches(min(batch, READ) if in_blocks else batch)
+    with closing(read_ahead(lambda part: (part, *available_input(part, missing)), read)) as parts:
         blocks = _blocks(parts, BLOCK if in_blocks else batch)
         one_thread = cpu_threads(1) if in_blocks and len(frames) <= BLOCK else nullcontext()
         with one_thread:  # threads that share a block would change its sums
