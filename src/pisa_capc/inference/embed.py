@@ -140,7 +140,8 @@ def embed_many(
         d = None
         if descriptor is not None:
             own = descriptor[here]
-            own = own if given is not None else available_descriptors(block.frames, own, block.there)
+            if given is None and mask is not None:
+                own = available_descriptors(block.part.select(block.rows), own, block.there)
             d = torch.from_numpy(own).to(device)
         for i, network in enumerate(networks):
             with torch.autocast(device.type, torch.bfloat16, enabled=lower):
@@ -175,9 +176,10 @@ def embed_many(
 
 
 class _Block(NamedTuple):
-    """Some of the frames, where they are among all, what the model sees of them and which antennas are there."""
+    """Rows of a part of the frames, where they are among all, what the model sees, and which antennas are there."""
 
-    frames: UnlabelledFrames
+    part: UnlabelledFrames
+    rows: NDArray[np.int64]
     where: slice
     seen: NDArray[np.float32]
     there: NDArray[np.bool_]
@@ -192,7 +194,7 @@ def _blocks(
         for start in range(0, len(part), size):
             rows = slice(start, min(start + size, len(part)))
             where = slice(before + rows.start, before + rows.stop)
-            yield _Block(part.select(np.arange(rows.start, rows.stop)), where, seen[rows], there[rows])
+            yield _Block(part, np.arange(rows.start, rows.stop), where, seen[rows], there[rows])
         before += len(part)
 
 
