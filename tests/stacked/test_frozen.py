@@ -109,3 +109,16 @@ def test_what_is_derived_is_made_once_and_again_after_a_change() -> None:
         owner.weight = nn.Parameter(torch.zeros(2, 2))
         assert [value(), value()] == [3, 3]
     assert [value(), value()] == [4, 5]  # with gradients, which go to the weights, each time
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("encoder", encoder_names())
+def test_a_frozen_model_follows_its_optimiser(encoder: str, fused: bool) -> None:
+    iq, descriptor, _ = frames(torch.float32)
+    model = random_pisa(encoder).float()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+    for _ in range(2):
+        found, expected = both_ways(model, iq, descriptor, None)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        model(iq, descriptor).logits.sum().backward()
+        optimiser.step()
