@@ -43,9 +43,10 @@ def test_a_frozen_model_gives_what_plain_layers_give(encoder: str, missing: bool
     torch.testing.assert_close(found, expected, rtol=0, atol=near)
 
 
+@pytest.mark.parametrize("times", [1, 20])  # few rows of a product, and many
 @pytest.mark.parametrize("encoder", encoder_names())
-def test_in_float32_the_difference_is_rounding(encoder: str) -> None:
-    iq, descriptor, _ = frames(torch.float32)
+def test_in_float32_the_difference_is_rounding(encoder: str, times: int) -> None:
+    iq, descriptor = (values.repeat(times, *[1] * (values.ndim - 1)) for values in frames(torch.float32)[:2])
     found, expected = both_ways(random_pisa(encoder).float(), iq, descriptor, None)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()

@@ -81,6 +81,9 @@ def _script(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor, after: str) -> Tensor:
+    if x.numel() < 400 * x.shape[-1]:  # rows, of which oneDNN's preparations take longer than it saves
+        y = F.linear(x, weight, bias)
+        return y.relu_() if after == "relu" else y
     settings = torch.jit.annotate(list[Optional[Number]], [])  # noqa: UP045  (as TorchScript writes it)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, after, settings, "")
 
