@@ -6,8 +6,8 @@
 eager: plain PyTorch layers in a process as PyTorch leaves it. before: the same with memory that is kept from step to
 step, which is how this package trained at first. now: in blocks that stay in the cache. bfloat16: the same in mixed
 precision, where the processor has it. Steps of the last three take turns, so that whatever else the machine does meets
-all. side by side: as many runs of one thread as there are cores, together. At the end `embed`, with all cores. The
-frames are random numbers: speed does not depend on what they say.
+all. side by side: as many runs of one thread as there are cores, together. At the end `embed`, with all cores, in
+processes of its own. The frames are random numbers: speed does not depend on what they say.
 """
 
 from __future__ import annotations
@@ -60,20 +60,22 @@ def rate(seconds: list[float]) -> float:
     return BATCH / statistics.median(seconds[1:] or seconds)
 
 
+def in_processes(count: int, *arguments: str) -> float:
+    """The sum of the rates that so many processes of this benchmark print, together."""
+    command = [sys.executable, "-m", "benchmarks.train_cpu", *arguments]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    return sum(float(json.loads(process.communicate()[0])) for process in started)
+
+
 def side_by_side(encoder: str, repeats: int, cores: int) -> float:
     """Frames a second of `cores` trainings together, each in a process of its own with one thread."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.train_cpu",
-        "--alone",
-        "--encoders",
-        encoder,
-        "--repeats",
-        str(repeats),
-    ]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
-    return sum(float(json.loads(process.communicate()[0])) for process in started)
+    return in_processes(cores, "--alone", "--encoders", encoder, "--repeats", str(repeats))
+
+
+def embed_alone(encoder: str, precision: str) -> float:
+    """Frames a second of `embed`, alone in a process as the command is, of as many frames as the paper tests on."""
+    many = split(random_frames(1264), "E2", ["E1", "E3"], 0)
+    return embed_rate(many, encoder, "cpu", precision)
 
 
 def main() -> None:
@@ -81,8 +83,12 @@ def main() -> None:
     parser.add_argument("--encoders", default=",".join(encoder_names()))
     parser.add_argument("--repeats", type=int, default=6, help="steps of each, the first of which is not counted")
     parser.add_argument("--alone", action="store_true", help="only print the rate of one encoder with one thread")
+    parser.add_argument("--embed", metavar="PRECISION", help="only print the rate of `embed` with one encoder")
     options = parser.parse_args()
     encoders, steps = options.encoders.split(","), range(options.repeats)
+    if options.embed:
+        print(embed_alone(encoders[0], options.embed))
+        return
     training = stacks()
     if options.alone:
         torch.set_num_threads(1)
@@ -115,9 +121,10 @@ def main() -> None:
                 row["side by side"] = side_by_side(encoder, options.repeats, cores)
             rows.append(row)
             print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-    many = split(random_frames(256), ["E2", "E3"], "E1", 0)
     precisions = ["float32", *(["bfloat16"] if has_bfloat16() else [])]
-    embeds = [(e, p, embed_rate(many, e, "cpu", p)) for e in ("transformer", "cnn") for p in precisions]
+    embeds = [
+        (e, p, in_processes(1, "--embed", p, "--encoders", e)) for e in ("transformer", "cnn") for p in precisions
+    ]
     facts = {"cores": cores, "embed": [{"encoder": e, "precision": p, "frames_per_s": r} for e, p, r in embeds]}
     show("train_cpu: frames/s of one run, PISA, batch 128, two views", rows, facts)
 

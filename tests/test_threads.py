@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pisa_capc.calibration import UCAPC, batches
-from pisa_capc.threads import cpu_threads, in_threads
+from pisa_capc.threads import all_in_threads, cpu_threads, in_threads
 from tests.calibration.examples import shifted_captures
 
 
@@ -21,8 +21,35 @@ def test_pieces_come_in_order(threads: int) -> None:
         return number
 
     with cpu_threads(threads):
-        assert list(in_threads(piece, 10)) == list(range(10))
+        assert list(in_threads(piece, range(10))) == list(range(10))
         assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_all_pieces_at_once_are_in_order_and_made_once(threads: int) -> None:
+    made: list[int] = []
+
+    def piece(item: int) -> int:
+        made.append(item)
+        time.sleep(0.002 * (item % 3 == 0))
+        return -item
+
+    for count in (0, 1, 10):
+        made.clear()
+        with cpu_threads(threads):
+            assert all_in_threads(piece, range(count)[::-1]) == [-item for item in range(count)[::-1]]
+            assert torch.get_num_threads() == threads
+        assert sorted(made) == list(range(count))
+
+
+def test_an_error_among_all_pieces_is_raised() -> None:
+    def piece(item: int) -> int:
+        if item == 3:
+            raise ValueError("the fourth")
+        return item
+
+    with cpu_threads(2), pytest.raises(ValueError, match="the fourth"):
+        all_in_threads(piece, range(8))
 
 
 def test_every_thread_has_a_piece_of_its_own_and_no_help() -> None:
@@ -33,7 +60,7 @@ def test_every_thread_has_a_piece_of_its_own_and_no_help() -> None:
         return threading.get_ident(), torch.get_num_threads()
 
     with cpu_threads(2):
-        found = list(in_threads(piece, 2))
+        found = list(in_threads(piece, range(2)))
     assert len({thread for thread, _ in found}) == 2
     assert [threads for _, threads in found] == [1, 1]
 
@@ -42,7 +69,7 @@ def test_every_thread_has_a_piece_of_its_own_and_no_help() -> None:
 def test_no_gradient_is_kept(threads: int) -> None:
     weight = torch.ones(3, requires_grad=True)
     with cpu_threads(threads):
-        assert not any(piece.requires_grad for piece in in_threads(lambda _: 2 * weight, 3))
+        assert not any(piece.requires_grad for piece in in_threads(lambda _: 2 * weight, range(3)))
     assert torch.is_grad_enabled()
 
 
@@ -53,7 +80,7 @@ def test_an_error_is_raised_in_its_place_and_leaves_the_threads_as_they_were() -
         return number
 
     with cpu_threads(2):
-        pieces = in_threads(piece, 6)
+        pieces = in_threads(piece, range(6))
         assert [next(pieces), next(pieces)] == [0, 1]
         with pytest.raises(ValueError, match="the third"):
             next(pieces)
@@ -63,7 +90,7 @@ def test_an_error_is_raised_in_its_place_and_leaves_the_threads_as_they_were() -
 def test_pieces_do_not_pile_up() -> None:
     made: list[int] = []
     with cpu_threads(2):
-        for given, _ in enumerate(in_threads(made.append, 20)):
+        for given, _ in enumerate(in_threads(made.append, range(20))):
             time.sleep(0.001)
             assert len(made) <= given + 3
 

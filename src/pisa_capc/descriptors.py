@@ -54,12 +54,12 @@ def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.
     c = np.asarray(cfo_hz, dtype=np.float64)
     if c.ndim != 2:
         raise DataError(f"CFO trace: expected (frames, antennas) in Hz, found shape {c.shape}.")
-    spread = np.empty((len(c), 4))
+    found = np.empty((len(c), 4))
     short = min(window - 1, len(c))
-    spread[:short] = _first_spreads(c[:short])
+    found[:short] = _compress(_first_spreads(c[:short]))
     for start in range(short, len(c), _BLOCK):
-        spread[start : start + _BLOCK] = _spreads(c[start - window + 1 : start + _BLOCK], window)
-    return _compress(spread)
+        found[start : start + _BLOCK] = _compress(_spreads(c[start - window + 1 : start + _BLOCK], window))
+    return found
 
 
 class StreamingDescriptors:

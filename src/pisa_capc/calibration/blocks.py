@@ -67,7 +67,7 @@ class Blocks(Generic[T]):
         """`function(block, *blocks of others)` of every block in turn, a few of them at a time where threads may."""
         results = self.map(function, *others, keep=False)
         shared = self.threads and self._count > 1
-        return in_threads(results.__getitem__, self._count) if shared else iter(results)
+        return in_threads(results.__getitem__, range(self._count)) if shared else iter(results)
 
 
 def total(parts: Iterable[Tensor]) -> Tensor:

@@ -37,7 +37,7 @@ def workspace(inputs: Inputs, batch: list[int], mib: int) -> Workspace:
     row_bytes = 8 * frames * (inputs.embedding.shape[1] + inputs.classes + 2)
     keep, keep_rows = score_bytes <= room, score_bytes + row_bytes <= room
     if not keep:
-        keep_freed_memory()
+        keep_freed_memory(stores=1)
     width = block_rows(inputs) // len(batch)
     keep_index = keep or 16 * frames <= room  # next to nothing, and walked most
     rows = row_blocks(inputs.groups, batch, max(1, width), keep_index)

@@ -14,6 +14,7 @@ from pisa_capc.edge.export import weights_digest
 from pisa_capc.edge.session import Session
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
+from pisa_capc.inference.recorded import OwnThreads
 from pisa_capc.model.pisa import Output
 
 FILE = "model.onnx"  # in the folder of a run
@@ -31,7 +32,7 @@ def on_onnx(trained: TrainedModel, run: Path) -> TrainedModel:
     return replace(trained, model=OnnxNetwork(trained.model, session))
 
 
-class OnnxNetwork(nn.Module):
+class OnnxNetwork(OwnThreads):
     """Stands for `network`, whose weights it has: what `enrol` makes from them is computed by PyTorch again."""
 
     def __init__(self, network: nn.Module, session: Session) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +20,17 @@ from pisa_capc.inference.ahead import read_ahead
 from pisa_capc.inference.devices import choose_device, choose_precision
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
+from pisa_capc.inference.recorded import OwnThreads, recorded
 from pisa_capc.inference.statistics import PREFIX, SourceStatistics
+from pisa_capc.stacked.frozen import derived
 from pisa_capc.store.files import atomic
+from pisa_capc.threads import cpu_threads, in_threads
 
 BATCH = 512  # frames at a time
 GPU_SAMPLES = 4096 * 320  # of an antenna at a time: with fewer a GPU waits for launches
+BLOCK = 32  # frames that a thread computes at a time on a CPU: few calls, and yet they stay in its cache
+READ = 4 * BLOCK  # frames that are read at a time for it: they are normalised while they are in the cache
+RECORDED_FROM = 2048  # frames, for which recording a network takes less time than it saves
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,9 @@ def embed(
     out the antennas that its training drops (`inference.absent`).
 
     Args:
-        batch: frames computed at a time; what suits the device unless told.
-        after_batch: called with the number of frames of each batch.
+        batch: frames read and computed at a time, at most; threads of a CPU take smaller blocks. What suits the device
+            unless told.
+        after_batch: called with the number of frames that have been computed since it was last called.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
         descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
         precision: 'bfloat16' takes the products in it, where the device has it: quicker, and a frame that is between
@@ -117,33 +124,42 @@ def embed_many(
         keep_freed_memory()
     batch = batch or (max(BATCH, GPU_SAMPLES // samples) if device.type == "cuda" else BATCH)
     lower = choose_precision(precision, device) == "bfloat16"
+    given = descriptor
+    descriptor = cfo_descriptors(frames) if given is None else given
     networks = [_ready(trained.model, device) for trained in models]
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     present = np.empty((len(frames), frames.antennas), dtype=bool)
-    given = descriptor
-    descriptor = cfo_descriptors(frames) if given is None else given
-    start = 0
-    with closing(read_ahead(lambda part: (part, *available_input(part, missing)), frames.batches(batch))) as parts:
-        for part, seen, there in parts:
-            here = slice(start, start + len(part))
-            present[here] = there
-            iq = torch.from_numpy(seen).to(device)
-            mask = None if there.all() else torch.from_numpy(there).to(device)
-            d = None
-            if descriptor is not None:
-                seen_by = (
-                    descriptor[here] if given is not None else available_descriptors(part, descriptor[here], there)
-                )
-                d = torch.from_numpy(seen_by).to(device)
-            for i, network in enumerate(networks):
-                with torch.autocast(device.type, torch.bfloat16, enabled=lower):
-                    output = network(iq, d, mask)
-                embedding[i][here] = output.embedding.float().cpu().numpy()
-                logits[i][here] = output.logits.float().cpu().numpy()
-            start += len(part)
-            after_batch(len(part))
+    in_blocks = device.type == "cpu" and not any(isinstance(network, OwnThreads) for network in networks)
+    if in_blocks and len(frames) >= RECORDED_FROM:
+        networks = [_recorded(network, frames.antennas, samples, descriptor is not None, lower) for network in networks]
+
+    def compute(block: _Block) -> int:
+        here = block.where
+        present[here] = block.there
+        iq = torch.from_numpy(block.seen).to(device)
+        mask = None if block.there.all() else torch.from_numpy(block.there).to(device)
+        d = None
+        if descriptor is not None:
+            own = descriptor[here]
+            if given is None and mask is not None:
+                own = available_descriptors(block.part.select(block.rows), own, block.there)
+            d = torch.from_numpy(own).to(device)
+        for i, network in enumerate(networks):
+            with torch.autocast(device.type, torch.bfloat16, enabled=lower):
+                output = network(iq, d, mask)
+            embedding[i][here] = output.embedding.float().cpu().numpy()
+            logits[i][here] = output.logits.float().cpu().numpy()
+        return len(iq)
+
+    read = frames.batches(min(batch, READ) if in_blocks else batch)
+    with closing(read_ahead(lambda part: (part, *available_input(part, missing)), read)) as parts:
+        blocks = _blocks(parts, BLOCK if in_blocks else batch)
+        one_thread = cpu_threads(1) if in_blocks and len(frames) <= BLOCK else nullcontext()
+        with one_thread:  # threads that share a block would change its sums
+            for done in in_threads(compute, blocks) if in_blocks else map(compute, blocks):
+                after_batch(done)
     environment = np.array(frames.environments)[frames.environment]
     recorded = frames.cfo_hz
     cfo_hz = None if recorded is None else available_mean(recorded, present)
@@ -160,6 +176,34 @@ def embed_many(
         )
         for i, trained in enumerate(models)
     ]
+
+
+class _Block(NamedTuple):
+    """Rows of a part of the frames, where they are among all, what the model sees, and which antennas are there."""
+
+    part: UnlabelledFrames
+    rows: NDArray[np.int64]
+    where: slice
+    seen: NDArray[np.float32]
+    there: NDArray[np.bool_]
+
+
+def _blocks(
+    parts: Iterable[tuple[UnlabelledFrames, NDArray[np.float32], NDArray[np.bool_]]], size: int
+) -> Iterator[_Block]:
+    """Blocks of at most `size` frames of each part, in order."""
+    before = 0
+    for part, seen, there in parts:
+        for start in range(0, len(part), size):
+            rows = slice(start, min(start + size, len(part)))
+            where = slice(before + rows.start, before + rows.stop)
+            yield _Block(part, np.arange(rows.start, rows.stop), where, seen[rows], there[rows])
+        before += len(part)
+
+
+def _recorded(network: nn.Module, *how: Any) -> nn.Module:
+    """The network as a record, which is kept until its weights change."""
+    return derived(network, list(network.state_dict().values()), how, lambda: recorded(network, *how))
 
 
 def _ready(network: nn.Module, device: torch.device) -> nn.Module:

@@ -1,4 +1,5 @@
-"""A frozen network recorded once, for few frames at a time: most of that time goes into the calls between the sums.
+"""A frozen network recorded once: of few frames most of the time goes into the calls between the sums, and threads that
+share many frames wait for each other at every call.
 
 TorchScript, which needs no compiler where it runs. What it cannot record, or records wrongly, is used as it is.
 """
@@ -12,6 +13,10 @@ import torch
 from torch import Tensor, nn
 
 OWN, OTHERS = 2, 3  # frames that it is recorded with, and that it is tried with: their number must not matter
+
+
+class OwnThreads(nn.Module):
+    """A network whose computation is shared by threads of its own: one call is to have as many frames as there are."""
 
 
 class Scores(NamedTuple):
@@ -28,47 +33,56 @@ class _Scoring(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, iq: Tensor, descriptor: Tensor) -> Scores:
+    def forward(self, iq: Tensor, descriptor: Tensor | None = None) -> Scores:
         output = self.network(iq, descriptor, None)
         return Scores(output.embedding, output.logits)
 
 
 class Recorded(nn.Module):
-    """A network for frames of one shape with a descriptor; frames that miss antennas go to the network itself."""
+    """A network for frames of one shape; frames that miss antennas go to the network itself.
 
-    def __init__(self, network: nn.Module, antennas: int, samples: int) -> None:
+    described: frames have a descriptor. lower: products are in bfloat16.
+    """
+
+    def __init__(
+        self, network: nn.Module, antennas: int, samples: int, described: bool = True, lower: bool = False
+    ) -> None:
         super().__init__()
         self.network, self.classifier = network, network.classifier
-        self._shape = antennas, samples, 2
-        with warnings.catch_warnings():
+        self._shape, self._described, self._lower = (antennas, samples, 2), described, lower
+        with warnings.catch_warnings(), self._precision():
             warnings.simplefilter("ignore")  # sizes that are constants here, and that TorchScript has successors
             traced = torch.jit.trace(_Scoring(network).eval(), self._example(OWN), check_trace=False)
             self._record = torch.jit.freeze(traced)
 
-    def _example(self, frames: int) -> tuple[Tensor, Tensor]:
+    def _precision(self) -> torch.autocast:
+        return torch.autocast("cpu", torch.bfloat16, enabled=self._lower, cache_enabled=False)
+
+    def _example(self, frames: int) -> tuple[Tensor, ...]:
         random = torch.Generator().manual_seed(frames)
-        return torch.randn((frames, *self._shape), generator=random), torch.randn((frames, 4), generator=random)
+        iq = torch.randn((frames, *self._shape), generator=random)
+        return (iq, torch.randn((frames, 4), generator=random)) if self._described else (iq,)
 
     def is_right(self) -> bool:
         """Whether it gives what the network does."""
-        return all(
-            torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-            for ours, theirs in zip(
-                self(*self._example(OTHERS)), _Scoring(self.network)(*self._example(OTHERS)), strict=True
-            )
-        )
+        ours = self(*self._example(OTHERS))
+        with self._precision():
+            theirs = _Scoring(self.network)(*self._example(OTHERS))
+        near = 2.0**-6 if self._lower else 1e-4  # of the largest
+        return all(bool((a - b).abs().max() <= near * b.abs().max()) for a, b in zip(ours, theirs, strict=True))
 
     def forward(self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None) -> Any:
-        if mask is not None or descriptor is None or iq.shape[1:] != self._shape:
+        if mask is not None or (descriptor is not None) != self._described or iq.shape[1:] != self._shape:
             return self.network(iq, descriptor, mask)
-        return Scores(*self._record(iq, descriptor))
+        with torch.autocast("cpu", enabled=False):  # what it does in which precision is in the record
+            return Scores(*(self._record(iq) if descriptor is None else self._record(iq, descriptor)))
 
 
 @torch.no_grad()
-def recorded(network: nn.Module, antennas: int, samples: int) -> nn.Module:
-    """The network, on a CPU and for inference, recorded if it can be."""
+def recorded(network: nn.Module, antennas: int, samples: int, described: bool = True, lower: bool = False) -> nn.Module:
+    """The network, on a CPU and for inference, recorded if it can be; see `Recorded`."""
     try:
-        found = Recorded(network.cpu().eval(), antennas, samples).eval()
+        found = Recorded(network.cpu().eval(), antennas, samples, described, lower).eval()
         return found if found.is_right() else network
     except (AttributeError, RuntimeError, TypeError):
         return network

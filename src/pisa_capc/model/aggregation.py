@@ -8,8 +8,13 @@ from torch import Tensor, nn
 from pisa_capc.stacked import LayerNorm, Linear, at_least_float32
 
 
-def antenna_average(tokens: Tensor, mask: Tensor) -> Tensor:
-    """u_k: mean of the graph-updated tokens over the available antennas, (R, N, A, K, d) → (R, N, K, d)."""
+def antenna_average(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """u_k: mean of the graph-updated tokens over the available antennas, (R, N, A, K, d) → (R, N, K, d).
+
+    mask: (R, N, A), or none where all are there.
+    """
+    if mask is None:
+        return tokens.mean(2)
     weight = mask[..., None, None].to(tokens.dtype)
     return (tokens * weight).sum(2) / weight.sum(2)
 

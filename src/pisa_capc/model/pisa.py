@@ -15,8 +15,8 @@ from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.model.aggregation import TokenRefinement, antenna_average
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, unmodulated
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
-from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior
-from pisa_capc.stacked import Fusable, Linear, at_least_float32
+from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior, topology_exponent
+from pisa_capc.stacked import Fusable, Linear, at_least_float32, is_frozen
 
 PATHWAYS = ("both", "topology", "contextual")
 
@@ -72,11 +72,14 @@ class Details(NamedTuple):
 
 
 class Output(NamedTuple):
-    """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request."""
+    """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request.
+
+    The graph loss is left out in inference without gradients, mask and details, where nobody learns from it.
+    """
 
     embedding: Tensor
     logits: Tensor
-    graph_loss: Tensor
+    graph_loss: Tensor | None = None
     details: Details | None = None
 
 
@@ -140,21 +143,25 @@ class PISA(Fusable):
                 f"iq: expected (frames, {antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}. "
                 "The array geometry of the model and the frames must agree."
             )
-        if mask is None:
-            mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
-        else:
+        if mask is not None:
             if not self.training and not bool(mask.any(-1).all()):  # in training the views see to it
                 raise DataError("mask: a frame has no antenna left; expected at least one per frame. Leave it out.")
             iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
         output = self.infer(iq, descriptor, mask, details)
-        return output if stacked else _first_run(output)
+        return output if stacked else first_run(output)
 
-    def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor, details: bool = False) -> Output:
+    def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor | None, details: bool = False) -> Output:
         """As `forward` of a stack, of frames that are as they should be: absent antennas are zero."""
+        if mask is None and not self._is_frozen(iq, details):
+            mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
         output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
         return output
 
-    def encode(self, iq: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _is_frozen(self, x: Tensor, details: bool) -> bool:
+        """Whether embedding and logits are all that is asked for."""
+        return not (self.training or details) and is_frozen(x)
+
+    def encode(self, iq: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d).
 
         Absent antennas are zero in iq.
@@ -171,10 +178,10 @@ class PISA(Fusable):
         tokens: Tensor | None,
         context: Tensor | None,
         descriptor: Tensor | None,
-        mask: Tensor,
+        mask: Tensor | None,
         details: bool = False,
     ) -> Output:
-        """Everything behind the encoders."""
+        """Everything behind the encoders. Without a mask all antennas are there, and the model is frozen."""
         direction = None if context is None else self.project_context(context)
         if tokens is None:
             assert direction is not None
@@ -186,24 +193,29 @@ class PISA(Fusable):
         else:
             modulation = unmodulated(tokens)
         tau_t, beta, suppression = modulated(modulation, self.config)
-        available = mask.repeat_interleave(count, dim=-1)
-        log_prior = log_topology_prior(self.distances, count, self.config.tau_s, tau_t, available)
-        nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
+        reach = self.distances, count, self.config.tau_s, tau_t
+        available = None if mask is None else mask.repeat_interleave(count, dim=-1)
+        if available is not None:
+            log_prior = log_topology_prior(*reach, available)
+            nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
+        if available is None or self._is_frozen(tokens, details):  # frames beside one that misses antennas are the same
+            exponent = beta[..., None, None] * topology_exponent(*reach)
+            nodes = self.topology.infer(tokens.flatten(2, 3), exponent, available)
         summary, gamma = self.refinement(antenna_average(nodes.unflatten(2, (antennas, count)), mask))
         embedding = self.project_identity(summary)
         alpha = torch.zeros_like(modulation.delta_alpha)
         if direction is not None:
             alpha = suppression(self.gate(embedding, direction))
             embedding = bounded_suppression(embedding, direction, alpha)
-        return Output(
-            embedding,
-            self.classifier(embedding),
-            graph_loss(attention, log_prior, available),
-            Details(attention, log_prior, gamma, alpha, modulation) if details else None,
-        )
+        logits = self.classifier(embedding)
+        if available is None:
+            return Output(embedding, logits)
+        inside = Details(attention, log_prior, gamma, alpha, modulation) if details else None
+        return Output(embedding, logits, graph_loss(attention, log_prior, available), inside)
 
 
-def _first_run(output: Output) -> Output:
+def first_run(output: Output) -> Output:
+    """What a stack gave, of its first run."""
     details = output.details
     if details is not None:
         details = Details(
@@ -213,4 +225,5 @@ def _first_run(output: Output) -> Output:
             details.alpha[0],
             Modulation(*(value[0] for value in details.modulation)),
         )
-    return Output(output.embedding[0], output.logits[0], output.graph_loss[0], details)
+    graph = None if output.graph_loss is None else output.graph_loss[0]
+    return Output(output.embedding[0], output.logits[0], graph, details)

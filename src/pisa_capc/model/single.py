@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pisa_capc.encoders import WIDTH, build_encoder
 from pisa_capc.errors import DataError
-from pisa_capc.model.pisa import Output
+from pisa_capc.model.pisa import Output, first_run
 from pisa_capc.model.suppression import Projection
 from pisa_capc.stacked import Linear
 
@@ -42,7 +42,7 @@ class Single(nn.Module):
                 f"iq: expected (frames, {self.antennas} antennas, samples, 2), found {tuple(iq.shape[1:])}."
             )
         output = self.infer(iq, descriptor, mask)
-        return output if stacked else Output(output.embedding[0], output.logits[0], output.graph_loss[0])
+        return output if stacked else first_run(output)
 
     def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor | None) -> Output:
         """As `forward` of a stack, of frames that are as they should be."""

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from pisa_capc.stacked import Linear, at_least_float32
 
 
-def array_view(iq: Tensor, mask: Tensor) -> Tensor:
+def array_view(iq: Tensor, mask: Tensor | None) -> Tensor:
     """Eq. (array_view): mean of the available antenna streams, (R, N, A, T, 2) → (R, N, T, 2).
 
-    Absent streams must be zero.
+    Absent streams must be zero. mask: (R, N, A), or none where all are there.
     """
+    if mask is None:
+        return iq.mean(2)
     return iq.sum(2) / mask.sum(2)[..., None, None].to(iq.dtype)
 
 

@@ -8,28 +8,36 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32
+from pisa_capc.stacked.frozen import attention_heads
 
 # Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
 NEVER = -1e9
 
 
-def log_topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
-    """log P of Eq. (topology_prior), each row normalised over the available nodes.
+def topology_exponent(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor) -> Tensor:
+    """log P of Eq. (topology_prior), its rows not normalised.
 
         P_{(a,k),(b,l)} = exp(−d(p_a, p_b)/τ_s) exp(−|k − l|/τ_t)
 
-    distances: (A, A), in wavelengths like τ_s. tau_t: (R, N), in tokens. available: (R, N, A·K) boolean.
-    Returns (R, N, A·K, A·K); node (a, k) has index a·K + k. The diagonal, where both exponents are zero, is the
-    self-loop. Normalised rows make the graph regulariser a true KL divergence and leave the attention unchanged,
-    because softmax ignores a constant per row.
+    distances: (A, A), in wavelengths like τ_s. tau_t: (R, N), in tokens. Returns (R, N, A·K, A·K); node (a, k) has
+    index a·K + k. The diagonal, where both exponents are zero, is the self-loop.
     """
     step = torch.arange(tokens, device=distances.device, dtype=tau_t.dtype)
     gap = (step[:, None] - step[None]).abs()
     antennas = len(distances)
     space = (distances / tau_s)[:, None, :, None].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
     time = gap[None, :, None, :].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
-    affinity = -space - time / tau_t[..., None, None]
-    return torch.log_softmax(affinity.masked_fill(~available[..., None, :], NEVER), dim=-1)
+    return -space - time / tau_t[..., None, None]
+
+
+def log_topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
+    """`topology_exponent` with each row normalised over the available nodes. available: (R, N, A·K) boolean.
+
+    Normalised rows make the graph regulariser a true KL divergence and leave the attention unchanged, because softmax
+    ignores a constant per row.
+    """
+    exponent = topology_exponent(distances, tokens, tau_s, tau_t)
+    return torch.log_softmax(exponent.masked_fill(~available[..., None, :], NEVER), dim=-1)
 
 
 def topology_attention(query: Tensor, key: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> Tensor:
@@ -78,3 +86,14 @@ class TopologyBlock(nn.Module):
         mixed = self.dropout(attention).to(v.dtype) @ v
         update = self.out(mixed.transpose(2, 3).flatten(-2))
         return x + self.scale * update, attention.mean(2)
+
+    def infer(self, x: Tensor, exponent: Tensor, available: Tensor | None) -> Tensor:
+        """The propagated tokens of a frozen model, as `forward` has them.
+
+        exponent: β̃ log P (R, N, J, J), of rows that need not sum to one. available: (R, N, J), or none for all.
+        """
+        if available is not None:
+            exponent = exponent.masked_fill(~available[..., None, :], NEVER)
+        layers = (self.query, self.key, self.value)
+        mixed = attention_heads(self.norm(x)[0], self, layers, self.heads, exponent[0])
+        return x + self.scale * self.out(mixed)[None]

@@ -21,6 +21,7 @@ from pisa_capc.stacked.layers import (
     conv_chain,
     conv_norm,
     feed_forward,
+    is_frozen,
 )
 from pisa_capc.stacked.ordinary import PerRun, bind_noise
 from pisa_capc.stacked.precision import at_least_float32, full_precision
@@ -47,6 +48,7 @@ __all__ = [
     "copy_run",
     "feed_forward",
     "full_precision",
+    "is_frozen",
     "load_compiler",
     "stack",
     "unstack",

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pisa_capc.stacked.precision import full_precision, product_dtype
-from pisa_capc.threads import cpu_threads, in_threads
+from pisa_capc.threads import all_in_threads, cpu_threads
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
@@ -148,7 +148,7 @@ class _Chain:
         step = -1 if self.backwards else 1
         order = range(len(self.x))[::step]
         with cpu_threads(1) if len(order) == 1 else nullcontext():  # threads that share a block would change its sums
-            return list(in_threads(lambda number: work(order[number]), len(order)))[::step]
+            return all_in_threads(work, order)[::step]
 
     def activation(self, i: int, block: int) -> Tensor:
         """What layer `i` reads of a block, not to be written to; of the layer behind the last, what the chain gives.

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pisa_capc.stacked import frozen
 from pisa_capc.stacked.noise import keep_factor, keep_mask
 from pisa_capc.stacked.precision import at_least_float32, full_precision
 
@@ -39,6 +40,11 @@ def _fused(x: Tensor) -> bool:
 
 def _blocked(x: Tensor) -> bool:
     return _fused_allowed and x.device.type == "cpu"
+
+
+def is_frozen(x: Tensor) -> bool:
+    """Whether x of a module in inference may take the quick ways of `frozen.py`: one run, on a CPU, no gradients."""
+    return _blocked(x) and len(x) == 1 and frozen.nothing_is_learnt()
 
 
 class Linear(nn.Module):
@@ -158,7 +164,7 @@ def conv_norm(
         y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
     if not norm.training:
-        return _frozen_conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens)
+        return frozen.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens)
     y = _conv_norm(x, weights, biases, norm, dilation)
     y = y if skip is None else y + skip
     y = F.relu(y) if relu else y
@@ -180,50 +186,6 @@ def _conv_norm(
     y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
     normed: Tensor = norm(y)
     return normed.permute(1, 0, 3, 2)
-
-
-def _frozen_conv_norm(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    norm: BatchNorm,
-    dilation: int,
-    skip: Tensor | None,
-    relu: bool,
-    tokens: int | None,
-) -> Tensor:
-    """`conv_norm` with running statistics, which are part of the weights then.
-
-    Branches are one convolution of the longest kernel, in which the others have zeros: a pass over the activations
-    costs more than that arithmetic. Frames are pictures of one line, (N, C, 1, T), because PyTorch convolves those,
-    and not series, in the layout that activations have here.
-    """
-    longest = max(w.shape[-1] for w in weights)
-    weight = torch.cat([F.pad(w, [(longest - w.shape[-1]) // 2] * 2) for w in weights], dim=1)
-    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    bias = (torch.cat(list(biases), dim=1) - norm.running_mean) * scale + norm.bias
-    weight = (weight * scale[..., None, None])[:, :, :, None]  # (R, C_out, C_in, 1, k)
-    lines = _each_run(x), [None] * len(x) if skip is None else _each_run(skip)
-    parts = []
-    for own, add, w, b in zip(*lines, weight, bias, strict=True):
-        kernel = w.contiguous(memory_format=torch.channels_last)
-        y = F.conv2d(own, kernel, b, padding=(0, dilation * (longest // 2)), dilation=(1, dilation))
-        y = y if add is None else y + add
-        y = F.relu(y, inplace=True) if relu else y
-        y = y if tokens is None else _line_tokens(y, tokens)
-        parts.append(y.permute(2, 0, 3, 1))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _line_tokens(y: Tensor, tokens: int) -> Tensor:
-    """`adaptive_tokens` of (N, C, 1, T)."""
-    span, rest = divmod(int(y.shape[-1]), tokens)
-    return F.adaptive_avg_pool2d(y, (1, tokens)) if rest else F.avg_pool2d(y, (1, span))
-
-
-def _each_run(x: Tensor) -> list[Tensor]:
-    """(R, N, T, C) → R times (N, C, 1, T)."""
-    return [run.permute(1, 3, 0, 2) for run in ([x] if len(x) == 1 else x.split(1))]
 
 
 def adaptive_tokens(features: Tensor, tokens: int) -> Tensor:
@@ -375,6 +337,10 @@ def attention(
         in_blocks = sequences.attention_heads(x, qkv.weight, qkv.bias, heads, weights)
         result: Tensor = norm(x + out(project(in_blocks)))
         return result
+    if is_frozen(x) and not weights.training:
+        mixed = frozen.attention_heads(x[0], qkv, [qkv], heads)
+        result = norm(x + frozen.linear(mixed, project))
+        return result
     q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
     q = q / math.sqrt(q.shape[-1])  # here and not in the scores, of which there are many more
     a = torch.softmax(q @ k.transpose(-1, -2), dim=-1, dtype=torch.float32)
@@ -393,6 +359,8 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         from pisa_capc.stacked import sequences
 
         update = sequences.hidden_layer(x, up.weight, up.bias, down.weight, down.bias, hidden)
+    elif is_frozen(x) and not hidden.training:
+        update = frozen.linear(frozen.linear(x, up, relu=True), down)
     else:
         update = down(hidden(F.relu(up(x))))
     y: Tensor = norm(x + out(update))
