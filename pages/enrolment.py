@@ -10,7 +10,7 @@ from benchmarks.report import RESULTS, read
 from studies.enrolment import CHOSEN, FRAMES
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.encoders import encoder_names, encoder_title
+from pisa_capc.encoders import ENCODERS, encoder_names, encoder_title
 from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas, score_axis
 
 FOLDER, PICTURE = "studies/enrolment-h200", "enrolment-encoders.png"
@@ -18,12 +18,17 @@ TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}
 PEER = "LDA head"
 
 
+def own_encoders() -> list[str]:
+    """Those of the package: a plugin's are not missing."""
+    return [name for name in encoder_names() if ENCODERS.origin(name) is None]
+
+
 def found() -> dict[tuple[str, str], dict[str, Any]]:
     """What was recorded, by waveform and encoder, in the order of the package."""
     return {
         (waveform, encoder): read(f"{FOLDER}/{waveform}-{encoder}.json")
         for waveform in TITLES
-        for encoder in encoder_names()
+        for encoder in own_encoders()
         if (RESULTS / FOLDER / f"{waveform}-{encoder}.json").is_file()
     }
 
@@ -32,7 +37,7 @@ def section() -> str:
     """Every encoder that was enrolled into, and what it cost the devices that were there."""
     records = found()
     first = next(iter(records.values()))["settings"]
-    every = len(TITLES) * len(encoder_names())
+    every = len(TITLES) * len(own_encoders())
     chosen = [record["chosen"] for record in records.values()]
     return f"""As on [the page about enrolment](../enrolment.md), at full size: three of ten devices at a time are left
 out of training ({first["method"]}, {first["epochs"]} epochs, devices share a channel), enrolled from 10, 50 or 200
