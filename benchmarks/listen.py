@@ -404,6 +404,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
     chosen = parser.parse_args()
+    if min(chosen.paces) <= 0:
+        parser.error(f"--paces: found {min(chosen.paces):g}, expected numbers above 0, as 1 2")
     torch.set_num_threads(1)
     model = trained(chosen.encoder)
     air = scene(LOOP, EXCHANGE, OCTETS, acknowledged=True)
