@@ -6,6 +6,18 @@ import torch
 
 from pisa_capc.errors import ConfigError
 
+BATCH = 512  # frames of a run that are computed at a time: on a CPU their activations are near enough to its cache
+GPU_SAMPLES = 9 * BATCH * 320  # of an antenna, all runs together: with fewer a GPU waits for launches
+
+
+def frames_at_a_time(device: torch.device, samples: int, runs: int = 1) -> int:
+    """Frames of each of so many runs that one call of a frozen network is given; of long frames a GPU gets fewer.
+
+    >>> frames_at_a_time(torch.device("cuda"), 320), frames_at_a_time(torch.device("cuda"), 320, runs=9)
+    (4608, 512)
+    """
+    return BATCH if device.type != "cuda" else max(BATCH, GPU_SAMPLES // (runs * samples))
+
 
 def choose_device(device: str = "auto") -> torch.device:
     """The named device; 'auto' is the GPU where there is one."""

@@ -17,7 +17,7 @@ from pisa_capc.descriptors import cfo_descriptors
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.inference.absent import available_descriptors, available_input, available_mean, check_missing
 from pisa_capc.inference.ahead import read_ahead
-from pisa_capc.inference.devices import choose_device, choose_precision
+from pisa_capc.inference.devices import choose_device, choose_precision, frames_at_a_time
 from pisa_capc.inference.memory import keep_freed_memory
 from pisa_capc.inference.model import TrainedModel
 from pisa_capc.inference.recorded import OwnThreads, recorded
@@ -26,8 +26,6 @@ from pisa_capc.stacked.frozen import derived
 from pisa_capc.store.files import atomic
 from pisa_capc.threads import cpu_threads, in_threads
 
-BATCH = 512  # frames at a time
-GPU_SAMPLES = 4096 * 320  # of an antenna at a time: with fewer a GPU waits for launches
 BLOCK = 32  # frames that a thread computes at a time on a CPU: few calls, and yet they stay in its cache
 READ = 4 * BLOCK  # frames that are read at a time for it: they are normalised while they are in the cache
 RECORDED_FROM = 2048  # frames, for which recording a network takes less time than it saves
@@ -122,7 +120,7 @@ def embed_many(
     device = choose_device(device) if isinstance(device, str) else device
     if device.type == "cpu":
         keep_freed_memory()
-    batch = batch or (max(BATCH, GPU_SAMPLES // samples) if device.type == "cuda" else BATCH)
+    batch = batch or frames_at_a_time(device, samples)
     lower = choose_precision(precision, device) == "bfloat16"
     given = descriptor
     descriptor = cfo_descriptors(frames) if given is None else given
@@ -161,8 +159,7 @@ def embed_many(
             for done in in_threads(compute, blocks) if in_blocks else map(compute, blocks):
                 after_batch(done)
     environment = np.array(frames.environments)[frames.environment]
-    recorded = frames.cfo_hz
-    cfo_hz = None if recorded is None else available_mean(recorded, present)
+    cfo_hz = None if frames.cfo_hz is None else available_mean(frames.cfo_hz, present)
     return [
         Embedding(
             embedding[i],

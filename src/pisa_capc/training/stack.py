@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.errors import ConfigError
+from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
-
-VALIDATION_BATCH = 512  # frames of each run
-GPU_SAMPLES = 9 * VALIDATION_BATCH * 320  # of an antenna, all runs together: with fewer a GPU waits for launches
 
 
 class Stack:
@@ -217,9 +215,7 @@ class Stack:
         classes = self.method.setup.classes
         runs, count = self.validation_rows.shape
         predicted = torch.empty(runs, count, dtype=torch.int64, device=self.device)
-        batch = VALIDATION_BATCH
-        if self.device.type == "cuda":
-            batch = max(batch, GPU_SAMPLES // (runs * self.bank.frames.samples))
+        batch = frames_at_a_time(self.device, self.bank.frames.samples, runs)
         starts = range(0, count, batch)
         pieces = [self.validation_rows[:, s : s + batch] for s in starts]
         with closing(self.bank.stream(pieces)) as batches:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
+from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
 from pisa_capc.training.bank import Bank
-
-BATCH = {"cpu": 512, "cuda": 8192}  # what fits a cache, and what keeps a GPU busy
 
 
 @torch.no_grad()
@@ -52,7 +51,7 @@ def source_statistics(
 def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     model.eval()
     embedding, logits = [], []
-    batch = BATCH.get(bank.device.type, BATCH["cpu"])
+    batch = frames_at_a_time(bank.device, bank.frames.samples)
     pieces = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     with closing(bank.stream(pieces)) as batches:
         for piece, iq in zip(pieces, batches, strict=True):
