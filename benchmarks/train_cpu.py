@@ -37,6 +37,7 @@ from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.stack import Stack
 
 BATCH = 128  # of make_stack
+EMBEDDED = 24_960  # frames, as many as the paper tests on
 
 
 def stacks() -> Callable[..., Stack]:
@@ -74,7 +75,8 @@ def side_by_side(encoder: str, repeats: int, cores: int) -> float:
 
 def embed_alone(encoder: str, precision: str) -> float:
     """Frames a second of `embed`, alone in a process as the command is, of as many frames as the paper tests on."""
-    many = split(random_frames(1264), "E2", ["E1", "E3"], 0)
+    many = split(random_frames(EMBEDDED // 20 + 16), "E2", ["E1", "E3"], 0)  # 16 of each of 20 groups are set aside
+    assert len(many.target) == EMBEDDED
     return embed_rate(many, encoder, "cpu", precision)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from benchmarks.report import RESULTS, read
+from benchmarks.train_cpu import EMBEDDED
 
 from pages.against_paper import markdown_table as table
 from pisa_capc.benchmark.tables import stage_name
@@ -92,7 +93,7 @@ def train() -> str:
 Milliseconds per step of one run: PISA, batch 128, two views. {record["machine"]["gpu"]}, bfloat16,
 torch {record["machine"]["torch"]}. The floor is the counted FLOP at the rate of a large matrix product there
 ({record["matmul_tflops"]:.0f} TFLOP/s).
-`prepare` is the start with the compiler's caches filled; the first start on a machine takes one to two minutes.
+`prepare` is the start with the compiler's caches filled; the first start on a machine is [below](#starts).
 
 {table(headings, rows)}
 
@@ -124,7 +125,8 @@ the frames is what takes the time):
 
 {table(["machine", "frames/s"], embed_rows)}
 
-On the machine of the table of one run, with all its cores, 24,960 frames, and as `embed(…, precision="bfloat16")`:
+On the machine of the table of one run, with all its cores, {EMBEDDED:,} frames, also as
+`embed(…, precision="bfloat16")`:
 
 {table(["encoder", "precision", "frames/s"], block_rows)}
 
