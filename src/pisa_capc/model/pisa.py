@@ -74,7 +74,7 @@ class Details(NamedTuple):
 class Output(NamedTuple):
     """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request.
 
-    A frozen model on a CPU leaves the graph loss out, from which nobody learns then.
+    The graph loss is left out in inference without gradients, mask and details, where nobody learns from it.
     """
 
     embedding: Tensor
@@ -195,23 +195,23 @@ class PISA(Fusable):
         tau_t, beta, suppression = modulated(modulation, self.config)
         reach = self.distances, count, self.config.tau_s, tau_t
         available = None if mask is None else mask.repeat_interleave(count, dim=-1)
-        graph = inside = None
-        if available is None or self._is_frozen(tokens, details):
-            exponent = beta[..., None, None] * topology_exponent(*reach)
-            nodes = self.topology.infer(tokens.flatten(2, 3), exponent, available)
-        else:
+        if available is not None:
             log_prior = log_topology_prior(*reach, available)
             nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
-            graph = graph_loss(attention, log_prior, available)
+        if available is None or self._is_frozen(tokens, details):  # frames beside one that misses antennas are the same
+            exponent = beta[..., None, None] * topology_exponent(*reach)
+            nodes = self.topology.infer(tokens.flatten(2, 3), exponent, available)
         summary, gamma = self.refinement(antenna_average(nodes.unflatten(2, (antennas, count)), mask))
         embedding = self.project_identity(summary)
         alpha = torch.zeros_like(modulation.delta_alpha)
         if direction is not None:
             alpha = suppression(self.gate(embedding, direction))
             embedding = bounded_suppression(embedding, direction, alpha)
-        if details:
-            inside = Details(attention, log_prior, gamma, alpha, modulation)
-        return Output(embedding, self.classifier(embedding), graph, inside)
+        logits = self.classifier(embedding)
+        if available is None:
+            return Output(embedding, logits)
+        inside = Details(attention, log_prior, gamma, alpha, modulation) if details else None
+        return Output(embedding, logits, graph_loss(attention, log_prior, available), inside)
 
 
 def first_run(output: Output) -> Output:
