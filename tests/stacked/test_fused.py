@@ -10,8 +10,9 @@ import torch
 pytest.importorskip("triton")
 torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 
+from pisa_capc.encoders import build_encoder  # noqa: E402
 from pisa_capc.encoders.transformer import Layer  # noqa: E402
-from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise, fused  # noqa: E402
+from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise, chains, fused  # noqa: E402
 from pisa_capc.stacked import layers as stacked_layers  # noqa: E402
 from pisa_capc.stacked.layers import plain_layers  # noqa: E402
 
@@ -64,6 +65,38 @@ def test_fused_convolution_with_norm_equals_plain_pytorch(
     with torch.no_grad(), plain_layers():
         expected = plain(x, s)
     found = fused.conv_norm(x, [quick.weight], [quick.bias], quick.norm, dilation, s, True)
+    assert relative(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [0, 5])
+@pytest.mark.parametrize("name", ["cnn", "cvcnn", "resnet", "tcn"])
+def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
+    torch.manual_seed(10)
+    plain = build_encoder(name, 1, RUNS).to(DEVICE)
+    for parameter in plain.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    quick = copy.deepcopy(plain)
+    x = torch.randn(RUNS, STREAMS, 45, 2, device=DEVICE)
+    weight = torch.randn(RUNS, STREAMS, tokens or 45, 32, device=DEVICE)
+    assert chains.takes(x, quick.convolutions())
+    results = []
+    for module in (plain, quick):
+        for _ in range(2):  # the second time with running statistics that are not those of the beginning
+            if module is plain:
+                with plain_layers():
+                    out = module(x, tokens or None)
+            else:
+                out = chains.conv_chain(x, module.convolutions(), tokens)
+        out.backward(weight)
+        results.append([out, *gradients(module), *module.buffers()])
+    assert len(results[0]) == len(results[1])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
+    plain.eval()
+    quick.eval()
+    with torch.no_grad(), plain_layers():
+        expected = plain(x, tokens or None)
+        found = chains.conv_chain(x, quick.convolutions(), tokens)
     assert relative(found, expected) < 1e-5
 
 

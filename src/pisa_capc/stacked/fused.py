@@ -29,53 +29,68 @@ if AVAILABLE:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
-REDUCE_STEPS = 2
-PROGRAMS = 1056  # eight for each of the 132 multiprocessors of a Hopper GPU
+MULTIPROCESSORS = 132  # of a Hopper GPU
+PROGRAMS = 8 * MULTIPROCESSORS
 REGISTERS = 128  # of a thread, where more programs at a time are worth a few spilled values
 
 
-def _precision(x: Tensor) -> str:
+def precision(x: Tensor) -> str:
+    """How the products of tensors of this type are computed."""
     return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def programs(count: int, runs: int, each: int) -> int:
+    """How many programs share the tiles of a run, where each multiprocessor has room for `each` of them."""
+    return max(1, min(count, MULTIPROCESSORS * each // runs))
 
 
 def _gather(channels: int, taps: int) -> int:
     return 0 if channels >= 16 else kernels.padded(channels * taps)
 
 
-def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int, sums: bool) -> tuple[Tensor, Tensor]:
-    """weight (R, taps, C_in, C_out) in the type of x; returns y and the per-tile sums (R, tiles, 2, C_out)."""
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Branches (R, C_out, C_in, k) as one kernel of the longest, in which the others have zeros."""
+    if len(weights) == 1:
+        return weights[0]
+    longest = max(w.shape[-1] for w in weights)
+    return torch.cat([F.pad(w, ((longest - w.shape[-1]) // 2,) * 2) for w in weights], dim=1)
+
+
+def convolve(x: Tensor, weight: Tensor, dilation: int, sums: bool) -> tuple[Tensor, Tensor]:
+    """weight (R, taps, C_in, C_out) in the type of x; returns y and parts of its sums (R, parts, 2, C_out)."""
     runs, n, t, cin = x.shape
     taps, cout = weight.shape[1], weight.shape[3]
     rows = n * t
-    count = kernels.tiles(rows, ROWS)
+    count = programs(kernels.tiles(rows, ROWS), runs, 8)
     y = x.new_empty(runs, n, t, cout)
     partial = x.new_empty((runs, count, 2, cout) if sums else (1,), dtype=torch.float32)
     kernels.convolve[(count, runs)](
-        x, weight, bias if bias is not None else y, y, partial, rows, t,
+        x, weight, y, partial, rows, t,
         CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=_gather(cin, taps),
-        WITH_BIAS=bias is not None, WITH_SUMS=sums, BLOCK=ROWS, PRECISION=_precision(x),
-        num_warps=4,
+        WITH_SUMS=sums, BLOCK=ROWS, PRECISION=precision(x), num_warps=4,
     )  # fmt: skip
     return y, partial
 
 
-def _weight_gradient(x: Tensor, dy: Tensor, taps: int, dilation: int) -> Tensor:
-    """dW (R, taps, C_in, C_out) in float32."""
+def weight_gradient(
+    x: Tensor, dy: Tensor, weight: Tensor, dilation: int, y: Tensor | None = None, coefficient: Tensor | None = None
+) -> Tensor:
+    """dW like the weight (R, C_out, C_in, taps), in float32; with y and coefficients, dy holds u (see the kernel)."""
     runs, n, t, cin = x.shape
-    cout = dy.shape[-1]
+    cout, taps = weight.shape[1], weight.shape[3]
     rows = n * t
     gather = _gather(cin, taps)
-    programs = 1 if gather else taps
+    kinds = 1 if gather else taps
     block = ROWS // 2
-    splits = max(1, min(kernels.tiles(rows, 4 * block), PROGRAMS // (programs * runs)))
+    splits = max(1, min(kernels.tiles(rows, 4 * block), PROGRAMS // (kinds * runs)))
     per_split = kernels.tiles(kernels.tiles(rows, splits), block) * block
     partial = x.new_empty(runs, splits, taps, cin, cout, dtype=torch.float32)
-    kernels.weight_gradient[(programs, splits, runs)](
-        x, dy, partial, rows, t, per_split,
-        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, BLOCK=block, PRECISION=_precision(x),
-        num_warps=2,
+    kernels.weight_gradient[(kinds, splits, runs)](
+        x, dy, dy if y is None else y, dy if coefficient is None else coefficient, partial, rows, t, per_split,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, NORM=y is not None, BLOCK=block,
+        PRECISION=precision(x), num_warps=2,
     )  # fmt: skip
-    return partial.sum(1)
+    return partial.sum(1).permute(0, 3, 2, 1)
 
 
 class _ConvNorm(torch.autograd.Function):
@@ -102,17 +117,18 @@ class _ConvNorm(torch.autograd.Function):
         cout = weight.shape[1]
         low = weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()  # (R, taps, C_in, C_out)
         rows = n * t
-        y, partial = _convolve(x, low, bias, dilation, norm.training)
+        y, partial = convolve(x, low, dilation, norm.training)
         if norm.training:
             mean, rstd, scale, shift = (torch.empty_like(gamma) for _ in range(4))
+            parts = partial.shape[1]
             kernels.norm_statistics[(runs,)](
-                partial.sum(1), gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
-                float(rows), norm.momentum, norm.eps, C=cout, num_warps=1,
+                partial, bias, gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
+                parts, float(rows), norm.momentum, norm.eps, C=cout, PARTS=kernels.padded(parts), num_warps=4,
             )  # fmt: skip
         else:
             mean, rstd = norm.running_mean, torch.rsqrt(norm.running_var + norm.eps)
             scale = gamma * rstd
-            shift = beta - mean * scale
+            shift = torch.addcmul(beta, bias - mean, scale)
         other = skip if skip is not None else y
         options = {"C": cout, "WITH_SKIP": skip is not None, "RELU": relu}
         if tokens:
@@ -137,29 +153,30 @@ class _ConvNorm(torch.autograd.Function):
         rows = n * t
         options = {**ctx.options, "POOLED": ctx.pool > 0}
         other = skip if skip is not None else y
-        count = kernels.tiles(rows, 2 * ROWS * REDUCE_STEPS)
+        count = programs(kernels.tiles(rows, ROWS), runs, 8)
         partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
         kernels.norm_gradient_sums[(count, runs)](
-            dout, y, scale, shift, other, partial, rows, ctx.pool or 1,
-            **options, BLOCK=2 * ROWS, STEPS=REDUCE_STEPS, num_warps=4,
+            dout, y, scale, shift, other, dout, partial, rows, ctx.pool or 1,
+            **options, KEEP=False, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
         dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
         coefficient = gamma.new_empty(runs, 3, cout)
         kernels.norm_gradient_coefficients[(runs,)](
-            partial.sum(1), gamma, mean, rstd, dgamma, dbeta, coefficient, float(rows), C=cout, num_warps=1
-        )
+            partial, gamma, mean, rstd, dgamma, dbeta, coefficient, count, float(rows),
+            C=cout, PARTS=kernels.padded(count), num_warps=4,
+        )  # fmt: skip
         dy = torch.empty_like(y)
         dskip = torch.empty_like(y) if skip is not None else None
         kernels.norm_gradient_apply[(kernels.tiles(rows, ROWS), runs)](
             dout, y, scale, shift, other, coefficient, dy, dskip if dskip is not None else dy, rows, ctx.pool or 1,
             **options, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
-        dw = _weight_gradient(x, dy, weight.shape[3], ctx.dilation).permute(0, 3, 2, 1)
+        dw = weight_gradient(x, dy, weight, ctx.dilation)
         dx = None
         if ctx.needs_input_grad[0]:
             # The gradient of a convolution is the convolution with the flipped, transposed kernel.
             low = weight.flip(3).permute(0, 3, 1, 2).to(x.dtype).contiguous()
-            dx, _ = _convolve(dy, low, None, ctx.dilation, False)
+            dx, _ = convolve(dy, low, ctx.dilation, False)
         return dx, dw, None, dgamma, dbeta, dskip, None, None, None, None
 
 
@@ -184,8 +201,7 @@ def conv_norm(
 
     tokens must divide the length; 0 means no pooling.
     """
-    longest = max(w.shape[-1] for w in weights)
-    weight = torch.cat([F.pad(w, ((longest - w.shape[-1]) // 2,) * 2) for w in weights], dim=1)
+    weight = joined(weights)
     bias = torch.cat(list(biases), dim=1)
     x = low_precision(x)
     if skip is not None:
@@ -252,7 +268,7 @@ class _Attention(torch.autograd.Function):
         mixed, normed = kept(*x.shape, dtype=low), kept(*x.shape, dtype=low)
         rstd = kept(runs, n, length, dtype=torch.float32)
         logsum = kept(runs, n, count, length, dtype=torch.float32)
-        options = {"WIDTH": width, "DROP": drop, "PRECISION": _precision(mixed)}
+        options = {"WIDTH": width, "DROP": drop, "PRECISION": precision(mixed)}
         tile = {"HEADS": count, "L": kernels.padded(length)}
         kernels.attention[(n, runs)](
             x, qkv, qkv_bias, project, project_bias, gamma, beta, key, out, heads, mixed, normed, rstd, logsum,
@@ -319,7 +335,7 @@ class _FeedForward(torch.autograd.Function):
         out = torch.empty_like(x)
         normed = x.new_empty(x.shape if keep else 1, dtype=_low(x))
         rstd = x.new_empty((runs, rows) if keep else 1, dtype=torch.float32)
-        options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": _precision(normed)}
+        options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": precision(normed)}
         kernels.feed_forward[(kernels.tiles(rows, ROWS), runs)](
             x, up, up_bias, down, down_bias, gamma, beta, key, out, normed, rstd, rows, eps, *numbers,
             CHUNK=64, KEEP=keep, BLOCK=ROWS, **options, num_warps=8,
@@ -366,7 +382,7 @@ class _Recurrence(torch.autograd.Function):
         split = weight.unflatten(2, (3, hidden))  # (R, 2, 3, H_out, H_in)
         low = split.transpose(3, 4).to(gates.dtype).contiguous()
         kernels.gru_forward[(kernels.tiles(n, _Recurrence.BLOCK), runs, 2)](
-            gates, low, bias, out, n, t, H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1
+            gates, low, bias, out, n, t, H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1
         )
         ctx.save_for_backward(gates, weight, bias, out)
         return out
@@ -383,7 +399,7 @@ class _Recurrence(torch.autograd.Function):
         kernels.gru_backward[(count, runs, 2)](
             gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
             dgates, dweight, dbias, n, t,
-            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=_precision(gates), num_warps=1,
+            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
         )  # fmt: skip
         return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0)
 

@@ -129,6 +129,13 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | Non
         whole = tokens is not None and x.shape[2] % tokens == 0
         y = blocks.conv_chain(x, convolutions, tokens if tokens and whole else 0)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
+    if _fused(x) and (convolutions[0].norm.training or not torch.is_grad_enabled()):
+        from pisa_capc.stacked import chains
+
+        if chains.takes(x, convolutions):
+            whole = tokens is not None and x.shape[2] % tokens == 0
+            y = chains.conv_chain(x, convolutions, tokens if tokens and whole else 0)
+            return y if whole or tokens is None else adaptive_tokens(y, tokens)
     before = x
     for i, c in enumerate(convolutions, 1):
         pooled = tokens if i == len(convolutions) else None

@@ -1,7 +1,7 @@
-"""Triton kernels of the stacked layers. Shapes and mathematics are in `fused.py`, which calls them.
+"""Triton kernels of the stacked layers. Shapes and mathematics are in `fused.py` and `chains.py`, which call them.
 
-Conventions: run axis first, channels last; M = N·T rows per run; row m = n·T + t. Partial sums are written per tile
-and added afterwards in a fixed order, so a kernel gives the same bits every time.
+Conventions: run axis first, channels last; M = N·T rows per run; row m = n·T + t. Partial sums are written per
+program and added afterwards in a fixed order, so a kernel gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pisa_capc.stacked.kernels.attention import (
     attention_input_gradient,
     attention_output_gradient,
 )
+from pisa_capc.stacked.kernels.chain import chain_convolve, chain_gradient
 from pisa_capc.stacked.kernels.convolution import convolve, weight_gradient
 from pisa_capc.stacked.kernels.feed_forward import feed_forward, feed_forward_gradient
 from pisa_capc.stacked.kernels.normalisation import (
@@ -31,6 +32,8 @@ __all__ = [
     "attention_heads_gradient",
     "attention_input_gradient",
     "attention_output_gradient",
+    "chain_convolve",
+    "chain_gradient",
     "convolve",
     "feed_forward",
     "feed_forward_gradient",

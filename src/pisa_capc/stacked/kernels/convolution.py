@@ -8,60 +8,66 @@ import triton.language as tl
 
 @triton.jit
 def convolve(
-    x, weight, bias, y, partial,
+    x, weight, y, partial,
     rows, length,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, WITH_BIAS: tl.constexpr, WITH_SUMS: tl.constexpr,
+    GATHER: tl.constexpr, WITH_SUMS: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """y[m] = Σ_j x[m + (j − TAPS/2)·DILATION] W[j] + b, zero outside a frame; per-tile Σy and Σy² per channel.
+    """y[m] = Σ_j x[m + (j − TAPS/2)·DILATION] W[j], zero outside a frame; parts of Σy and Σy² per channel.
 
     GATHER > 0 folds taps and channels into one padded inner axis of that size, for inputs with few channels.
     """
-    tile = tl.program_id(0)
     run = tl.program_id(1).to(tl.int64)
-    m = tile * BLOCK + tl.arange(0, BLOCK)
-    t = m % length
-    live = m < rows
     co = tl.arange(0, COUT)
     x += run * rows * CIN
     y += run * rows * COUT
     weight += run * TAPS * CIN * COUT
-    total = tl.zeros((BLOCK, COUT), dtype=tl.float32)
-    if GATHER > 0:
-        inner = tl.arange(0, GATHER)
-        offset = (inner // CIN - TAPS // 2) * DILATION
-        at = t[:, None] + offset[None, :]
-        inside = live[:, None] & (at >= 0) & (at < length) & (inner < TAPS * CIN)[None, :]
-        a = tl.load(x + (m[:, None] + offset[None, :]) * CIN + (inner % CIN)[None, :], mask=inside, other=0.0)
-        b = tl.load(weight + inner[:, None] * COUT + co[None, :], mask=(inner < TAPS * CIN)[:, None], other=0.0)
-        total = tl.dot(a, b, total, input_precision=PRECISION)
-    else:
-        ci = tl.arange(0, CIN)
-        for tap in tl.static_range(TAPS):
-            shift = (tap - TAPS // 2) * DILATION
-            inside = live & (t + shift >= 0) & (t + shift < length)
-            a = tl.load(x + (m + shift)[:, None] * CIN + ci[None, :], mask=inside[:, None], other=0.0)
-            b = tl.load(weight + (tap * CIN + ci)[:, None] * COUT + co[None, :])
+    s1 = tl.zeros((BLOCK, COUT), dtype=tl.float32)
+    s2 = tl.zeros((BLOCK, COUT), dtype=tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
+        m = tile * BLOCK + tl.arange(0, BLOCK)
+        t = m % length
+        live = m < rows
+        total = tl.zeros((BLOCK, COUT), dtype=tl.float32)
+        if GATHER > 0:
+            inner = tl.arange(0, GATHER)
+            offset = (inner // CIN - TAPS // 2) * DILATION
+            at = t[:, None] + offset[None, :]
+            inside = live[:, None] & (at >= 0) & (at < length) & (inner < TAPS * CIN)[None, :]
+            a = tl.load(x + (m[:, None] + offset[None, :]) * CIN + (inner % CIN)[None, :], mask=inside, other=0.0)
+            b = tl.load(weight + inner[:, None] * COUT + co[None, :], mask=(inner < TAPS * CIN)[:, None], other=0.0)
             total = tl.dot(a, b, total, input_precision=PRECISION)
-    if WITH_BIAS:
-        total += tl.load(bias + run * COUT + co)[None, :]
-    tl.store(y + m[:, None] * COUT + co[None, :], total.to(y.dtype.element_ty), mask=live[:, None])
+        else:
+            ci = tl.arange(0, CIN)
+            for tap in tl.static_range(TAPS):
+                shift = (tap - TAPS // 2) * DILATION
+                inside = live & (t + shift >= 0) & (t + shift < length)
+                a = tl.load(x + (m + shift)[:, None] * CIN + ci[None, :], mask=inside[:, None], other=0.0)
+                b = tl.load(weight + (tap * CIN + ci)[:, None] * COUT + co[None, :])
+                total = tl.dot(a, b, total, input_precision=PRECISION)
+        tl.store(y + m[:, None] * COUT + co[None, :], total.to(y.dtype.element_ty), mask=live[:, None])
+        if WITH_SUMS:
+            total = tl.where(live[:, None], total, 0.0)
+            s1 += total
+            s2 += total * total
     if WITH_SUMS:
-        total = tl.where(live[:, None], total, 0.0)
-        at_partial = partial + (run * tl.num_programs(0) + tile) * 2 * COUT
-        tl.store(at_partial + co, tl.sum(total, 0))
-        tl.store(at_partial + COUT + co, tl.sum(total * total, 0))
+        at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * COUT
+        tl.store(at_partial + co, tl.sum(s1, 0))
+        tl.store(at_partial + COUT + co, tl.sum(s2, 0))
 
 
 @triton.jit
 def weight_gradient(
-    x, dy, partial,
+    x, dy, y, coefficient, partial,
     rows, length, rows_per_split,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    GATHER: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Partial dW[j] = Σ_m x[m + shift_j]ᵀ dy[m] over one split of the rows; one tap per program unless GATHER."""
+    """Partial dW[j] = Σ_m x[m + shift_j]ᵀ dy[m] over one split of the rows; one tap per program unless GATHER.
+
+    NORM: dy holds u, from which a·u + b·y + c is made here.
+    """
     tap = tl.program_id(0)
     split = tl.program_id(1)
     run = tl.program_id(2).to(tl.int64)
@@ -87,6 +93,11 @@ def weight_gradient(
             inside = live & (t + shift >= 0) & (t + shift < length)
             a = tl.load(x + (m + shift)[None, :] * CIN + inner[:, None], mask=inside[None, :], other=0.0)
         b = tl.load(dy + m[:, None] * COUT + co[None, :], mask=live[:, None], other=0.0)
+        if NORM:
+            k = coefficient + run * 3 * COUT + co
+            raw = tl.load(y + run * rows * COUT + m[:, None] * COUT + co[None, :], mask=live[:, None], other=0.0)
+            full = tl.load(k)[None, :] * b.to(tl.float32) + tl.load(k + COUT)[None, :] * raw.to(tl.float32)
+            b = tl.where(live[:, None], full + tl.load(k + 2 * COUT)[None, :], 0.0).to(dy.dtype.element_ty)
         total = tl.dot(a, b, total, input_precision=PRECISION)
     SIZE: tl.constexpr = TAPS * CIN
     row = inner if GATHER > 0 else tap * CIN + inner

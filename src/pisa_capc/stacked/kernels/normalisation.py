@@ -7,16 +7,29 @@ import triton.language as tl
 
 
 @triton.jit
+def _sums(partial, run, parts, C: tl.constexpr, PARTS: tl.constexpr):
+    """The two sums of each channel from their parts (R, parts, 2, C); PARTS: at least as many, a power of two."""
+    part = tl.arange(0, PARTS)[:, None]
+    at = partial + (run * parts + part) * 2 * C + tl.arange(0, C)[None, :]
+    there = part < parts
+    return tl.sum(tl.load(at, mask=there, other=0.0), 0), tl.sum(tl.load(at + C, mask=there, other=0.0), 0)
+
+
+@triton.jit
 def norm_statistics(
-    sums, gamma, beta, running_mean, running_var, mean, rstd, scale, shift,
-    count, momentum, eps, C: tl.constexpr,
+    partial, bias, gamma, beta, running_mean, running_var, mean, rstd, scale, shift,
+    parts, count, momentum, eps, C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Batch statistics from Σy, Σy² (R, 2, C); the affine map scale·y + shift; running averages."""
+    """Batch statistics from parts of Σy and Σy²; the affine map scale·y + shift; running averages.
+
+    bias: of the convolution, which y is without; it moves the running mean alone.
+    """
     run = tl.program_id(0)
     c = tl.arange(0, C)
     at = run * C + c
-    mu = tl.load(sums + run * 2 * C + c) / count
-    var = tl.maximum(tl.load(sums + run * 2 * C + C + c) / count - mu * mu, 0.0)
+    s1, s2 = _sums(partial, run, parts, C, PARTS)
+    mu = s1 / count
+    var = tl.maximum(s2 / count - mu * mu, 0.0)
     inverse = 1.0 / tl.sqrt(var + eps)
     g = tl.load(gamma + at) * inverse
     tl.store(mean + at, mu)
@@ -24,7 +37,7 @@ def norm_statistics(
     tl.store(scale + at, g)
     tl.store(shift + at, tl.load(beta + at) - mu * g)
     keep = 1.0 - momentum
-    tl.store(running_mean + at, keep * tl.load(running_mean + at) + momentum * mu)
+    tl.store(running_mean + at, keep * tl.load(running_mean + at) + momentum * (mu + tl.load(bias + at)))
     unbiased = var * (count / (count - 1.0))
     tl.store(running_var + at, keep * tl.load(running_var + at) + momentum * unbiased)
 
@@ -98,39 +111,38 @@ def _behind_relu(
 
 @triton.jit
 def norm_gradient_sums(
-    dout, y, scale, shift, skip, partial, rows, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr,
-    BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    dout, y, scale, shift, skip, u, partial, rows, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, KEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Per-tile Σg and Σg·y, where g is the gradient behind the ReLU."""
-    tile = tl.program_id(0)
+    """Parts of Σg and Σg·y, where g is the gradient behind the ReLU; KEEP: writes it to u."""
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, C)
-    base = run * rows * C
-    s1 = tl.zeros((C,), dtype=tl.float32)
-    s2 = tl.zeros((C,), dtype=tl.float32)
-    for step in tl.static_range(STEPS):
-        m = (tile * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
-        at = base + m[:, None] * C + c[None, :]
+    s1 = tl.zeros((BLOCK, C), dtype=tl.float32)
+    s2 = tl.zeros((BLOCK, C), dtype=tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
+        m = tile * BLOCK + tl.arange(0, BLOCK)
+        at = run * rows * C + m[:, None] * C + c[None, :]
         live = (m < rows)[:, None]
         raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
         g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
-        s1 += tl.sum(g, 0)
-        s2 += tl.sum(g * raw, 0)
-    at_partial = partial + (run * tl.num_programs(0) + tile) * 2 * C
-    tl.store(at_partial + c, s1)
-    tl.store(at_partial + C + c, s2)
+        if KEEP:
+            tl.store(u + at, g.to(u.dtype.element_ty), mask=live)
+        s1 += g
+        s2 += g * raw
+    at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C
+    tl.store(at_partial + c, tl.sum(s1, 0))
+    tl.store(at_partial + C + c, tl.sum(s2, 0))
 
 
 @triton.jit
 def norm_gradient_coefficients(
-    sums, gamma, mean, rstd, dgamma, dbeta, coefficient, count, C: tl.constexpr
+    partial, gamma, mean, rstd, dgamma, dbeta, coefficient, parts, count, C: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """dγ, dβ, and a, b, c of dy = a·g + b·y + c, from Σg and Σg·y (R, 2, C)."""
+    """dγ, dβ, and a, b, c of dy = a·g + b·y + c, from parts of Σg and Σg·y."""
     run = tl.program_id(0)
     c = tl.arange(0, C)
-    s1 = tl.load(sums + run * 2 * C + c)
-    s2 = tl.load(sums + run * 2 * C + C + c)
+    s1, s2 = _sums(partial, run, parts, C, PARTS)
     at = run * C + c
     mu = tl.load(mean + at)
     inverse = tl.load(rstd + at)

@@ -1,0 +1,249 @@
+"""A chain of convolutions with batch normalisation on a GPU, in as few passes over the activations as there can be.
+
+A convolution normalises what it reads and sums what it gives, so that forward each activation is written once and read
+once. On the way back one kernel goes from the gradient before a ReLU to that before the ReLU of the convolution before
+it, with the gradient of its weights and the sums that the next normalisation needs. Kept are the convolutions' outputs,
+and what a residual adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pisa_capc.stacked import kernels
+from pisa_capc.stacked.fused import convolve, joined, low_precision, precision, programs, weight_gradient
+
+if TYPE_CHECKING:
+    from pisa_capc.stacked.layers import BatchNorm, Convolution
+
+SPANS = {3: 2, 5: 4}  # outputs that a row of the kernels has, by taps: with them its inputs are a power of two
+
+
+class _Layer(NamedTuple):
+    """One convolution: its weight (R, C_out, C_in, taps), and what the chain says of it."""
+
+    weight: Tensor
+    bias: Tensor
+    norm: BatchNorm
+    dilation: int
+    residual: bool  # adds what the convolution before it read
+    kept: bool  # what it reads is needed again
+
+
+class _Norm(NamedTuple):
+    """Batch normalisation as scale · y + shift, each (R, C)."""
+
+    mean: Tensor
+    rstd: Tensor
+    scale: Tensor
+    shift: Tensor
+
+
+def takes(x: Tensor, convolutions: Sequence[Convolution]) -> bool:
+    """Whether the kernels here can do this chain."""
+    first, *others = (c.weights for c in convolutions)
+    width = sum(w.shape[1] for w in first)
+    return (
+        not x.requires_grad
+        and len(convolutions) > 1
+        and not (convolutions[0].residual or convolutions[1].residual)
+        and width in (16, 32)
+        and all(len(ws) == 1 and ws[0].shape[1:3] == (width, width) and ws[0].shape[3] in SPANS for ws in others)
+    )
+
+
+def _options(layer: _Layer, x: Tensor) -> dict[str, Any]:
+    taps = layer.weight.shape[3]
+    return {
+        "LENGTH": x.shape[2],
+        "C": layer.weight.shape[1],
+        "TAPS": taps,
+        "DILATION": layer.dilation,
+        "SPAN": SPANS[taps],
+        "PRECISION": precision(x),
+    }
+
+
+def _groups(layer: _Layer, x: Tensor) -> int:
+    """Rows of the kernels, of a run."""
+    span = SPANS[layer.weight.shape[3]] * layer.dilation
+    return x.shape[1] * kernels.tiles(x.shape[2], span) * layer.dilation
+
+
+class _Chain:
+    """Forward and backward pass of a chain. x: (R, N, T, C), in the type of the activations."""
+
+    def __init__(self, x: Tensor, layers: Sequence[_Layer]) -> None:
+        self.x, self.layers = x, layers
+        self.runs, self.frames, self.length, _ = x.shape
+        self.rows = self.frames * self.length
+        self.y: list[Tensor] = []
+        self.norms: list[_Norm] = []
+        self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
+
+    # Forward ----------------------------------------------------------------------------------------------------------
+
+    def forward(self, training: bool) -> None:
+        for i, layer in enumerate(self.layers):
+            y, partial = self._convolve(i, training)
+            self.y.append(y)
+            self.norms.append(self._normalise(layer, partial) if training else _frozen(layer))
+
+    def _convolve(self, i: int, sums: bool) -> tuple[Tensor, Tensor]:
+        layer, x = self.layers[i], self.x
+        if i == 0:
+            low = layer.weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()
+            return convolve(x, low, layer.dilation, sums)
+        before, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
+        y = torch.empty_like(before)
+        if layer.kept:
+            self.read[i] = torch.empty_like(before)
+        block = FORWARD["BLOCK"]
+        count = programs(kernels.tiles(_groups(layer, x), block), self.runs, FORWARD["each"])
+        partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
+        kernels.chain_convolve[(count, self.runs)](
+            before, norm.scale, norm.shift, y if skip is None else skip, layer.weight, y, self.read.get(i, y), partial,
+            self.frames, **_options(layer, x), WITH_SKIP=skip is not None, KEEP=layer.kept, SUMS=sums,
+            BLOCK=block, num_warps=FORWARD["num_warps"], num_stages=FORWARD["num_stages"],
+        )  # fmt: skip
+        return y, partial
+
+    def _skip(self, i: int) -> Tensor | None:
+        """What layer `i` adds before its ReLU."""
+        return self.read[i - 1] if self.layers[i].residual else None
+
+    def _normalise(self, layer: _Layer, partial: Tensor) -> _Norm:
+        norm, parts = layer.norm, partial.shape[1]
+        found = _Norm(*(torch.empty_like(norm.weight) for _ in range(4)))
+        kernels.norm_statistics[(self.runs,)](
+            partial, layer.bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, *found,
+            parts, float(self.rows), norm.momentum, norm.eps, C=norm.weight.shape[1], PARTS=kernels.padded(parts),
+            num_warps=4,
+        )  # fmt: skip
+        return found
+
+    def result(self, tokens: int) -> Tensor:
+        """What the chain gives: (R, N, T, C), or its mean over each of `tokens` equal spans."""
+        y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
+        options = {"C": y.shape[3], "WITH_SKIP": skip is not None, "RELU": True}
+        inputs = (y, norm.scale, norm.shift, y if skip is None else skip)
+        if tokens:
+            out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
+            kernels.norm_pool[(self.frames * tokens, self.runs)](
+                *inputs, out, self.rows, self.length // tokens, **options, BLOCK=64, num_warps=1
+            )
+            return out
+        out = torch.empty_like(y)
+        kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
+            *inputs, out, self.rows, **options, BLOCK=128, num_warps=4
+        )
+        return out
+
+    # Backward ---------------------------------------------------------------------------------------------------------
+
+    def backward(self, dout: Tensor, tokens: int) -> list[Tensor]:
+        """The gradients of each layer's weight, γ and β."""
+        last = len(self.layers) - 1
+        u, partial = self._before_last_relu(dout, tokens)
+        gradients: list[Tensor] = []
+        added: Tensor | None = None
+        for i in range(last, -1, -1):
+            dgamma, dbeta, coefficient = self._coefficients(i, partial)
+            if i == 0:
+                dweight = weight_gradient(self.x, u, self.layers[0].weight, self.layers[0].dilation, self.y[0], coefficient)
+            else:
+                du, partial, dweight = self._layer_backward(i, u, coefficient, added)
+                added = u if self.layers[i].residual else None
+                u = du
+            gradients = [dweight, dgamma, dbeta, *gradients]
+        return gradients
+
+    def _before_last_relu(self, dout: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+        y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
+        u = torch.empty_like(y)
+        count = programs(kernels.tiles(self.rows, 128), self.runs, 8)
+        partial = y.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
+        kernels.norm_gradient_sums[(count, self.runs)](
+            dout, y, norm.scale, norm.shift, y if skip is None else skip, u, partial, self.rows,
+            self.length // tokens if tokens else 1,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, BLOCK=128, num_warps=4,
+        )  # fmt: skip
+        return u, partial
+
+    def _coefficients(self, i: int, partial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gamma, norm, parts = self.layers[i].norm.weight, self.norms[i], partial.shape[1]
+        dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
+        coefficient = gamma.new_empty(self.runs, 3, gamma.shape[1])
+        kernels.norm_gradient_coefficients[(self.runs,)](
+            partial, gamma, norm.mean, norm.rstd, dgamma, dbeta, coefficient, parts, float(self.rows),
+            C=gamma.shape[1], PARTS=kernels.padded(parts), num_warps=4,
+        )  # fmt: skip
+        return dgamma, dbeta, coefficient
+
+    def _layer_backward(
+        self, i: int, u: Tensor, coefficient: Tensor, added: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """From the gradient before the ReLU of layer `i` to that before the ReLU of the one before it, its sums, dW."""
+        layer, before, norm = self.layers[i], self.y[i - 1], self.norms[i - 1]
+        kept = self.read[i] if self.layers[i - 1].residual else None
+        du = torch.empty_like(u)
+        block = BACKWARD["BLOCK"]
+        count = programs(kernels.tiles(_groups(layer, u), block), self.runs, BACKWARD["each"])
+        partial = u.new_empty(self.runs, count, 2, u.shape[3], dtype=torch.float32)
+        dweight = u.new_empty(self.runs, count, *layer.weight.shape[1:], dtype=torch.float32)
+        kernels.chain_gradient[(count, self.runs)](
+            u, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
+            before if kept is None else kept, u if added is None else added, du, partial, dweight, self.frames,
+            **_options(layer, u), KEPT=kept is not None, ADDED=added is not None,
+            BLOCK=block, num_warps=BACKWARD["num_warps"], num_stages=BACKWARD["num_stages"],
+        )  # fmt: skip
+        return du, partial, dweight.sum(1)
+
+
+# Found by trying: rows of a tile, programs of a multiprocessor, warps of a program.
+FORWARD = {"BLOCK": 64, "each": 4, "num_warps": 4, "num_stages": 1}
+BACKWARD = {"BLOCK": 64, "each": 2, "num_warps": 8, "num_stages": 1}
+
+
+def _frozen(layer: _Layer) -> _Norm:
+    """With running statistics, and the bias in the shift."""
+    norm = layer.norm
+    rstd = torch.rsqrt(norm.running_var + norm.eps)
+    scale = norm.weight * rstd
+    return _Norm(norm.running_mean, rstd, scale, torch.addcmul(norm.bias, layer.bias - norm.running_mean, scale))
+
+
+class _ConvChain(torch.autograd.Function):
+    """See `conv_chain`; tensors: of each layer its weight, γ and β."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layers: Sequence[_Layer], training: bool, tokens: int, *tensors: Tensor) -> Tensor:
+        chain = _Chain(x, layers)
+        chain.forward(training)
+        ctx.chain, ctx.tokens = chain, tokens
+        return chain.result(tokens)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        return None, None, None, None, *ctx.chain.backward(dout.contiguous(), ctx.tokens)
+
+
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> Tensor:
+    """See `layers.conv_chain`: (R, N, T, C_in) → (R, N, T, C), or (R, N, tokens, C) where `tokens` is not 0.
+
+    Only for what `takes` says. Biases of the convolutions only move the running means, or are part of the shift.
+    """
+    layers, tensors = [], []
+    for i, c in enumerate(convolutions):
+        weight = joined(c.weights)
+        shared = i + 1 < len(convolutions) and convolutions[i + 1].residual
+        kept = i > 0 and (shared or convolutions[i - 1].residual)
+        bias = torch.cat(list(c.biases), dim=1).detach()
+        layers.append(_Layer(weight.detach().contiguous(), bias, c.norm, c.dilation, c.residual, kept))
+        tensors += [weight, c.norm.weight, c.norm.bias]
+    y: Tensor = _ConvChain.apply(low_precision(x), layers, convolutions[0].norm.training, tokens, *tensors)
+    return y
