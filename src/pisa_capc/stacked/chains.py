@@ -20,7 +20,7 @@ from pisa_capc.stacked.fused import convolve, joined, low_precision, precision, 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
 
-SPANS = {3: 2, 5: 4}  # outputs that a row of the kernels has, by taps: with them its inputs are a power of two
+SPANS = {3: 2, 5: 4}  # outputs that a row of the kernels has, by taps
 
 
 class _Layer(NamedTuple):
@@ -56,14 +56,19 @@ def takes(x: Tensor, convolutions: Sequence[Convolution]) -> bool:
     )
 
 
-def _options(layer: _Layer, x: Tensor) -> dict[str, Any]:
+def _options(layer: _Layer, x: Tensor, block: int) -> dict[str, Any]:
     taps = layer.weight.shape[3]
+    span = SPANS[taps]
+    whole = x.shape[2] % (span * layer.dilation) == 0 and _groups(layer, x) % block == 0
     return {
         "LENGTH": x.shape[2],
         "C": layer.weight.shape[1],
         "TAPS": taps,
         "DILATION": layer.dilation,
-        "SPAN": SPANS[taps],
+        "SPAN": span,
+        "WINDOW": kernels.power_of_two(span + taps - 1),
+        "WHOLE": whole,
+        "BLOCK": block,
         "PRECISION": precision(x),
     }
 
@@ -107,8 +112,8 @@ class _Chain:
         partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.chain_convolve[(count, self.runs)](
             before, norm.scale, norm.shift, y if skip is None else skip, layer.weight, y, self.read.get(i, y), partial,
-            self.frames, **_options(layer, x), WITH_SKIP=skip is not None, KEEP=layer.kept, SUMS=sums,
-            BLOCK=block, num_warps=FORWARD["num_warps"], num_stages=FORWARD["num_stages"],
+            self.frames, **_options(layer, x, block), WITH_SKIP=skip is not None, KEEP=layer.kept, SUMS=sums,
+            num_warps=FORWARD["num_warps"], num_stages=FORWARD["num_stages"],
         )  # fmt: skip
         return y, partial
 
@@ -198,15 +203,15 @@ class _Chain:
         kernels.chain_gradient[(count, self.runs)](
             u, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
             before if kept is None else kept, u if added is None else added, du, partial, dweight, self.frames,
-            **_options(layer, u), KEPT=kept is not None, ADDED=added is not None,
-            BLOCK=block, num_warps=BACKWARD["num_warps"], num_stages=BACKWARD["num_stages"],
+            **_options(layer, u, block), KEPT=kept is not None, ADDED=added is not None,
+            num_warps=BACKWARD["num_warps"], num_stages=BACKWARD["num_stages"],
         )  # fmt: skip
         return du, partial, dweight.sum(1)
 
 
 # Found by trying: rows of a tile, programs of a multiprocessor, warps of a program.
 FORWARD = {"BLOCK": 64, "each": 4, "num_warps": 4, "num_stages": 1}
-BACKWARD = {"BLOCK": 64, "each": 2, "num_warps": 8, "num_stages": 1}
+BACKWARD = {"BLOCK": 64, "each": 2, "num_warps": 4, "num_stages": 1}
 
 
 def _frozen(layer: _Layer) -> _Norm:

@@ -46,6 +46,7 @@ __all__ = [
     "norm_pool",
     "norm_statistics",
     "padded",
+    "power_of_two",
     "tiles",
     "weight_gradient",
 ]
@@ -56,6 +57,11 @@ def tiles(rows: int, block: int) -> int:
     return int(triton.cdiv(rows, block))
 
 
+def power_of_two(size: int) -> int:
+    """The next power of two."""
+    return int(triton.next_power_of_2(size))
+
+
 def padded(size: int) -> int:
     """The next power of two that a matrix unit accepts as an inner size."""
-    return max(16, int(triton.next_power_of_2(size)))
+    return max(16, power_of_two(size))

@@ -66,7 +66,7 @@ def weight_gradient(
 ):  # fmt: skip
     """Partial dW[j] = Σ_m x[m + shift_j]ᵀ dy[m] over one split of the rows; one tap per program unless GATHER.
 
-    NORM: dy holds u, from which a·u + b·y + c is made here.
+    NORM: dy holds u, from which a·(u + slope·y + constant) is made here.
     """
     tap = tl.program_id(0)
     split = tl.program_id(1)
@@ -96,8 +96,9 @@ def weight_gradient(
         if NORM:
             k = coefficient + run * 3 * COUT + co
             raw = tl.load(y + run * rows * COUT + m[:, None] * COUT + co[None, :], mask=live[:, None], other=0.0)
-            full = tl.load(k)[None, :] * b.to(tl.float32) + tl.load(k + COUT)[None, :] * raw.to(tl.float32)
-            b = tl.where(live[:, None], full + tl.load(k + 2 * COUT)[None, :], 0.0).to(dy.dtype.element_ty)
+            full = tl.load(k + COUT)[None, :] * raw.to(tl.float32) + tl.load(k + 2 * COUT)[None, :]
+            full = tl.load(k)[None, :] * (b.to(tl.float32) + full)
+            b = tl.where(live[:, None], full, 0.0).to(dy.dtype.element_ty)
         total = tl.dot(a, b, total, input_precision=PRECISION)
     SIZE: tl.constexpr = TAPS * CIN
     row = inner if GATHER > 0 else tap * CIN + inner

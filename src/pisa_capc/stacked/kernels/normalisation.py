@@ -139,7 +139,7 @@ def norm_gradient_sums(
 def norm_gradient_coefficients(
     partial, gamma, mean, rstd, dgamma, dbeta, coefficient, parts, count, C: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """dγ, dβ, and a, b, c of dy = a·g + b·y + c, from parts of Σg and Σg·y."""
+    """dγ, dβ, and a, slope and constant of dy = a·(g + slope·y + constant), from parts of Σg and Σg·y."""
     run = tl.program_id(0)
     c = tl.arange(0, C)
     s1, s2 = _sums(partial, run, parts, C, PARTS)
@@ -149,11 +149,10 @@ def norm_gradient_coefficients(
     g_hat = (s2 - mu * s1) * inverse
     tl.store(dgamma + at, g_hat)
     tl.store(dbeta + at, s1)
-    a = tl.load(gamma + at) * inverse
-    b = -a * inverse * g_hat / count
-    tl.store(coefficient + run * 3 * C + c, a)
-    tl.store(coefficient + run * 3 * C + C + c, b)
-    tl.store(coefficient + run * 3 * C + 2 * C + c, -a * s1 / count - b * mu)
+    slope = -inverse * g_hat / count
+    tl.store(coefficient + run * 3 * C + c, tl.load(gamma + at) * inverse)
+    tl.store(coefficient + run * 3 * C + C + c, slope)
+    tl.store(coefficient + run * 3 * C + 2 * C + c, -s1 / count - slope * mu)
 
 
 @triton.jit
@@ -161,7 +160,7 @@ def norm_gradient_apply(
     dout, y, scale, shift, skip, coefficient, dy, dskip, rows, pool,
     C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dy = a·g + b·y + c, and dskip = g."""
+    """dy = a·(g + slope·y + constant), and dskip = g."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, C)
@@ -172,5 +171,5 @@ def norm_gradient_apply(
     if WITH_SKIP:
         tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=live)
     k = coefficient + run * 3 * C + c
-    value = tl.load(k)[None, :] * g + tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :]
+    value = tl.load(k)[None, :] * (g + tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :])
     tl.store(dy + at, value.to(dy.dtype.element_ty), mask=live)
