@@ -69,7 +69,7 @@ def test_fused_convolution_with_norm_equals_plain_pytorch(
 
 
 @pytest.mark.parametrize("tokens", [0, 5])
-@pytest.mark.parametrize("name", ["cnn", "cvcnn", "resnet", "tcn"])
+@pytest.mark.parametrize("name", ["cnn", "mscnn", "cvcnn", "resnet", "tcn"])
 def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
     torch.manual_seed(10)
     plain = build_encoder(name, 1, RUNS).to(DEVICE)

@@ -20,7 +20,10 @@ from pisa_capc.stacked.fused import convolve, joined, low_precision, precision, 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
 
-SPANS = {3: 2, 5: 4}  # outputs that a row of the kernels has, by taps
+LONGEST = 15  # taps of a kernel that the kernels here can do
+# Taps up to which what a kernel reads is normalised wherever it is read: longer kernels read it too often.
+NORMED_FORWARD, NORMED_BACKWARD = 5, 3
+BLOCK = 64  # rows of a tile
 
 
 class _Layer(NamedTuple):
@@ -32,6 +35,10 @@ class _Layer(NamedTuple):
     dilation: int
     residual: bool  # adds what the convolution before it read
     kept: bool  # what it reads is needed again
+
+    @property
+    def taps(self) -> int:
+        return self.weight.shape[3]
 
 
 class _Norm(NamedTuple):
@@ -45,38 +52,48 @@ class _Norm(NamedTuple):
 
 def takes(x: Tensor, convolutions: Sequence[Convolution]) -> bool:
     """Whether the kernels here can do this chain."""
-    first, *others = (c.weights for c in convolutions)
-    width = sum(w.shape[1] for w in first)
+    first, *others = convolutions
+    width = sum(w.shape[1] for w in first.weights)
     return (
         not x.requires_grad
-        and len(convolutions) > 1
-        and not (convolutions[0].residual or convolutions[1].residual)
+        and len(others) > 0
+        and not (first.residual or others[0].residual)
         and width in (16, 32)
-        and all(len(ws) == 1 and ws[0].shape[1:3] == (width, width) and ws[0].shape[3] in SPANS for ws in others)
+        and all(sum(w.shape[1] for w in c.weights) == width for c in others)
+        and all(w.shape[2] == width and 3 <= w.shape[3] <= LONGEST for c in others for w in c.weights)
     )
 
 
-def _options(layer: _Layer, x: Tensor, block: int) -> dict[str, Any]:
-    taps = layer.weight.shape[3]
-    span = SPANS[taps]
-    whole = x.shape[2] % (span * layer.dilation) == 0 and _groups(layer, x) % block == 0
-    return {
-        "LENGTH": x.shape[2],
-        "C": layer.weight.shape[1],
-        "TAPS": taps,
-        "DILATION": layer.dilation,
-        "SPAN": span,
-        "WINDOW": kernels.power_of_two(span + taps - 1),
-        "WHOLE": whole,
-        "BLOCK": block,
-        "PRECISION": precision(x),
-    }
+class _Shape(NamedTuple):
+    """How a kernel takes a convolution: outputs of a row, inputs that it takes at a time, and how often."""
 
+    span: int
+    chunk: int
+    parts: int
 
-def _groups(layer: _Layer, x: Tensor) -> int:
-    """Rows of the kernels, of a run."""
-    span = SPANS[layer.weight.shape[3]] * layer.dilation
-    return x.shape[1] * kernels.tiles(x.shape[2], span) * layer.dilation
+    @classmethod
+    def of(cls, taps: int) -> _Shape:
+        return cls(2, 4, kernels.tiles(2 + taps - 1, 4))
+
+    def groups(self, layer: _Layer, x: Tensor) -> int:
+        """Rows of the kernel, of a run."""
+        return x.shape[1] * kernels.tiles(x.shape[2], self.span * layer.dilation) * layer.dilation
+
+    def options(self, layer: _Layer, x: Tensor) -> dict[str, Any]:
+        whole = x.shape[2] % (self.span * layer.dilation) == 0 and self.groups(layer, x) % BLOCK == 0
+        return {
+            "LENGTH": x.shape[2],
+            "C": layer.weight.shape[1],
+            "TAPS": layer.taps,
+            "DILATION": layer.dilation,
+            "SPAN": self.span,
+            "CHUNK": self.chunk,
+            "WHOLE": whole,
+            "BLOCK": BLOCK,
+            "PRECISION": precision(x),
+            "num_warps": 4,
+            "num_stages": 1,
+        }
 
 
 class _Chain:
@@ -104,18 +121,29 @@ class _Chain:
             low = layer.weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()
             return convolve(x, low, layer.dilation, sums)
         before, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
-        y = torch.empty_like(before)
+        shape = _Shape(4, 8, 1) if layer.taps == 5 else _Shape.of(layer.taps)
+        normed = layer.taps <= NORMED_FORWARD
         if layer.kept:
-            self.read[i] = torch.empty_like(before)
-        block = FORWARD["BLOCK"]
-        count = programs(kernels.tiles(_groups(layer, x), block), self.runs, FORWARD["each"])
+            self.read[i] = torch.empty_like(before) if normed else self._activation(i)
+        y = torch.empty_like(before)
+        count = programs(kernels.tiles(shape.groups(layer, x), BLOCK), self.runs, 4)
         partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.chain_convolve[(count, self.runs)](
-            before, norm.scale, norm.shift, y if skip is None else skip, layer.weight, y, self.read.get(i, y), partial,
-            self.frames, **_options(layer, x, block), WITH_SKIP=skip is not None, KEEP=layer.kept, SUMS=sums,
-            num_warps=FORWARD["num_warps"], num_stages=FORWARD["num_stages"],
+            before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
+            y, self.read.get(i, y), partial, self.frames, **shape.options(layer, x), PARTS=shape.parts,
+            NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed, SUMS=sums,
         )  # fmt: skip
         return y, partial
+
+    def _activation(self, i: int) -> Tensor:
+        """What layer `i` reads; of the layer behind the last, what the chain gives."""
+        y, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
+        out = torch.empty_like(y)
+        kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.rows,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=128, num_warps=4,
+        )  # fmt: skip
+        return out
 
     def _skip(self, i: int) -> Tensor | None:
         """What layer `i` adds before its ReLU."""
@@ -133,19 +161,14 @@ class _Chain:
 
     def result(self, tokens: int) -> Tensor:
         """What the chain gives: (R, N, T, C), or its mean over each of `tokens` equal spans."""
+        if not tokens:
+            return self._activation(len(self.layers))
         y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
-        options = {"C": y.shape[3], "WITH_SKIP": skip is not None, "RELU": True}
-        inputs = (y, norm.scale, norm.shift, y if skip is None else skip)
-        if tokens:
-            out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
-            kernels.norm_pool[(self.frames * tokens, self.runs)](
-                *inputs, out, self.rows, self.length // tokens, **options, BLOCK=64, num_warps=1
-            )
-            return out
-        out = torch.empty_like(y)
-        kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
-            *inputs, out, self.rows, **options, BLOCK=128, num_warps=4
-        )
+        out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
+        kernels.norm_pool[(self.frames * tokens, self.runs)](
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.rows, self.length // tokens,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=64, num_warps=1,
+        )  # fmt: skip
         return out
 
     # Backward ---------------------------------------------------------------------------------------------------------
@@ -194,24 +217,44 @@ class _Chain:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """From the gradient before the ReLU of layer `i` to that before the ReLU of the one before it, its sums, dW."""
         layer, before, norm = self.layers[i], self.y[i - 1], self.norms[i - 1]
-        kept = self.read[i] if self.layers[i - 1].residual else None
-        du = torch.empty_like(u)
-        block = BACKWARD["BLOCK"]
-        count = programs(kernels.tiles(_groups(layer, u), block), self.runs, BACKWARD["each"])
-        partial = u.new_empty(self.runs, count, 2, u.shape[3], dtype=torch.float32)
-        dweight = u.new_empty(self.runs, count, *layer.weight.shape[1:], dtype=torch.float32)
-        kernels.chain_gradient[(count, self.runs)](
-            u, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
-            before if kept is None else kept, u if added is None else added, du, partial, dweight, self.frames,
-            **_options(layer, u, block), KEPT=kept is not None, ADDED=added is not None,
-            num_warps=BACKWARD["num_warps"], num_stages=BACKWARD["num_stages"],
+        normed = layer.taps <= NORMED_BACKWARD
+        kept = self.read.get(i) if self.layers[i - 1].residual or layer.taps > NORMED_FORWARD else None
+        shape = _Shape.of(layer.taps)
+        tiles = kernels.tiles(shape.groups(layer, u), BLOCK)
+        du, dy = torch.empty_like(u), u if normed else self._gradient(i, u, coefficient)
+
+        def launch(count: int, chunks: int, sums: Tensor | None, dweight: Tensor | None) -> None:
+            kernels.chain_gradient[(count, self.runs, chunks)](
+                dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
+                before if kept is None else kept, u if added is None else added, du, sums, dweight, self.frames,
+                **shape.options(layer, u), PARTS=shape.parts // chunks, NORM=normed, KEPT=kept is not None,
+                ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
+            )  # fmt: skip
+
+        def parts(count: int, *size: int) -> Tensor:
+            return u.new_empty(self.runs, count, *size, dtype=torch.float32)
+
+        count, chunks = programs(tiles, self.runs, 2), shape.parts
+        sums = parts(count, 2, u.shape[3])
+        if chunks == 1:
+            dweight = parts(count, *layer.weight.shape[1:])
+            launch(count, 1, sums, dweight)
+        else:  # the sums of both would not fit into the registers
+            launch(count, 1, sums, None)
+            count = programs(tiles, self.runs * chunks, 3)
+            dweight = parts(count * chunks, *layer.weight.shape[1:])
+            launch(count, chunks, None, dweight)
+        return du, sums, dweight.sum(1)
+
+    def _gradient(self, i: int, u: Tensor, coefficient: Tensor) -> Tensor:
+        """The gradient of y of layer `i` from that before its ReLU."""
+        y, norm = self.y[i], self.norms[i]
+        dy = torch.empty_like(u)
+        kernels.norm_gradient_apply[(kernels.tiles(self.rows, 128), self.runs)](
+            u, y, norm.scale, norm.shift, y, coefficient, dy, dy, self.rows, 1,
+            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
         )  # fmt: skip
-        return du, partial, dweight.sum(1)
-
-
-# Found by trying: rows of a tile, programs of a multiprocessor, warps of a program.
-FORWARD = {"BLOCK": 64, "each": 4, "num_warps": 4, "num_stages": 1}
-BACKWARD = {"BLOCK": 64, "each": 2, "num_warps": 4, "num_stages": 1}
+        return dy
 
 
 def _frozen(layer: _Layer) -> _Norm:
@@ -246,7 +289,7 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> T
     for i, c in enumerate(convolutions):
         weight = joined(c.weights)
         shared = i + 1 < len(convolutions) and convolutions[i + 1].residual
-        kept = i > 0 and (shared or convolutions[i - 1].residual)
+        kept = i > 0 and (shared or convolutions[i - 1].residual or weight.shape[3] > NORMED_FORWARD)
         bias = torch.cat(list(c.biases), dim=1).detach()
         layers.append(_Layer(weight.detach().contiguous(), bias, c.norm, c.dilation, c.residual, kept))
         tensors += [weight, c.norm.weight, c.norm.bias]

@@ -1,9 +1,9 @@
 """A convolution inside a chain: what it reads is normalised on the way in, and what it gives is summed on the way out.
 
 A convolution of short kernels shifts its input by a tap at a time, and shifts are what a GPU does badly. So a row here
-is a group of SPAN outputs, DILATION samples apart, and the SPAN + TAPS − 1 inputs that they see, filled up to a power of
-two, WINDOW; the kernel is a (WINDOW·C, SPAN·C) matrix with the taps on its diagonals. A row is read once, and one
-product of matrices gives its outputs.
+is a group of SPAN outputs, DILATION samples apart, and the SPAN + TAPS − 1 inputs that they see; the kernel is a matrix
+with the taps on its diagonals, and a product of matrices gives the outputs. Inputs are taken CHUNK at a time, a power
+of two.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def _rows(tile, LENGTH: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr
 
 
 @triton.jit
-def _window(first, frame, rows, LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-            SPAN: tl.constexpr, WINDOW: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
-    """Where the inputs of each group are, (BLOCK, WINDOW·C), and which of them there are."""
-    k = tl.arange(0, WINDOW * C)
-    ahead = (k // C - TAPS // 2) * DILATION
+def _inputs(first, frame, rows, part, LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr,
+            DILATION: tl.constexpr, SPAN: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
+    """Where a chunk of the inputs of each group is, (BLOCK, CHUNK·C), and which of them there are."""
+    k = tl.arange(0, CHUNK * C)
+    ahead = (part * CHUNK + k // C - TAPS // 2) * DILATION
     t = first[:, None] + ahead[None, :]
     inside = (t >= 0) & (t < LENGTH)
-    if WINDOW > SPAN + TAPS - 1:
-        inside &= (k < (SPAN + TAPS - 1) * C)[None, :]
+    if (SPAN + TAPS - 1) % CHUNK != 0:
+        inside &= (part * CHUNK + k // C < SPAN + TAPS - 1)[None, :]
     if not WHOLE:
         inside &= (frame < rows)[:, None]
     return ((frame + first) * C)[:, None] + (ahead * C + k % C)[None, :], inside
@@ -52,16 +52,16 @@ def _outputs(first, frame, rows, LENGTH: tl.constexpr, C: tl.constexpr, DILATION
 
 
 @triton.jit
-def _matrix(weight, run, C: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, WINDOW: tl.constexpr,
+def _matrix(weight, run, part, C: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, CHUNK: tl.constexpr,
             BACK: tl.constexpr):  # fmt: skip
-    """The kernel (R, C_out, C_in, TAPS) of a run as (WINDOW·C, SPAN·C); BACK: that of the gradient of what it read."""
-    k = tl.arange(0, WINDOW * C)[:, None]
+    """The kernel (R, C_out, C_in, TAPS) of a run as (CHUNK·C, SPAN·C); BACK: that of the gradient of what it read."""
+    k = tl.arange(0, CHUNK * C)[:, None]
     n = tl.arange(0, SPAN * C)[None, :]
+    tap = part * CHUNK + k // C - n // C
     if BACK:
-        tap = n // C - k // C + TAPS - 1
+        tap = TAPS - 1 - tap
         channels = (k % C) * C + n % C
     else:
-        tap = k // C - n // C
         channels = (n % C) * C + k % C
     return tl.load(weight + (run * C * C + channels) * TAPS + tap, mask=(tap >= 0) & (tap < TAPS), other=0.0)
 
@@ -73,7 +73,7 @@ def _own_sums(values, C: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _each_channel(own, C: tl.constexpr):
+def _each_channel(own):
     """The sums of each channel from those of `_own_sums`."""
     return tl.sum(tl.sum(own, 0), 0)
 
@@ -82,34 +82,43 @@ def _each_channel(own, C: tl.constexpr):
 def chain_convolve(
     x, scale, shift, skip, weight, y, kept, partial, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
-    WINDOW: tl.constexpr, WHOLE: tl.constexpr, WITH_SKIP: tl.constexpr, KEEP: tl.constexpr, SUMS: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, WITH_SKIP: tl.constexpr,
+    KEEP: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(z) with z = ReLU(scale·x + shift + skip), zero outside a frame; KEEP: writes z.
+    """y = conv(z) with z = ReLU(scale·x + shift + skip) where NORM, else z = x; zero outside a frame.
 
-    SUMS: Σy and Σy² of each channel, over the tiles of a program.
+    KEEP: writes z. SUMS: Σy and Σy² of each channel, over the tiles of a program.
     """
     run = tl.program_id(1).to(tl.int64)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
     rows = frames * LENGTH
     base = run * rows * C
-    k = tl.arange(0, WINDOW * C)
-    gain = tl.load(scale + run * C + k % C)[None, :]
-    offset = tl.load(shift + run * C + k % C)[None, :]
-    b = _matrix(weight, run, C, TAPS, SPAN, WINDOW, False).to(x.dtype.element_ty)
+    k = tl.arange(0, CHUNK * C)
+    if NORM:
+        gain = tl.load(scale + run * C + k % C)[None, :]
+        offset = tl.load(shift + run * C + k % C)[None, :]
+    matrices = ()
+    for part in tl.static_range(PARTS):
+        matrices += (_matrix(weight, run, part, C, TAPS, SPAN, CHUNK, False).to(x.dtype.element_ty),)
     total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     squares = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
-        at, inside = _window(first, frame, rows, LENGTH, C, TAPS, DILATION, SPAN, WINDOW, WHOLE)
-        z = tl.load(x + base + at, mask=inside).to(tl.float32) * gain + offset
-        if WITH_SKIP:
-            z += tl.load(skip + base + at, mask=inside).to(tl.float32)
-        z = tl.where(inside, tl.maximum(z, 0.0), 0.0).to(x.dtype.element_ty)
-        if KEEP:
-            own = (k >= TAPS // 2 * C) & (k < (TAPS // 2 + SPAN) * C)
-            tl.store(kept + base + at, z, mask=inside & own[None, :])
-        out = tl.dot(z, b, input_precision=PRECISION)
+        out = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
+        for part in tl.static_range(PARTS):
+            at, inside = _inputs(first, frame, rows, part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
+            if NORM:
+                z = tl.load(x + base + at, mask=inside).to(tl.float32) * gain + offset
+                if WITH_SKIP:
+                    z += tl.load(skip + base + at, mask=inside).to(tl.float32)
+                z = tl.where(inside, tl.maximum(z, 0.0), 0.0).to(x.dtype.element_ty)
+            else:
+                z = tl.load(x + base + at, mask=inside, other=0.0)
+            if KEEP:
+                own = k // C + part * CHUNK
+                own = (own >= TAPS // 2) & (own < TAPS // 2 + SPAN)
+                tl.store(kept + base + at, z, mask=inside & own[None, :])
+            out = tl.dot(z, matrices[part], out, input_precision=PRECISION)
         at, inside = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
         tl.store(y + base + at, out.to(y.dtype.element_ty), mask=inside)
         if SUMS:
@@ -118,69 +127,94 @@ def chain_convolve(
             squares += _own_sums(out * out, C, SPAN, BLOCK)
     if SUMS:
         at = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
-        tl.store(at, _each_channel(total, C))
-        tl.store(at + C, _each_channel(squares, C))
+        tl.store(at, _each_channel(total))
+        tl.store(at + C, _each_channel(squares))
 
 
 @triton.jit
 def chain_gradient(
     u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
-    WINDOW: tl.constexpr, WHOLE: tl.constexpr, KEPT: tl.constexpr, ADDED: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
+    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Through a convolution, from the gradient u before its ReLU to du, that before the ReLU of the one before it.
 
-    The gradient of y is a·(u + slope·y + constant), of which a is left to the kernel. From it come du, which is
-    convᵀ(dy) + added where z > 0, and Σdu and Σdu·before of each channel and the gradient of the kernel, over the tiles
-    of a program. z, what the convolution read, is `kept` where KEPT, or else ReLU(scale·before + shift).
+    The gradient of y is a·(u + slope·y + constant) where NORM, of which a is left to the kernel, or else what u holds.
+    INPUT: du, which is convᵀ(dy) + added where z > 0, and Σdu and Σdu·before of each channel. WEIGHT: the gradient of
+    the kernel from one chunk of dy, with PARTS = 1. Both sum over the tiles of a program. z, what the convolution read,
+    is `kept` where KEPT, or else ReLU(scale·before + shift).
     """
     run = tl.program_id(1).to(tl.int64)
+    chunk = tl.program_id(2)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
     rows = frames * LENGTH
     base = run * rows * C
-    k = tl.arange(0, WINDOW * C)
+    k = tl.arange(0, CHUNK * C)
     n = tl.arange(0, SPAN * C)
-    slope = tl.load(coefficient + run * 3 * C + C + k % C)[None, :]
-    constant = tl.load(coefficient + run * 3 * C + 2 * C + k % C)[None, :]
-    gain = tl.load(scale + run * C + n % C)[None, :]
-    offset = tl.load(shift + run * C + n % C)[None, :]
     a = coefficient + run * 3 * C
-    back = _matrix(weight, run, C, TAPS, SPAN, WINDOW, True) * tl.load(a + k % C)[:, None]
-    back = back.to(u.dtype.element_ty)
-    total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
-    along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
-    dw = tl.zeros((SPAN * C, WINDOW * C), dtype=tl.float32)
+    if NORM:
+        slope = tl.load(a + C + k % C)[None, :]
+        constant = tl.load(a + 2 * C + k % C)[None, :]
+    if not KEPT:
+        gain = tl.load(scale + run * C + n % C)[None, :]
+        offset = tl.load(shift + run * C + n % C)[None, :]
+    if INPUT:
+        matrices = ()
+        for part in tl.static_range(PARTS):
+            back = _matrix(weight, run, part, C, TAPS, SPAN, CHUNK, True)
+            if NORM:
+                back *= tl.load(a + k % C)[:, None]
+            matrices += (back.to(u.dtype.element_ty),)
+        total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
+        along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
+    if WEIGHT:
+        dw = tl.zeros((SPAN * C, CHUNK * C), dtype=tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
-        at, inside = _window(first, frame, rows, LENGTH, C, TAPS, DILATION, SPAN, WINDOW, WHOLE)
-        dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
-        dy += tl.load(u + base + at, mask=inside).to(tl.float32)
-        dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
-        at, inside = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
-        raw = tl.load(before + base + at, mask=inside, other=0.0).to(tl.float32)
-        if KEPT:
-            z = tl.load(kept + base + at, mask=inside, other=0.0)
-        else:
-            z = tl.where(inside, tl.maximum(raw * gain + offset, 0.0), 0.0).to(u.dtype.element_ty)
-        dw = tl.dot(tl.trans(z), dy, dw, input_precision=PRECISION)
-        g = tl.dot(dy, back, input_precision=PRECISION)
-        if ADDED:
-            g += tl.load(added + base + at, mask=inside, other=0.0).to(tl.float32)
-        g = tl.where(z > 0, g, 0.0)
-        tl.store(du + base + at, g.to(du.dtype.element_ty), mask=inside)
-        total += _own_sums(g, C, SPAN, BLOCK)
-        along += _own_sums(g * raw, C, SPAN, BLOCK)
+        here, there = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
+        if INPUT:
+            g = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
+        for part in tl.static_range(PARTS):
+            at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
+            if NORM:
+                dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
+                dy += tl.load(u + base + at, mask=inside).to(tl.float32)
+                dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
+            else:
+                dy = tl.load(u + base + at, mask=inside, other=0.0)
+            if part == 0:
+                raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
+                if KEPT:
+                    z = tl.load(kept + base + here, mask=there, other=0.0)
+                else:
+                    z = tl.where(there, tl.maximum(raw * gain + offset, 0.0), 0.0).to(u.dtype.element_ty)
+            if WEIGHT:
+                dw = tl.dot(tl.trans(z), dy, dw, input_precision=PRECISION)
+            if INPUT:
+                g = tl.dot(dy, matrices[part], g, input_precision=PRECISION)
+        if INPUT:
+            if ADDED:
+                g += tl.load(added + base + here, mask=there, other=0.0).to(tl.float32)
+            g = tl.where(z > 0, g, 0.0)
+            tl.store(du + base + here, g.to(du.dtype.element_ty), mask=there)
+            total += _own_sums(g, C, SPAN, BLOCK)
+            along += _own_sums(g * raw, C, SPAN, BLOCK)
     program = run * tl.num_programs(0) + tl.program_id(0)
-    at = partial + program * 2 * C + tl.arange(0, C)
-    tl.store(at, _each_channel(total, C))
-    tl.store(at + C, _each_channel(along, C))
-    # Each tap's gradient stands SPAN times in dw: sample s of what was read, sample s − tap + TAPS − 1 of the window.
-    blocks = tl.reshape(dw, (SPAN, C, WINDOW, C))
-    s = tl.arange(0, SPAN)[:, None, None, None]
-    j = tl.arange(0, WINDOW)[None, None, :, None]
-    ci = tl.arange(0, C)[:, None]
-    co = tl.arange(0, C)[None, :]
-    for tap in tl.static_range(TAPS):
-        own = tl.sum(tl.sum(tl.where(s - j + TAPS - 1 == tap, blocks, 0.0), 2), 0)
-        tl.store(dweight + ((program * C + co) * C + ci) * TAPS + tap, own * tl.load(a + co))
+    if INPUT:
+        at = partial + program * 2 * C + tl.arange(0, C)
+        tl.store(at, _each_channel(total))
+        tl.store(at + C, _each_channel(along))
+    if WEIGHT:
+        # A tap's gradient stands in dw wherever sample s of what was read is TAPS − 1 − tap before that of dy.
+        blocks = tl.reshape(dw, (SPAN, C, CHUNK, C))
+        s = tl.arange(0, SPAN)[:, None, None, None]
+        j = chunk * CHUNK + tl.arange(0, CHUNK)[None, None, :, None]
+        ci = tl.arange(0, C)[:, None]
+        co = tl.arange(0, C)[None, :]
+        out = dweight + (((program * tl.num_programs(2) + chunk) * C + co) * C + ci) * TAPS
+        for tap in tl.static_range(TAPS):
+            own = tl.sum(tl.sum(tl.where(j - s == TAPS - 1 - tap, blocks, 0.0), 2), 0)
+            if NORM:
+                own *= tl.load(a + co)
+            tl.store(out + tap, own)
