@@ -100,6 +100,41 @@ def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
     assert not np.array_equal(first[:, 0], first[:, 1])
 
 
+def test_what_is_drawn_ahead_is_what_the_epoch_draws(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after one that was stopped, a step or a draw in between, and not in turn."""
+    drawn: list[int] = []
+    draw = training_stack.draw_epoch
+    monkeypatch.setattr(training_stack, "draw_epoch", lambda *how: drawn.append(how[1]) or draw(*how))
+
+    def begun() -> Stack:
+        stack = make_stack(frames, runs(frames))
+        np.testing.assert_array_equal(stack.train_epoch(0), first)
+        return stack
+
+    def stopped(stack: Stack) -> None:
+        with pytest.raises(Killed):
+            stack.train_epoch(1, stop)
+
+    def stop() -> None:
+        raise Killed
+
+    whole = make_stack(frames, runs(frames))
+    first, second = (whole.train_epoch(epoch).copy() for epoch in (0, 1))
+    assert drawn == [0, 0, 1, 2]  # to be captured, and each epoch once
+    for between in (
+        lambda _: None,
+        stopped,
+        Stack.step,
+        lambda stack: stack.draw(7),
+        lambda stack: stack.train_epoch(7),
+    ):
+        stack = begun()
+        state = {name: value.clone() for name, value in stack.state().items()}
+        between(stack)
+        stack.load_state(state)
+        np.testing.assert_array_equal(stack.train_epoch(1), second)
+
+
 def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two runs, one is best after the second epoch, the other after the first, and a tie keeps the earlier."""
     scores = iter([[0.3, 0.9], [0.8, 0.5], [0.8, 0.9]])

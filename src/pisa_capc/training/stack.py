@@ -83,6 +83,7 @@ class Stack:
         bind_noise(self.model, self._key)
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
+        self._drawn: dict[int, NDArray[np.int64]] = {}  # the rows of an epoch that lies ready in the buffers
         self._validation_order = torch.from_numpy(self.validation_rows).to(self.device)
         self._graph: torch.cuda.CUDAGraph | None = None  # the captured step
         self._validation_graph: torch.cuda.CUDAGraph | None = None  # of one of the pieces
@@ -191,6 +192,7 @@ class Stack:
 
     def draw(self, epoch: int) -> NDArray[np.int64]:
         """Draw the epoch's batches and views into the step's buffers; returns the rows (steps, R, B)."""
+        self._drawn.clear()
         frames, antennas = self.train_rows.shape[1], self.bank.frames.antennas
         plans = [draw_epoch(seed, epoch, frames, self.batch, antennas, *self.method.drops) for seed in self.seeds]
         rows = np.stack([own[plan.rows] for own, plan in zip(self.train_rows, plans, strict=True)], axis=1)
@@ -202,7 +204,10 @@ class Stack:
 
     def train_epoch(self, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
         """One epoch; returns the losses (steps, R, terms)."""
-        rows = self.draw(epoch)
+        rows = self._drawn.pop(epoch, None)
+        if rows is None:
+            rows = self.draw(epoch)
+        self._position.zero_()
         self.model.train()
         if self._streamed is None:
             for _ in range(self.steps):
@@ -214,6 +219,9 @@ class Stack:
                     self._streamed.copy_(iq)
                     self.step()
                     after_step()
+        # Now, while a GPU is still at work on the steps. Copies wait for their turn in its stream: what the steps read
+        # changes behind the last of them.
+        self._drawn = {epoch + 1: self.draw(epoch + 1)}
         return self._losses.cpu().numpy()
 
     @torch.no_grad()
