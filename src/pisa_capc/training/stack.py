@@ -273,7 +273,7 @@ class Stack:
 
     def spoilt_run(self) -> int | None:
         """The first run whose parameters are not all finite."""
-        if torch.stack([p.detach().isfinite().all() for p in self.model.parameters()]).all():
+        if torch.cat([p.detach().flatten() for p in self.model.parameters()]).isfinite().all():
             return None
         one = self.method.build(1).to(self.device)
         for run in range(len(self.seeds)):
