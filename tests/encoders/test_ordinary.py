@@ -22,7 +22,7 @@ from pisa_capc.methods import register as register_method
 from pisa_capc.methods.single import SingleMethod
 from pisa_capc.model import PISA, Single
 from pisa_capc.scores import macro_f1
-from pisa_capc.stacked import check_run_axis, stack, unstack
+from pisa_capc.stacked import check_run_axis, copy_run, copy_runs, stack, unstack
 from pisa_capc.training import Run, fit
 from pisa_capc.training.stack import build_seeded
 from tests.methods.tools import RUNS, batch, setup
@@ -146,6 +146,17 @@ def test_runs_are_copied_into_a_stack_and_out_of_it(mine: str) -> None:
         alone = unstack(together, run, PISA(3, mine)).eval()
         torch.testing.assert_close(alone(iq[run]).logits, expected, rtol=0, atol=0)
     assert not torch.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize("which", [[1], [0, 2], [0, 1, 2]])
+def test_several_runs_are_copied_as_one_by_one(mine: str, which: list[int]) -> None:
+    source, together, alone = (PISA(3, mine, runs=3) for _ in range(3))
+    together.load_state_dict(alone.state_dict())
+    copy_runs(source, together, which)
+    for run in which:
+        copy_run(source, run, alone, run)
+    found = alone.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in together.state_dict().items())
 
 
 def test_an_encoder_can_be_copied_by_itself(plain: str) -> None:

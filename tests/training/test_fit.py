@@ -7,8 +7,10 @@ import math
 import re
 import threading
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from pisa_capc.inference.devices import has_bfloat16
 from pisa_capc.methods.pisa import PisaMethod
 from pisa_capc.sources import FrameSource
 from pisa_capc.training import TrainingConfig, fit
+from pisa_capc.training import stack as training_stack
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames
 from tests.training.tools import FAST, TRAINING, Killed, assert_identical, make_stack, weights
@@ -95,6 +98,41 @@ def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
     first, second = stack.draw(0), stack.draw(1)
     assert not np.array_equal(first, second)  # the order of the frames
     assert not np.array_equal(first[:, 0], first[:, 1])
+
+
+def test_what_is_drawn_ahead_is_what_the_epoch_draws(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after one that was stopped, a step or a draw in between, and not in turn."""
+    drawn: list[int] = []
+    draw = training_stack.draw_epoch
+    monkeypatch.setattr(training_stack, "draw_epoch", lambda *how: drawn.append(how[1]) or draw(*how))
+
+    def begun() -> Stack:
+        stack = make_stack(frames, runs(frames))
+        np.testing.assert_array_equal(stack.train_epoch(0), first)
+        return stack
+
+    def stopped(stack: Stack) -> None:
+        with pytest.raises(Killed):
+            stack.train_epoch(1, stop)
+
+    def stop() -> None:
+        raise Killed
+
+    whole = make_stack(frames, runs(frames))
+    first, second = (whole.train_epoch(epoch).copy() for epoch in (0, 1))
+    assert drawn == [0, 0, 1, 2]  # to be captured, and each epoch once
+    for between in (
+        lambda _: None,
+        stopped,
+        Stack.step,
+        lambda stack: stack.draw(7),
+        lambda stack: stack.train_epoch(7),
+    ):
+        stack = begun()
+        state = {name: value.clone() for name, value in stack.state().items()}
+        between(stack)
+        stack.load_state(state)
+        np.testing.assert_array_equal(stack.train_epoch(1), second)
 
 
 def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,6 +269,48 @@ def test_a_streamed_epoch_that_is_stopped_leaves_no_thread_and_can_be_run_again(
     assert not [t for t in threading.enumerate() if t.name.startswith("read-ahead")]
     stopped.reset(initial)
     np.testing.assert_array_equal(stopped.train_epoch(0), whole.train_epoch(0))
+
+
+@pytest.mark.parametrize("most", [20, 512])
+def test_a_validation_in_even_pieces_decides_as_one_that_is_not(
+    frames: Frames, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """On a GPU the pieces are replayed; here they are computed, after each of two epochs."""
+    monkeypatch.setattr(training_stack, "frames_at_a_time", lambda *_: most)
+    monkeypatch.setattr(training_stack, "_stream_of_its_own", nullcontext)
+    monkeypatch.setattr(Stack, "_captured", lambda self, work, what: SimpleNamespace(replay=work))
+    stack = make_stack(frames, runs(frames, (1, 1), (2, 2)))
+    assert stack._pieces.numel() > stack.validation_rows.size  # some frames fill up
+    for epoch in range(2):
+        stack.train_epoch(epoch)
+        scores = []
+        for stack.fused in (False, True):
+            scores.append(stack.validate())
+        np.testing.assert_array_equal(scores[0], scores[1])
+        with torch.no_grad():
+            assert torch.equal(stack._decisions(), stack._replayed_decisions())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_on_a_gpu_a_captured_validation_sees_what_the_steps_have_learnt(
+    frames: Frames, monkeypatch: pytest.MonkeyPatch, encoder: str, precision: str
+) -> None:
+    monkeypatch.setattr(training_stack, "frames_at_a_time", lambda *_: 20)
+    stack = make_stack(frames, runs(frames, (1, 1), (2, 2)), encoder, device="cuda", precision=precision)
+    found = []
+    for epoch in range(3):
+        stack.train_epoch(epoch)
+        stack.validate()
+        found.append(stack._decided.clone())
+        stack._piece.zero_()
+        with torch.no_grad():
+            for _ in stack._pieces:
+                stack._decide_piece()
+        assert torch.equal(stack._decided, found[-1])
+    assert not torch.equal(found[0], found[-1])
 
 
 @pytest.mark.gpu

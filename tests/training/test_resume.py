@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc import revisions
-from pisa_capc.errors import ModelError
+from pisa_capc.errors import DataError, ModelError
 from pisa_capc.frames import Frames
 from pisa_capc.inference import TrainedModel, load_model
 from pisa_capc.store.seal import sealed
 from pisa_capc.threads import cpu_threads
 from pisa_capc.training import fit
-from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
+from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint, saving_checkpoints
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames
 from tests.training.tools import FAST, TRAINING, Killed, assert_identical, kill_in_epoch
@@ -119,6 +119,46 @@ def test_a_damaged_checkpoint_is_refused(
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"checkpoint\.safetensors: damaged .*Remove it to train from the start"):
         fit(runs(frames), **FAST, out=tmp_path)
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_asked_for_and_there_when_the_training_is_stopped(tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    tensors = {"a": torch.arange(6.0).view(2, 3).mT, "b": torch.tensor(4), "c": torch.ones(2), "step": torch.zeros(1)}
+    expected = {name: value.clone() for name, value in tensors.items()}
+
+    def train() -> None:
+        with saving_checkpoints(tmp_path) as save:
+            save({"a": torch.zeros(1)}, {"epoch": 1})
+            save(tensors, {"epoch": 2})
+            for value in tensors.values():
+                value.add_(1)  # as the next step does
+            raise Killed
+
+    with pytest.raises(Killed):
+        train()
+    found = load_checkpoint(tmp_path, cpu)
+    assert found is not None
+    assert found[1] == {"epoch": 2}
+    assert found[0].keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[0][name], value), name
+        assert found[0][name].dtype == value.dtype
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2])
+def test_a_checkpoint_that_cannot_be_written_stops_the_training(tmp_path: Path, checkpoints: int) -> None:
+    (tmp_path / "checkpoint.safetensors").mkdir()
+    saved = []
+
+    def train() -> None:
+        with saving_checkpoints(tmp_path) as save:
+            for epoch in range(checkpoints):
+                save({"a": torch.zeros(1)}, {})
+                saved.append(epoch)
+
+    with pytest.raises(DataError, match="is a folder"):
+        train()
+    assert saved == [0]
 
 
 @pytest.mark.parametrize("where", ["loss", "parameters"])

@@ -36,10 +36,16 @@ def assert_identical(a: TrainedModel, b: TrainedModel) -> None:
 
 
 def make_stack(
-    frames: Frames, these: list[Run], encoder: str = "cnn", resident: bool = True, method: str = "pisa"
+    frames: Frames,
+    these: list[Run],
+    encoder: str = "cnn",
+    resident: bool = True,
+    method: str = "pisa",
+    device: str = "cpu",
+    precision: str = "float32",
 ) -> Stack:
     parts = [part for run in these for part in (run.split.train, run.split.validation)]
-    bank = Bank(union(parts), torch.device("cpu"), resident)
+    bank = Bank(union(parts), torch.device(device), resident)
     environments = tuple(np.unique(bank.frames.environment).tolist())
     setup = Setup(len(frames.devices), encoder, frames.geometry, environments, frames.samples)
     return Stack(
@@ -51,6 +57,7 @@ def make_stack(
         batch=16,
         learning_rate=1e-3,
         weight_decay=1e-4,
+        precision=precision,
     )
 
 

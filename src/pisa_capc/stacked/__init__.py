@@ -6,7 +6,7 @@ ordinary model. Activations are channels-last: (R, N, T, C).
 """
 
 from pisa_capc.stacked.compiling import Fusable, compiled, load_compiler
-from pisa_capc.stacked.copying import check_run_axis, copy_run, stack, unstack
+from pisa_capc.stacked.copying import check_run_axis, copy_run, copy_runs, stack, unstack
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -46,6 +46,7 @@ __all__ = [
     "conv_chain",
     "conv_norm",
     "copy_run",
+    "copy_runs",
     "feed_forward",
     "full_precision",
     "is_frozen",

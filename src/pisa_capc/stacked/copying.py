@@ -38,6 +38,18 @@ def copy_run(source: nn.Module, source_run: int, target: nn.Module, target_run: 
         value[target_run] = values[name][source_run]
 
 
+@torch.no_grad()
+def copy_runs(source: nn.Module, target: nn.Module, runs: Sequence[int]) -> None:
+    """`copy_run` of several, each into its own place: on a GPU two launches a tensor, however many they are."""
+    for name in _ordinary(target):
+        theirs, ours = (model.get_submodule(name) for model in (source, target))
+        for run in runs:
+            ours[run].load_state_dict(theirs[run].state_dict())  # type: ignore[index]
+    values, which = _stacked_tensors(source), torch.tensor(runs, device=next(target.parameters()).device)
+    for name, value in _stacked_tensors(target).items():
+        value.index_copy_(0, which, values[name].index_select(0, which))
+
+
 def check_run_axis(build: Callable[[int], nn.Module], what: str) -> None:
     """Refuse a model with a parameter or persistent buffer that has no axis of runs in front.
 

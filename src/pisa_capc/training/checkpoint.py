@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,42 @@ def has_checkpoint(folder: Path) -> bool:
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
     """Keep the state after an epoch, in one file that is replaced whole."""
     save_tensors(folder / CHECKPOINT, tensors, {"progress": json.dumps(progress)})
+
+
+@contextmanager
+def saving_checkpoints(folder: Path) -> Iterator[Callable[[Mapping[str, Tensor], Mapping[str, Any]], None]]:
+    """`save_checkpoint` that only takes copies and leaves the rest to a thread, because a GPU would wait for it.
+
+    Checkpoints come one after the other, each whole: a training that is killed meanwhile goes on from the one before,
+    to the same end. When the context is left, for whatever reason, the last one is written.
+    """
+    begun: list[Future[None]] = []
+
+    def save(tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        while begun:
+            begun.pop().result()  # raises what it could not do
+        begun.append(writer.submit(save_checkpoint, folder, copies(tensors), progress))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as writer:
+        yield save
+        while begun:
+            begun.pop().result()
+
+
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU as they are now, whatever becomes of them.
+
+    All of one type come from a device at once: each transfer would wait for it.
+    """
+    alike: dict[Any, list[str]] = defaultdict(list)
+    for name, value in tensors.items():
+        alike[value.device, value.dtype].append(name)
+    found = {}
+    for names in alike.values():
+        flat = torch.cat([tensors[name].detach().flatten() for name in names]).cpu()
+        for name, own in zip(names, flat.split([tensors[name].numel() for name in names]), strict=True):
+            found[name] = own.view(tensors[name].shape)
+    return found
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

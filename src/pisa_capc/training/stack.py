@@ -1,13 +1,14 @@
 """One stack of runs in training: R models, R optimisers, one step for all of them.
 
 On a GPU the whole step (gathering the batch, forward, backward, update) is captured once and replayed, because for
-models this small the launches would cost more than the arithmetic. On a CPU the same step runs as it is written.
+models this small the launches would cost more than the arithmetic; so is a piece of the validation. On a CPU the same
+runs as it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.training.bank import Bank
+
+GRAIN = 16  # frames that a captured validation counts in: Triton has quicker kernels for sizes that 16 divides
 
 
 class Stack:
@@ -80,8 +83,14 @@ class Stack:
         bind_noise(self.model, self._key)
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
+        self._drawn: dict[int, NDArray[np.int64]] = {}  # the rows of an epoch that lies ready in the buffers
         self._validation_order = torch.from_numpy(self.validation_rows).to(self.device)
         self._graph: torch.cuda.CUDAGraph | None = None  # the captured step
+        self._validation_graph: torch.cuda.CUDAGraph | None = None  # of one of the pieces
+        most = frames_at_a_time(self.device, samples, runs)
+        self._pieces = torch.from_numpy(even_pieces(self.validation_rows, most)).to(self.device)
+        self._decided = torch.zeros_like(self._pieces)
+        self._piece = buffer(1, dtype=torch.int64)
         self._prepare()
 
     # One step ---------------------------------------------------------------------------------------------------------
@@ -128,15 +137,12 @@ class Stack:
         self.draw(0)
         if self.fused:
             loading = load_compiler()
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+            with _stream_of_its_own():
                 self._warm_up(1)  # our own kernels are compiled while PyTorch's compiler is loaded
                 loading.join()
                 self._fuse()
                 self._warm_up(3)
-            torch.cuda.current_stream().wait_stream(side)
-            self._graph = self._captured()
+            self._graph = self._captured(self._one_step, "a step")
         else:
             self._one_step()
         self.reset(initial)
@@ -153,17 +159,20 @@ class Stack:
                 module.fuse()
         self.method.fuse()
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _captured(self, work: Callable[[], None], what: str) -> torch.cuda.CUDAGraph:
+        """What `work` does, to be replayed. It was warmed up, and reads and leaves all that matters in buffers."""
         graph = torch.cuda.CUDAGraph()
+        # Replays come one after the other, so the second capture may have the memory of the first.
+        pool = None if self._graph is None else self._graph.pool()
         try:
-            with torch.cuda.graph(graph):
-                self._one_step()
+            with torch.cuda.graph(graph, pool=pool):
+                work()
         except RuntimeError as error:
             if "captur" not in str(error):
                 raise
             reason = str(error).splitlines()[0]
             raise ConfigError(
-                f"a step of this method and encoder cannot be captured for replay ({reason}). On a GPU nothing in it "
+                f"{what} of this method and encoder cannot be captured for replay ({reason}). On a GPU nothing in it "
                 "may depend on values, as .item() or a mask as index does. Change that, or train on a CPU."
             ) from error
         return graph
@@ -183,6 +192,7 @@ class Stack:
 
     def draw(self, epoch: int) -> NDArray[np.int64]:
         """Draw the epoch's batches and views into the step's buffers; returns the rows (steps, R, B)."""
+        self._drawn.clear()
         frames, antennas = self.train_rows.shape[1], self.bank.frames.antennas
         plans = [draw_epoch(seed, epoch, frames, self.batch, antennas, *self.method.drops) for seed in self.seeds]
         rows = np.stack([own[plan.rows] for own, plan in zip(self.train_rows, plans, strict=True)], axis=1)
@@ -194,7 +204,10 @@ class Stack:
 
     def train_epoch(self, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
         """One epoch; returns the losses (steps, R, terms)."""
-        rows = self.draw(epoch)
+        rows = self._drawn.pop(epoch, None)
+        if rows is None:
+            rows = self.draw(epoch)
+        self._position.zero_()
         self.model.train()
         if self._streamed is None:
             for _ in range(self.steps):
@@ -206,34 +219,61 @@ class Stack:
                     self._streamed.copy_(iq)
                     self.step()
                     after_step()
+        # Now, while a GPU is still at work on the steps. Copies wait for their turn in its stream: what the steps read
+        # changes behind the last of them.
+        self._drawn = {epoch + 1: self.draw(epoch + 1)}
         return self._losses.cpu().numpy()
 
     @torch.no_grad()
     def validate(self) -> NDArray[np.float64]:
         """Macro-F1 of each run on its validation frames: (R,)."""
         self.model.eval()
-        classes = self.method.setup.classes
-        runs, count = self.validation_rows.shape
-        predicted = torch.empty(runs, count, dtype=torch.int64, device=self.device)
-        batch = frames_at_a_time(self.device, self.bank.frames.samples, runs)
-        starts = range(0, count, batch)
-        pieces = [self.validation_rows[:, s : s + batch] for s in starts]
-        with closing(self.bank.stream(pieces)) as batches:
-            for start, iq in zip(starts, batches, strict=True):
-                rows = self._validation_order[:, start : start + batch]
-                descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
-                with self._precision():
-                    output = self.model(iq, descriptor)
-                predicted[:, start : start + batch] = output.logits.argmax(-1)
+        classes, runs = self.method.setup.classes, len(self.seeds)
+        predicted = self._replayed_decisions() if self.fused and self.bank.resident else self._decisions()
         label = self.bank.label[self._validation_order]
         pair = (torch.arange(runs, device=self.device)[:, None] * classes + label) * classes + predicted
         confusion = torch.bincount(pair.flatten(), minlength=runs * classes**2).view(runs, classes, classes).double()
         values: NDArray[np.float64] = f1_per_class(confusion).mean(1).cpu().numpy()
         return values
 
+    def _decide(self, iq: Tensor, rows: Tensor) -> Tensor:
+        """The class that each frame is taken for: iq (R, B, A, T, 2) of rows (R, B) → (R, B)."""
+        descriptor = None if self.bank.descriptor is None else self.bank.descriptor[rows]
+        with self._precision():
+            logits: Tensor = self.model(iq, descriptor).logits
+        return logits.argmax(-1)
+
+    def _decisions(self) -> Tensor:
+        """Of all validation frames: (R, V)."""
+        batch = frames_at_a_time(self.device, self.bank.frames.samples, len(self.seeds))
+        starts = range(0, self.validation_rows.shape[1], batch)
+        with closing(self.bank.stream([self.validation_rows[:, s : s + batch] for s in starts])) as batches:
+            parts = [
+                self._decide(iq, self._validation_order[:, start : start + batch])
+                for start, iq in zip(starts, batches, strict=True)
+            ]
+        return torch.cat(parts, dim=1)
+
+    def _decide_piece(self) -> None:
+        """The next piece of the validation, from and into buffers."""
+        rows = self._pieces.index_select(0, self._piece)[0]
+        self._decided.index_copy_(0, self._piece, self._decide(self.bank.gather(rows), rows)[None])
+        self._piece += 1
+
+    def _replayed_decisions(self) -> Tensor:
+        """`_decisions` of frames on a GPU. What is captured reads parameters where each step leaves them."""
+        if self._validation_graph is None:
+            with _stream_of_its_own():
+                self._decide_piece()
+            self._validation_graph = self._captured(self._decide_piece, "a validation")
+        self._piece.zero_()
+        for _ in range(len(self._pieces)):
+            self._validation_graph.replay()
+        return self._decided.transpose(0, 1).flatten(1)[:, : self.validation_rows.shape[1]]
+
     def spoilt_run(self) -> int | None:
         """The first run whose parameters are not all finite."""
-        if torch.stack([p.detach().isfinite().all() for p in self.model.parameters()]).all():
+        if torch.cat([p.detach().flatten() for p in self.model.parameters()]).isfinite().all():
             return None
         one = self.method.build(1).to(self.device)
         for run in range(len(self.seeds)):
@@ -264,3 +304,31 @@ def build_seeded(method: Method, seed: int) -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return method.build(1)
+
+
+def even_pieces(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Rows (R, N) in as few pieces of about `most` as can be, all of one size: (pieces, R, B).
+
+    Rows that are missing at the end are the last one again.
+
+    >>> even_pieces(np.arange(2 * 10118).reshape(2, 10118), most=512).shape
+    (20, 2, 512)
+    >>> even_pieces(np.arange(70)[None], most=40)[1, 0, -28:-24]
+    array([68, 69, 69, 69])
+    """
+    runs, count = rows.shape
+    each = -(-count // -(-count // most))
+    each = -(-each // GRAIN) * GRAIN
+    pieces = -(-count // each)
+    padded = np.pad(rows, ((0, 0), (0, pieces * each - count)), mode="edge")
+    return padded.reshape(runs, pieces, each).swapaxes(0, 1).copy()
+
+
+@contextmanager
+def _stream_of_its_own() -> Iterator[None]:
+    """Where to warm up what will be captured."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)

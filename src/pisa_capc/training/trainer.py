@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pisa_capc import revisions
 from pisa_capc.errors import MissingExtraError, ModelError
@@ -18,9 +20,9 @@ from pisa_capc.methods.registry import Method
 from pisa_capc.progress import console, progress
 from pisa_capc.protocol import PUBLISHED_RULE
 from pisa_capc.provenance import machine
-from pisa_capc.stacked import copy_run, unstack
+from pisa_capc.stacked import copy_runs, unstack
 from pisa_capc.training.bank import Bank
-from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint
+from pisa_capc.training.checkpoint import load_checkpoint, saving_checkpoints
 from pisa_capc.training.runs import Run, TrainingConfig
 from pisa_capc.training.stack import Stack
 from pisa_capc.training.statistics import source_statistics
@@ -79,7 +81,8 @@ class Trainer:
         epochs = range(len(self.history), training.epochs)
         after = more_frames / sum(map(len, self.train_rows)) * training.epochs  # in epochs of this training
         begun = time.perf_counter()
-        with progress(label, len(epochs) * stack.steps, show) as bar:
+        saving = nullcontext() if folder is None else saving_checkpoints(folder)
+        with saving as save, progress(label, len(epochs) * stack.steps, show) as bar:
             for done, epoch in enumerate(epochs, 1):
                 started = time.perf_counter()
                 losses = stack.train_epoch(epoch, bar.advance)
@@ -87,6 +90,8 @@ class Trainer:
                 f1 = stack.validate()
                 seconds = time.perf_counter() - started
                 self._keep(stack, f1, self._record(losses, f1, stack.terms, seconds))
+                if save is not None:
+                    save(*self._checkpoint(stack))
                 if write is not None:
                     write(epoch, self.history[-1])
                 frames = stack.steps * training.batch * len(self.runs) / seconds
@@ -115,16 +120,18 @@ class Trainer:
         self.best_f1, self.history = np.array(kept["best_f1"]), kept["history"]
 
     def _keep(self, stack: Stack, f1: NDArray[np.float64], record: dict[str, Any]) -> None:
-        """Take over the runs that are better than ever, and write a checkpoint."""
+        """Take over the runs that are better than ever."""
         if len(self.history) >= self.first:
-            for i in np.flatnonzero(f1 > self.best_f1).tolist():
-                copy_run(stack.model, i, self.best, i)
+            if better := np.flatnonzero(f1 > self.best_f1).tolist():
+                copy_runs(stack.model, self.best, better)
             self.best_f1 = np.maximum(self.best_f1, f1)
         self.history.append(record)
-        if self.folder is not None:
-            tensors = stack.state() | {f"best.{name}": value for name, value in self.best.state_dict().items()}
-            kept = {"runs": list(self.abouts), "best_f1": self.best_f1.tolist(), "history": self.history}
-            save_checkpoint(self.folder, tensors, kept)
+
+    def _checkpoint(self, stack: Stack) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and all else from which the training goes on."""
+        tensors = stack.state() | {f"best.{name}": value for name, value in self.best.state_dict().items()}
+        # Lists of its own: it is still being written when the next epoch is added.
+        return tensors, {"runs": [*self.abouts], "best_f1": self.best_f1.tolist(), "history": [*self.history]}
 
     def _check(self, losses: NDArray[np.float32], stack: Stack, epoch: int) -> None:
         """Stop where a loss, or the parameters that the last step left, are not finite."""
