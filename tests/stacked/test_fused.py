@@ -100,7 +100,8 @@ def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
     assert relative(found, expected) < 1e-5
 
 
-def test_fused_gru_equals_pytorch_gru() -> None:
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_fused_gru_equals_pytorch_gru(tokens: int) -> None:
     torch.manual_seed(3)
     plain = GRU(32, 16, RUNS).to(DEVICE)
     quick = copy.deepcopy(plain)
@@ -108,12 +109,13 @@ def test_fused_gru_equals_pytorch_gru() -> None:
     for module in (plain, quick):
         torch.manual_seed(4)
         x = torch.randn(RUNS, 5, 9, 32, device=DEVICE, requires_grad=True)
-        weight = torch.randn(RUNS, 5, 9, 32, device=DEVICE)
+        weight = torch.randn(RUNS, 5, tokens or 9, 32, device=DEVICE)
         if module is plain:
             with plain_layers():
-                out = module(x)
+                out = module(x, tokens or None)
         else:
-            out = fused.gru(x, module.weight_input, module.weight_hidden, module.bias_input, module.bias_hidden)
+            parameters = (module.weight_input, module.weight_hidden, module.bias_input, module.bias_hidden)
+            out = fused.gru(x, *parameters, tokens)
         out.backward(weight)
         results.append([out, *gradients(module, x)])
     for expected, found in zip(*results, strict=True):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from pisa_capc.encoders.base import WIDTH, Encoder
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import GRU, ConvNorm, adaptive_tokens, conv_chain
+from pisa_capc.stacked import GRU, ConvNorm, conv_chain
 
 
 @register("cldnn")
@@ -23,5 +23,5 @@ class CLDNN(Encoder):
 
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         convolutions = [c for block in self.blocks if isinstance(block, ConvNorm) for c in block.convolutions()]
-        y: Tensor = self.blocks[-1](conv_chain(x, convolutions))
-        return y if tokens is None else adaptive_tokens(y, tokens)
+        y: Tensor = self.blocks[-1](conv_chain(x, convolutions), tokens)
+        return y

@@ -271,15 +271,19 @@ class GRU(nn.Module):
         self.bias_input = parameter(3 * hidden)
         self.bias_hidden = parameter(3 * hidden)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        """tokens: average the result over that many spans of time."""
+        whole = tokens is not None and x.shape[2] % tokens == 0
+        if tokens is not None and not (whole and _fused(x)):
+            return adaptive_tokens(self(x), tokens)
+        parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
         if _fused(x):
             from pisa_capc.stacked import fused
 
-            return fused.gru(x, self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
+            return fused.gru(x, *parameters, tokens or 0)
         if _blocked(x) and self.training:
             from pisa_capc.stacked.gru import gru
 
-            parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
             with full_precision(x):  # a step's products are too small to gain by it, and its sums too many
                 return torch.stack([gru(*run) for run in zip(at_least_float32(x), *parameters, strict=True)])
         parts = []

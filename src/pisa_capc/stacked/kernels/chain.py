@@ -132,6 +132,15 @@ def chain_convolve(
 
 
 @triton.jit
+def _ahead(tile, u, rows, part, LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
+           SPAN: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """A chunk of u; behind the last tile nothing is read."""
+    first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
+    at, inside = _inputs(first, frame, rows, part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, False)
+    return tl.load(u + at, mask=inside, other=0.0)
+
+
+@triton.jit
 def chain_gradient(
     u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
@@ -170,6 +179,8 @@ def chain_gradient(
         along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     if WEIGHT:
         dw = tl.zeros((SPAN * C, CHUNK * C), dtype=tl.float32)
+    if PARTS == 1:
+        own = _ahead(tl.program_id(0), u + base, rows, chunk, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, BLOCK)
     for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         here, there = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
@@ -177,12 +188,16 @@ def chain_gradient(
             g = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
         for part in tl.static_range(PARTS):
             at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
-            if NORM:
-                dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
-                dy += tl.load(u + base + at, mask=inside).to(tl.float32)
-                dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
-            else:
+            if PARTS > 1:
                 dy = tl.load(u + base + at, mask=inside, other=0.0)
+            else:
+                dy = own
+                if NORM:
+                    dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + (constant + own.to(tl.float32))
+                    dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
+                # That of the next tile is fetched before this one's products, which hide its latency.
+                after = tile + tl.num_programs(0)
+                own = _ahead(after, u + base, rows, chunk, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, BLOCK)
             if part == 0:
                 raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
                 if KEPT:

@@ -69,10 +69,13 @@ def gru_forward(
 
 @triton.jit
 def gru_backward(
-    gates, weight, weight_t, bias, out, dout, dgates, dweight, dbias, streams, length,
+    gates, weight, weight_t, bias, out, dout, dgates, dweight, dbias, streams, length, pool,
     H: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Backward recurrence: gates are recomputed from the stored states, dW and db are summed in registers."""
+    """Backward recurrence: gates are recomputed from the stored states, dW and db are summed in registers.
+
+    dout (R, N, T/pool, 2, H): of the mean over each `pool` steps.
+    """
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -97,15 +100,17 @@ def gru_backward(
     dw_r = tl.zeros((H, H), dtype=tl.float32)
     dw_z = tl.zeros((H, H), dtype=tl.float32)
     dw_n = tl.zeros((H, H), dtype=tl.float32)
-    db_r = tl.zeros((H,), dtype=tl.float32)
-    db_z = tl.zeros((H,), dtype=tl.float32)
-    db_n = tl.zeros((H,), dtype=tl.float32)
-    db_x = tl.zeros((H,), dtype=tl.float32)
+    db_r = tl.zeros((BLOCK, H), dtype=tl.float32)
+    db_z = tl.zeros((BLOCK, H), dtype=tl.float32)
+    db_n = tl.zeros((BLOCK, H), dtype=tl.float32)
+    db_x = tl.zeros((BLOCK, H), dtype=tl.float32)
     at = gates + ((row + t) * 2 + direction) * 3 * H + j[None, :]
     x_r = tl.load(at, mask=live, other=0.0)
     x_z = tl.load(at + H, mask=live, other=0.0)
     x_n = tl.load(at + 2 * H, mask=live, other=0.0)
-    g = tl.load(dout + ((row + t) * 2 + direction) * H + j[None, :], mask=live, other=0.0)
+    pooled = (run * streams + n)[:, None] * (length // pool)
+    share = 1.0 / pool
+    g = tl.load(dout + ((pooled + t // pool) * 2 + direction) * H + j[None, :], mask=live, other=0.0)
     second = out + ((row + t + back) * 2 + direction) * H + j[None, :]
     before = tl.load(second, mask=live & (n * 0 + 1 < length)[:, None], other=0.0)
     for step in range(length):
@@ -114,7 +119,8 @@ def gru_backward(
         next_r = tl.load(at, mask=live, other=0.0)
         next_z = tl.load(at + H, mask=live, other=0.0)
         next_n = tl.load(at + 2 * H, mask=live, other=0.0)
-        next_g = tl.load(dout + ((row + ahead) * 2 + direction) * H + j[None, :], mask=live, other=0.0)
+        at = dout + ((pooled + ahead // pool) * 2 + direction) * H + j[None, :]
+        next_g = tl.load(at, mask=live, other=0.0)
         inside = live & (n * 0 + step + 2 < length)[:, None]
         next_before = tl.load(out + ((row + ahead + back) * 2 + direction) * H + j[None, :], mask=inside, other=0.0)
 
@@ -124,7 +130,7 @@ def gru_backward(
         z = _sigmoid(x_z.to(tl.float32) + b_z + tl.dot(low, w_z, input_precision=PRECISION))
         q = b_n + tl.dot(low, w_n, input_precision=PRECISION)
         new = _tanh(x_n.to(tl.float32) + b_x + r * q)
-        dh = g.to(tl.float32) + carry
+        dh = g.to(tl.float32) * share + carry
         dn = dh * (1.0 - z) * (1.0 - new * new)
         dz = dh * (previous - new) * z * (1.0 - z)
         dr = dn * q * r * (1.0 - r)
@@ -142,10 +148,10 @@ def gru_backward(
         dw_r += tl.dot(low_t, dr_low, input_precision=PRECISION)
         dw_z += tl.dot(low_t, dz_low, input_precision=PRECISION)
         dw_n += tl.dot(low_t, dq_low, input_precision=PRECISION)
-        db_r += tl.sum(dr, 0)
-        db_z += tl.sum(dz, 0)
-        db_n += tl.sum(dq, 0)
-        db_x += tl.sum(dn, 0)
+        db_r += dr
+        db_z += dz
+        db_n += dq
+        db_x += dn
         t = ahead
         x_r = next_r
         x_z = next_z
@@ -157,7 +163,7 @@ def gru_backward(
     tl.store(at_d, dw_r)
     tl.store(at_d + H * H, dw_z)
     tl.store(at_d + 2 * H * H, dw_n)
-    tl.store(dbias + part * 4 * H + j, db_r)
-    tl.store(dbias + part * 4 * H + H + j, db_z)
-    tl.store(dbias + part * 4 * H + 2 * H + j, db_n)
-    tl.store(dbias + part * 4 * H + 3 * H + j, db_x)
+    tl.store(dbias + part * 4 * H + j, tl.sum(db_r, 0))
+    tl.store(dbias + part * 4 * H + H + j, tl.sum(db_z, 0))
+    tl.store(dbias + part * 4 * H + 2 * H + j, tl.sum(db_n, 0))
+    tl.store(dbias + part * 4 * H + 3 * H + j, tl.sum(db_x, 0))
