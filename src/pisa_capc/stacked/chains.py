@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused import convolve, joined, low_precision, precision, programs, weight_gradient
+from pisa_capc.stacked.fused import (
+    REGISTERS,
+    convolve,
+    joined,
+    low_precision,
+    precision,
+    programs,
+    weight_gradient,
+)
+from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
@@ -51,11 +60,12 @@ class _Norm(NamedTuple):
 
 
 def takes(x: Tensor, convolutions: Sequence[Convolution]) -> bool:
-    """Whether the kernels here can do this chain."""
+    """Whether the kernels here can do this chain; on a GPU not in float32, in which they take minutes to compile."""
     first, *others = convolutions
     width = sum(w.shape[1] for w in first.weights)
     return (
         not x.requires_grad
+        and not (x.is_cuda and product_dtype(x) == torch.float32)
         and len(others) > 0
         and not (first.residual or others[0].residual)
         and width in (16, 32)
@@ -92,7 +102,7 @@ class _Shape(NamedTuple):
             "BLOCK": BLOCK,
             "PRECISION": precision(x),
             "num_warps": 4,
-            "num_stages": 1,
+            "num_stages": 1,  # programs that wait for one another hide more than one that reads ahead
         }
 
 
@@ -132,6 +142,7 @@ class _Chain:
             before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
             y, self.read.get(i, y), partial, self.frames, **shape.options(layer, x), PARTS=shape.parts,
             NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed, SUMS=sums,
+            maxnreg=REGISTERS if layer.taps == 3 else None,
         )  # fmt: skip
         return y, partial
 
@@ -182,7 +193,8 @@ class _Chain:
         for i in range(last, -1, -1):
             dgamma, dbeta, coefficient = self._coefficients(i, partial)
             if i == 0:
-                dweight = weight_gradient(self.x, u, self.layers[0].weight, self.layers[0].dilation, self.y[0], coefficient)
+                layer = self.layers[0]
+                dweight = weight_gradient(self.x, u, layer.weight, layer.dilation, self.y[0], coefficient)
             else:
                 du, partial, dweight = self._layer_backward(i, u, coefficient, added)
                 added = u if self.layers[i].residual else None

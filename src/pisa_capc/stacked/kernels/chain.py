@@ -99,7 +99,8 @@ def chain_convolve(
         offset = tl.load(shift + run * C + k % C)[None, :]
     matrices = ()
     for part in tl.static_range(PARTS):
-        matrices += (_matrix(weight, run, part, C, TAPS, SPAN, CHUNK, False).to(x.dtype.element_ty),)
+        matrix = _matrix(weight, run, part, C, TAPS, SPAN, CHUNK, False)
+        matrices += (matrix.to(x.dtype.element_ty),)  # type: ignore[assignment]
     total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     squares = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
@@ -129,15 +130,6 @@ def chain_convolve(
         at = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
         tl.store(at, _each_channel(total))
         tl.store(at + C, _each_channel(squares))
-
-
-@triton.jit
-def _ahead(tile, u, rows, part, LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-           SPAN: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """A chunk of u; behind the last tile nothing is read."""
-    first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
-    at, inside = _inputs(first, frame, rows, part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, False)
-    return tl.load(u + at, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -171,16 +163,14 @@ def chain_gradient(
     if INPUT:
         matrices = ()
         for part in tl.static_range(PARTS):
-            back = _matrix(weight, run, part, C, TAPS, SPAN, CHUNK, True)
+            matrix = _matrix(weight, run, part, C, TAPS, SPAN, CHUNK, True)
             if NORM:
-                back *= tl.load(a + k % C)[:, None]
-            matrices += (back.to(u.dtype.element_ty),)
+                matrix *= tl.load(a + k % C)[:, None]
+            matrices += (matrix.to(u.dtype.element_ty),)  # type: ignore[assignment]
         total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
         along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     if WEIGHT:
         dw = tl.zeros((SPAN * C, CHUNK * C), dtype=tl.float32)
-    if PARTS == 1:
-        own = _ahead(tl.program_id(0), u + base, rows, chunk, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, BLOCK)
     for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         here, there = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
@@ -188,16 +178,12 @@ def chain_gradient(
             g = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
         for part in tl.static_range(PARTS):
             at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
-            if PARTS > 1:
-                dy = tl.load(u + base + at, mask=inside, other=0.0)
+            if NORM:
+                dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
+                dy += tl.load(u + base + at, mask=inside).to(tl.float32)
+                dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
             else:
-                dy = own
-                if NORM:
-                    dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + (constant + own.to(tl.float32))
-                    dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
-                # That of the next tile is fetched before this one's products, which hide its latency.
-                after = tile + tl.num_programs(0)
-                own = _ahead(after, u + base, rows, chunk, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, BLOCK)
+                dy = tl.load(u + base + at, mask=inside, other=0.0)
             if part == 0:
                 raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
                 if KEPT:
