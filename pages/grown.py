@@ -29,6 +29,7 @@ OF = {  # what time and memory are, in a sentence
 }
 TRAINED = {"epoch": ("training", "to train")}  # what the peak of the GPU in epochs is of: all that `fit` does
 AHEAD = 10_000  # devices that are extrapolated to
+GPU_MIB = {"NVIDIA H200": 139 * 1024}  # that a process can have
 AS_FRAMES = 1.1  # the exponent up to which an amount is said to grow as the frames do, or slower
 
 
@@ -52,6 +53,10 @@ class Grown(NamedTuple):
     def at(self, devices: int) -> float:
         """By the exponent, from the largest size on."""
         return float(self.amounts[-1] * (devices / self.devices[-1]) ** self.exponent)
+
+    def reaching(self, amount: float) -> float:
+        """At how many devices it is that much, by the exponent."""
+        return float(self.devices[-1] * (amount / self.amounts[-1]) ** (1 / self.exponent))
 
 
 def recorded() -> dict[str, Any] | None:
@@ -88,6 +93,14 @@ def _grown(record: dict[str, Any], title: str, said: str, path: Sequence[str]) -
 
     sizes = record["sizes"]
     return Grown(title, said, tuple(size["devices"] for size in sizes), tuple(map(value, sizes)))
+
+
+def filling(record: dict[str, Any]) -> tuple[Grown, float] | None:
+    """The stage that is the first to fill the GPU, and at how many devices; None where none does up to AHEAD."""
+    size = GPU_MIB.get(record["machine"].get("gpu", ""))
+    on_gpu = [grown for name, grown in memory(record).items() if name in STAGES]
+    full = [(grown, grown.reaching(size)) for grown in on_gpu if size and grown.at(AHEAD) > size]
+    return min(full, key=lambda pair: pair[1], default=None)
 
 
 def ahead(record: dict[str, Any]) -> dict[str, float]:

@@ -11,7 +11,20 @@ import numpy as np
 from studies.growth import ASYMPTOTIC, SIZES, SOURCE, STAGES, TARGET
 
 from pages.against_paper import markdown_table as table
-from pages.grown import AHEAD, AS_FRAMES, RECORD, TITLES, TRAINED, Grown, ahead, memory, recorded, seconds, together
+from pages.grown import (
+    AHEAD,
+    AS_FRAMES,
+    RECORD,
+    TITLES,
+    TRAINED,
+    Grown,
+    ahead,
+    filling,
+    memory,
+    recorded,
+    seconds,
+    together,
+)
 from pisa_capc.encoders import encoder_title
 from pisa_capc.figures.style import (
     CALIBRATED_COLOUR,
@@ -133,7 +146,7 @@ def _missing(sizes: Sequence[dict[str, Any]]) -> str:
 
 
 def verdict(record: dict[str, Any]) -> str:
-    """What breaks first: scores, if they do within what was measured, or else what grows faster than the frames."""
+    """What breaks first: scores, if they do within what was measured, the GPU, or else what outgrows the frames."""
     first, last = record["sizes"][0], record["sizes"][-1]
     start, end = first["macro_f1"][DIRECT], last["macro_f1"][DIRECT]
     fastest = max([*seconds(record).values(), *memory(record).values()], key=lambda grown: grown.exponent)
@@ -146,6 +159,13 @@ def verdict(record: dict[str, Any]) -> str:
             f"paid for, fastest grows the {fastest.said}, as {power}."
         )
     kept = f"direct Macro-F1 goes from {start:.3f} at {first['devices']:,} devices to {end:.3f} at {last['devices']:,}"
+    if (full := filling(record)) is not None:
+        stage, devices = full
+        return _wrapped(
+            f"**The {stage.said} breaks first**: carried on by its exponent of {stage.exponent:.2f}, it fills the "
+            f"{record['machine']['gpu']} at about {float(f'{devices:.2g}'):,.0f} devices. Fastest grows the "
+            f"{fastest.said}, as {power}, while {kept}."
+        )
     if fastest.exponent > AS_FRAMES:
         return _wrapped(f"**The {fastest.said} breaks first**: it grows as {power}, while {kept}.")
     return _wrapped(

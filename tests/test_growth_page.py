@@ -18,14 +18,17 @@ ROOT = Path(__file__).parents[1]
 EPOCHS = 20
 
 
-def made_up(power: float = 1.0, falls: float = 0.0) -> dict[str, Any]:
-    """Every amount is in proportion to devices but for U-CAPC, which grows by `power`; a tenfold costs `falls`."""
+def made_up(power: float = 1.0, falls: float = 0.0, on_gpu: float = 1.0) -> dict[str, Any]:
+    """Every amount is in proportion to devices but for U-CAPC: its time grows by `power`, its memory by `on_gpu`.
+
+    A tenfold of devices costs `falls` of the score.
+    """
     sizes = []
     for i, devices in enumerate(SIZES):
         score = 0.9 - falls * i / 2
         stages = {name: {"seconds": 0.01 * devices, "gpu_mib": 2.0 * devices} for name in STAGES}
         stages["simulate"]["gpu_mib"] = 0.0
-        stages[PAPER] = {"seconds": 1e-4 * devices**power, "gpu_mib": 1.0 * devices}
+        stages[PAPER] = {"seconds": 1e-4 * devices**power, "gpu_mib": 1.0 * devices**on_gpu}
         del stages["prepare"]["gpu_mib"]
         sizes.append(
             {
@@ -54,6 +57,11 @@ def made_up(power: float = 1.0, falls: float = 0.0) -> dict[str, Any]:
     [
         (made_up(power=2.0, falls=0.3), "**The scores break first**: at 1,000 devices direct Macro-F1 is 0.300"),
         (made_up(power=2.0), "**The time of U-CAPC breaks first**: it grows as devices to the power of 2.00"),
+        (
+            made_up(on_gpu=1.5),
+            "**The GPU memory of U-CAPC breaks first**: carried on by its exponent of 1.50, it fills",
+        ),
+        (made_up(on_gpu=1.5), "fills the NVIDIA H200 at about 2,700 devices"),  # 139 GiB to the power of 2/3
         (made_up(), "**Nothing breaks up to 1,000 devices**"),
     ],
 )
