@@ -124,6 +124,9 @@ class _Chain:
             y, partial = self._convolve(i, training)
             self.y.append(y)
             self.norms.append(self._normalise(layer, partial) if training else _frozen(layer))
+            if not training and i > 0:  # nothing goes back, so that nothing has to stay
+                self.y[i - 1] = y
+                self.read.pop(i - 2, None)
 
     def _convolve(self, i: int, sums: bool) -> tuple[Tensor, Tensor]:
         layer, x = self.layers[i], self.x
