@@ -17,6 +17,7 @@ from torch import Tensor
 from pisa_capc.stacked import kernels
 from pisa_capc.stacked.fused import (
     REGISTERS,
+    Norm,
     convolve,
     joined,
     low_precision,
@@ -48,15 +49,6 @@ class _Layer(NamedTuple):
     @property
     def taps(self) -> int:
         return self.weight.shape[3]
-
-
-class _Norm(NamedTuple):
-    """Batch normalisation as scale · y + shift, each (R, C)."""
-
-    mean: Tensor
-    rstd: Tensor
-    scale: Tensor
-    shift: Tensor
 
 
 def takes(x: Tensor, convolutions: Sequence[Convolution]) -> bool:
@@ -114,7 +106,7 @@ class _Chain:
         self.runs, self.frames, self.length, _ = x.shape
         self.rows = self.frames * self.length
         self.y: list[Tensor] = []
-        self.norms: list[_Norm] = []
+        self.norms: list[Norm] = []
         self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
 
     # Forward ----------------------------------------------------------------------------------------------------------
@@ -123,7 +115,8 @@ class _Chain:
         for i, layer in enumerate(self.layers):
             y, partial = self._convolve(i, training)
             self.y.append(y)
-            self.norms.append(self._normalise(layer, partial) if training else _frozen(layer))
+            norm, bias = layer.norm, layer.bias
+            self.norms.append(Norm.of_batch(norm, bias, partial, self.rows) if training else Norm.frozen(norm, bias))
             if not training and i > 0:  # nothing goes back, so that nothing has to stay
                 self.y[i - 1] = y
                 self.read.pop(i - 2, None)
@@ -163,16 +156,6 @@ class _Chain:
         """What layer `i` adds before its ReLU."""
         return self.read[i - 1] if self.layers[i].residual else None
 
-    def _normalise(self, layer: _Layer, partial: Tensor) -> _Norm:
-        norm, parts = layer.norm, partial.shape[1]
-        found = _Norm(*(torch.empty_like(norm.weight) for _ in range(4)))
-        kernels.norm_statistics[(self.runs,)](
-            partial, layer.bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, *found,
-            parts, float(self.rows), norm.momentum, norm.eps, C=norm.weight.shape[1], PARTS=kernels.padded(parts),
-            num_warps=4,
-        )  # fmt: skip
-        return found
-
     def result(self, tokens: int) -> Tensor:
         """What the chain gives: (R, N, T, C), or its mean over each of `tokens` equal spans."""
         if not tokens:
@@ -194,13 +177,13 @@ class _Chain:
         gradients: list[Tensor] = []
         added: Tensor | None = None
         for i in range(last, -1, -1):
-            dgamma, dbeta, coefficient = self._coefficients(i, partial)
+            layer = self.layers[i]
+            dgamma, dbeta, coefficient = self.norms[i].gradients(layer.norm.weight, partial, self.rows)
             if i == 0:
-                layer = self.layers[0]
                 dweight = weight_gradient(self.x, u, layer.weight, layer.dilation, self.y[0], coefficient)
             else:
                 du, partial, dweight = self._layer_backward(i, u, coefficient, added)
-                added = u if self.layers[i].residual else None
+                added = u if layer.residual else None
                 u = du
             gradients = [dweight, dgamma, dbeta, *gradients]
         return gradients
@@ -216,16 +199,6 @@ class _Chain:
             C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return u, partial
-
-    def _coefficients(self, i: int, partial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        gamma, norm, parts = self.layers[i].norm.weight, self.norms[i], partial.shape[1]
-        dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
-        coefficient = gamma.new_empty(self.runs, 3, gamma.shape[1])
-        kernels.norm_gradient_coefficients[(self.runs,)](
-            partial, gamma, norm.mean, norm.rstd, dgamma, dbeta, coefficient, parts, float(self.rows),
-            C=gamma.shape[1], PARTS=kernels.padded(parts), num_warps=4,
-        )  # fmt: skip
-        return dgamma, dbeta, coefficient
 
     def _layer_backward(
         self, i: int, u: Tensor, coefficient: Tensor, added: Tensor | None
@@ -270,14 +243,6 @@ class _Chain:
             C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return dy
-
-
-def _frozen(layer: _Layer) -> _Norm:
-    """With running statistics, and the bias in the shift."""
-    norm = layer.norm
-    rstd = torch.rsqrt(norm.running_var + norm.eps)
-    scale = norm.weight * rstd
-    return _Norm(norm.running_mean, rstd, scale, torch.addcmul(norm.bias, layer.bias - norm.running_mean, scale))
 
 
 class _ConvChain(torch.autograd.Function):

@@ -95,6 +95,44 @@ def weight_gradient(
     return partial.sum(1).permute(0, 3, 2, 1)
 
 
+class Norm(NamedTuple):
+    """Batch normalisation as scale · y + shift, each (R, C), of a convolution's output without its bias."""
+
+    mean: Tensor
+    rstd: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of_batch(cls, norm: BatchNorm, bias: Tensor, partial: Tensor, rows: int) -> Norm:
+        """From parts of the sums of so many rows; the running averages go on."""
+        found = cls(*(torch.empty_like(norm.weight) for _ in cls._fields))
+        runs, parts, _, width = partial.shape
+        kernels.norm_statistics[(runs,)](
+            partial, bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, *found,
+            parts, float(rows), norm.momentum, norm.eps, C=width, PARTS=kernels.padded(parts), num_warps=4,
+        )  # fmt: skip
+        return found
+
+    @classmethod
+    def frozen(cls, norm: BatchNorm, bias: Tensor) -> Norm:
+        """From the running averages."""
+        rstd = torch.rsqrt(norm.running_var + norm.eps)
+        scale = norm.weight * rstd
+        return cls(norm.running_mean, rstd, scale, torch.addcmul(norm.bias, bias - norm.running_mean, scale))
+
+    def gradients(self, gamma: Tensor, partial: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """dγ, dβ and the coefficients (R, 3, C) of dy, from parts of the sums of the gradient behind it."""
+        dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
+        runs, parts, _, width = partial.shape
+        coefficient = gamma.new_empty(runs, 3, width)
+        kernels.norm_gradient_coefficients[(runs,)](
+            partial, gamma, self.mean, self.rstd, dgamma, dbeta, coefficient, parts, float(rows),
+            C=width, PARTS=kernels.padded(parts), num_warps=4,
+        )  # fmt: skip
+        return dgamma, dbeta, coefficient
+
+
 class _ConvNorm(torch.autograd.Function):
     """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run.
 
@@ -120,36 +158,27 @@ class _ConvNorm(torch.autograd.Function):
         low = weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()  # (R, taps, C_in, C_out)
         rows = n * t
         y, partial = convolve(x, low, dilation, norm.training)
-        if norm.training:
-            mean, rstd, scale, shift = (torch.empty_like(gamma) for _ in range(4))
-            parts = partial.shape[1]
-            kernels.norm_statistics[(runs,)](
-                partial, bias, gamma, beta, norm.running_mean, norm.running_var, mean, rstd, scale, shift,
-                parts, float(rows), norm.momentum, norm.eps, C=cout, PARTS=kernels.padded(parts), num_warps=4,
-            )  # fmt: skip
-        else:
-            mean, rstd = norm.running_mean, torch.rsqrt(norm.running_var + norm.eps)
-            scale = gamma * rstd
-            shift = torch.addcmul(beta, bias - mean, scale)
+        found = Norm.of_batch(norm, bias, partial, rows) if norm.training else Norm.frozen(norm, bias)
         other = skip if skip is not None else y
         options = {"C": cout, "WITH_SKIP": skip is not None, "RELU": relu}
         if tokens:
             out = y.new_empty(runs, n, tokens, cout)
             kernels.norm_pool[(n * tokens, runs)](
-                y, scale, shift, other, out, rows, t // tokens, **options, BLOCK=64, num_warps=1
+                y, found.scale, found.shift, other, out, rows, t // tokens, **options, BLOCK=64, num_warps=1
             )
         else:
             out = torch.empty_like(y)
             kernels.norm_apply[(kernels.tiles(rows, ROWS), runs)](
-                y, scale, shift, other, out, rows, **options, BLOCK=ROWS, num_warps=4
+                y, found.scale, found.shift, other, out, rows, **options, BLOCK=ROWS, num_warps=4
             )
-        ctx.save_for_backward(x, weight, y, skip, gamma, mean, rstd, scale, shift)
+        ctx.save_for_backward(x, weight, y, skip, gamma, *found)
         ctx.dilation, ctx.options, ctx.pool = dilation, options, t // tokens if tokens else 0
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        x, weight, y, skip, gamma, mean, rstd, scale, shift = ctx.saved_tensors
+        x, weight, y, skip, gamma, *found = ctx.saved_tensors
+        norm = Norm(*found)
         dout = dout.contiguous()
         runs, n, t, cout = y.shape
         rows = n * t
@@ -158,20 +187,15 @@ class _ConvNorm(torch.autograd.Function):
         count = programs(kernels.tiles(rows, ROWS), runs, 8)
         partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
         kernels.norm_gradient_sums[(count, runs)](
-            dout, y, scale, shift, other, dout, partial, rows, ctx.pool or 1,
+            dout, y, norm.scale, norm.shift, other, dout, partial, rows, ctx.pool or 1,
             **options, KEEP=False, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
-        dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
-        coefficient = gamma.new_empty(runs, 3, cout)
-        kernels.norm_gradient_coefficients[(runs,)](
-            partial, gamma, mean, rstd, dgamma, dbeta, coefficient, count, float(rows),
-            C=cout, PARTS=kernels.padded(count), num_warps=4,
-        )  # fmt: skip
+        dgamma, dbeta, coefficient = norm.gradients(gamma, partial, rows)
         dy = torch.empty_like(y)
         dskip = torch.empty_like(y) if skip is not None else None
         kernels.norm_gradient_apply[(kernels.tiles(rows, ROWS), runs)](
-            dout, y, scale, shift, other, coefficient, dy, dskip if dskip is not None else dy, rows, ctx.pool or 1,
-            **options, BLOCK=ROWS, num_warps=4,
+            dout, y, norm.scale, norm.shift, other, coefficient, dy, dskip if dskip is not None else dy, rows,
+            ctx.pool or 1, **options, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
         dw = weight_gradient(x, dy, weight, ctx.dilation)
         dx = None
