@@ -54,9 +54,9 @@ class Grown(NamedTuple):
         """By the exponent, from the largest size on."""
         return float(self.amounts[-1] * (devices / self.devices[-1]) ** self.exponent)
 
-    def reaching(self, amount: float) -> float:
-        """At how many devices it is that much, by the exponent."""
-        return float(self.devices[-1] * (amount / self.amounts[-1]) ** (1 / self.exponent))
+    def reaching(self, amount: float, power: float) -> float:
+        """At how many devices it is that much, by an exponent."""
+        return float(self.devices[-1] * (amount / self.amounts[-1]) ** (1 / power))
 
 
 def recorded() -> dict[str, Any] | None:
@@ -95,12 +95,17 @@ def _grown(record: dict[str, Any], title: str, said: str, path: Sequence[str]) -
     return Grown(title, said, tuple(size["devices"] for size in sizes), tuple(map(value, sizes)))
 
 
-def filling(record: dict[str, Any]) -> tuple[Grown, float] | None:
-    """The stage that is the first to fill the GPU, and at how many devices; None where none does up to AHEAD."""
-    size = GPU_MIB.get(record["machine"].get("gpu", ""))
-    on_gpu = [grown for name, grown in memory(record).items() if name in STAGES]
-    full = [(grown, grown.reaching(size)) for grown in on_gpu if size and grown.at(AHEAD) > size]
-    return min(full, key=lambda pair: pair[1], default=None)
+def filling(record: dict[str, Any]) -> tuple[Grown, list[float]] | None:
+    """The stage that is the first to fill the GPU, and at how many devices, by the exponent and that of the last two.
+
+    None where none does up to AHEAD.
+    """
+    size = GPU_MIB.get(record["machine"].get("gpu", ""), 0)
+    on_gpu = [grown for name, grown in memory(record).items() if name in STAGES and size and grown.at(AHEAD) > size]
+    if not on_gpu:
+        return None
+    first = min(on_gpu, key=lambda grown: grown.reaching(size, grown.exponent))
+    return first, sorted(first.reaching(size, power) for power in (first.exponent, first.last_exponent))
 
 
 def ahead(record: dict[str, Any]) -> dict[str, float]:

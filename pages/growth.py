@@ -161,10 +161,11 @@ def verdict(record: dict[str, Any]) -> str:
     kept = f"direct Macro-F1 goes from {start:.3f} at {first['devices']:,} devices to {end:.3f} at {last['devices']:,}"
     if (full := filling(record)) is not None:
         stage, devices = full
+        when = " to ".join(dict.fromkeys(f"{float(f'{count:.2g}'):,.0f}" for count in devices))
         return _wrapped(
-            f"**The {stage.said} breaks first**: carried on by its exponent of {stage.exponent:.2f}, it fills the "
-            f"{record['machine']['gpu']} at about {float(f'{devices:.2g}'):,.0f} devices. Fastest grows the "
-            f"{fastest.said}, as {power}, while {kept}."
+            f"**The {stage.said} breaks first**: carried on by its exponents below, it fills the "
+            f"{record['machine']['gpu']} at about {when} devices. Fastest grows the {fastest.said}, as {power}, while "
+            f"{kept}."
         )
     if fastest.exponent > AS_FRAMES:
         return _wrapped(f"**The {fastest.said} breaks first**: it grows as {power}, while {kept}.")

@@ -59,7 +59,7 @@ def made_up(power: float = 1.0, falls: float = 0.0, on_gpu: float = 1.0) -> dict
         (made_up(power=2.0), "**The time of U-CAPC breaks first**: it grows as devices to the power of 2.00"),
         (
             made_up(on_gpu=1.5),
-            "**The GPU memory of U-CAPC breaks first**: carried on by its exponent of 1.50, it fills",
+            "**The GPU memory of U-CAPC breaks first**: carried on by its exponents below",
         ),
         (made_up(on_gpu=1.5), "fills the NVIDIA H200 at about 2,700 devices"),  # 139 GiB to the power of 2/3
         (made_up(), "**Nothing breaks up to 1,000 devices**"),

@@ -12,7 +12,18 @@ torch.backends.cudnn.allow_tf32 = False  # the comparison is in full float32
 
 from pisa_capc.encoders import build_encoder  # noqa: E402
 from pisa_capc.encoders.transformer import Layer  # noqa: E402
-from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise, chains, fused  # noqa: E402
+from pisa_capc.stacked import (  # noqa: E402
+    GRU,
+    ConvChain,
+    ConvNorm,
+    Convolution,
+    Dropout,
+    LayerNorm,
+    Linear,
+    bind_noise,
+    chains,
+    fused,
+)
 from pisa_capc.stacked import layers as stacked_layers  # noqa: E402
 from pisa_capc.stacked.layers import plain_layers  # noqa: E402
 
@@ -68,36 +79,71 @@ def test_fused_convolution_with_norm_equals_plain_pytorch(
     assert relative(found, expected) < 1e-5
 
 
+def compare_chain(plain: ConvChain, x: torch.Tensor, tokens: int, width: int = 32) -> None:
+    """Results, gradients and running statistics, then the same without batch statistics.
+
+    On a GPU in bfloat16, in which alone chains go there.
+    """
+    most, mixed = (1e-5, False) if DEVICE == "cpu" else (0.1, True)
+    torch.manual_seed(11)
+    for parameter in plain.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    quick = copy.deepcopy(plain)
+    weight = torch.randn(*x.shape[:2], tokens or x.shape[2], width, device=DEVICE)
+
+    def at_once() -> torch.Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=mixed):
+            assert chains.takes(x, quick.convolutions())
+            return chains.conv_chain(x, quick.convolutions(), tokens)
+
+    def one_by_one() -> torch.Tensor:
+        with plain_layers():
+            return plain(x, tokens or None)
+
+    results = []
+    for module, forward in ((plain, one_by_one), (quick, at_once)):
+        forward()
+        out = forward()  # the second time with running statistics that are not those of the beginning
+        out.backward(weight.to(out.dtype))
+        results.append([out, *gradients(module), *module.buffers()])
+    assert len(results[0]) == len(results[1])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < most
+    plain.eval()
+    quick.eval()
+    with torch.no_grad():
+        assert relative(at_once(), one_by_one()) < most
+
+
 @pytest.mark.parametrize("tokens", [0, 5])
 @pytest.mark.parametrize("name", ["cnn", "mscnn", "cvcnn", "resnet", "tcn"])
 def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
     torch.manual_seed(10)
-    plain = build_encoder(name, 1, RUNS).to(DEVICE)
-    for parameter in plain.parameters():
-        parameter.data += 0.2 * torch.randn_like(parameter)
-    quick = copy.deepcopy(plain)
-    x = torch.randn(RUNS, STREAMS, 45, 2, device=DEVICE)
-    weight = torch.randn(RUNS, STREAMS, tokens or 45, 32, device=DEVICE)
-    assert chains.takes(x, quick.convolutions())
-    results = []
-    for module in (plain, quick):
-        for _ in range(2):  # the second time with running statistics that are not those of the beginning
-            if module is plain:
-                with plain_layers():
-                    out = module(x, tokens or None)
-            else:
-                out = chains.conv_chain(x, module.convolutions(), tokens)
-        out.backward(weight)
-        results.append([out, *gradients(module), *module.buffers()])
-    assert len(results[0]) == len(results[1])
-    for expected, found in zip(*results, strict=True):
-        assert relative(found, expected) < 1e-5
-    plain.eval()
-    quick.eval()
-    with torch.no_grad(), plain_layers():
-        expected = plain(x, tokens or None)
-        found = chains.conv_chain(x, quick.convolutions(), tokens)
-    assert relative(found, expected) < 1e-5
+    encoder = build_encoder(name, 1, RUNS).to(DEVICE)
+    compare_chain(encoder, torch.randn(RUNS, STREAMS, 45, 2, device=DEVICE), tokens)
+
+
+def test_fused_chain_of_whole_tiles_several_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "MULTIPROCESSORS", 1)
+    torch.manual_seed(12)
+    encoder = build_encoder("tcn", 1, RUNS).to(DEVICE)
+    compare_chain(encoder, torch.randn(RUNS, 12, 64, 2, device=DEVICE), 4)
+
+
+class Chain(ConvChain):
+    """A convolution of 16 channels, then one of each of these kernels."""
+
+    def __init__(self, *taps: int) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList([ConvNorm(2, 16, 3, RUNS), *(ConvNorm(16, 16, k, RUNS) for k in taps)])
+
+    def convolutions(self) -> list[Convolution]:
+        return [c for part in self.parts for c in part.convolutions()]
+
+
+def test_fused_chain_of_other_widths_and_kernels() -> None:
+    torch.manual_seed(13)
+    compare_chain(Chain(7, 3, 9).to(DEVICE), torch.randn(RUNS, STREAMS, 21, 2, device=DEVICE), 3, width=16)
 
 
 @pytest.mark.parametrize("tokens", [0, 3])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pisa_capc.encoders.transformer import Layer
-from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise
+from pisa_capc.stacked import GRU, ConvNorm, Dropout, LayerNorm, Linear, bind_noise, conv_chain
 from tests.models import without_dropout
 
 RUNS = 3
@@ -78,6 +78,15 @@ def test_gradients_of_convolution_with_batch_norm() -> None:
         torch.testing.assert_close(x.grad[r], own.grad, **CLOSE)
         torch.testing.assert_close(skip.grad[r], add.grad, **CLOSE)
         torch.testing.assert_close(layer.weight.grad[r], conv.weight.grad, **CLOSE)
+
+
+def test_a_chain_with_one_norm_frozen_is_its_convolutions_one_by_one() -> None:
+    torch.manual_seed(3)
+    layers = [ConvNorm(2, 32, 3), ConvNorm(32, 32, 3)]
+    layers[1].norm.eval()
+    x = torch.randn(1, 3, 20, 2)
+    chain = conv_chain(x, [c for layer in layers for c in layer.convolutions()])
+    torch.testing.assert_close(chain, layers[1](layers[0](x)), **CLOSE)
 
 
 def test_gru() -> None:

@@ -19,7 +19,7 @@ from pisa_capc.inference import TrainedModel, load_model
 from pisa_capc.store.seal import sealed
 from pisa_capc.threads import cpu_threads
 from pisa_capc.training import fit
-from pisa_capc.training.checkpoint import load_checkpoint, save_checkpoint, saving_checkpoints
+from pisa_capc.training.checkpoint import CheckpointWriter, load_checkpoint, save_checkpoint
 from pisa_capc.training.stack import Stack
 from tests.problems import runs, small_frames
 from tests.training.tools import FAST, TRAINING, Killed, assert_identical, kill_in_epoch
@@ -127,9 +127,9 @@ def test_a_checkpoint_is_of_the_moment_it_was_asked_for_and_there_when_the_train
     expected = {name: value.clone() for name, value in tensors.items()}
 
     def train() -> None:
-        with saving_checkpoints(tmp_path) as save:
-            save({"a": torch.zeros(1)}, {"epoch": 1})
-            save(tensors, {"epoch": 2})
+        with CheckpointWriter(tmp_path) as checkpoints:
+            checkpoints.save({"a": torch.zeros(1)}, {"epoch": 1})
+            checkpoints.save(tensors, {"epoch": 2})
             for value in tensors.values():
                 value.add_(1)  # as the next step does
             raise Killed
@@ -145,20 +145,33 @@ def test_a_checkpoint_is_of_the_moment_it_was_asked_for_and_there_when_the_train
         assert found[0][name].dtype == value.dtype
 
 
-@pytest.mark.parametrize("checkpoints", [1, 2])
-def test_a_checkpoint_that_cannot_be_written_stops_the_training(tmp_path: Path, checkpoints: int) -> None:
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_checkpoint_that_cannot_be_written_stops_the_training(tmp_path: Path, epochs: int) -> None:
     (tmp_path / "checkpoint.safetensors").mkdir()
     saved = []
 
     def train() -> None:
-        with saving_checkpoints(tmp_path) as save:
-            for epoch in range(checkpoints):
-                save({"a": torch.zeros(1)}, {})
+        with CheckpointWriter(tmp_path) as checkpoints:
+            for epoch in range(epochs):
+                checkpoints.save({"a": torch.zeros(1)}, {})
                 saved.append(epoch)
 
     with pytest.raises(DataError, match="is a folder"):
         train()
     assert saved == [0]
+
+
+def test_what_ends_a_training_also_says_that_its_last_checkpoint_was_not_written(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.safetensors").mkdir()
+
+    def train() -> None:
+        with CheckpointWriter(tmp_path) as checkpoints:
+            checkpoints.save({"a": torch.zeros(1)}, {})
+            raise Killed
+
+    with pytest.raises(Killed) as ended:
+        train()
+    assert "is a folder" in ended.value.__notes__[0]
 
 
 @pytest.mark.parametrize("where", ["loss", "parameters"])

@@ -257,7 +257,8 @@ class _ConvChain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        return None, None, None, None, *ctx.chain.backward(dout.contiguous(), ctx.tokens)
+        chain, ctx.chain = ctx.chain, None  # its activations go now, and not when the other encoders are done
+        return None, None, None, None, *chain.backward(dout.contiguous(), ctx.tokens)
 
 
 def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> Tensor:

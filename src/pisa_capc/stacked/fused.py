@@ -134,7 +134,9 @@ class Norm(NamedTuple):
 
 
 class _ConvNorm(torch.autograd.Function):
-    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x) + b, batch statistics over (N, T) of each run.
+    """out = ReLU(γ (y − μ)/σ + β + skip) with y = conv(x), batch statistics over (N, T) of each run.
+
+    With running statistics μ is without the bias b, and there is no way back: see `layers.conv_norm`.
 
     tokens > 0: the mean of out over each of `tokens` equal spans instead, without writing out itself.
     """

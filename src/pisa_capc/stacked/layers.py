@@ -1,10 +1,10 @@
-"""The layers: plain PyTorch, the fused kernels of `fused.py` on a GPU that has Triton, and in training on a CPU the
-blocks of `blocks.py`."""
+"""The layers: plain PyTorch, the fused kernels of `fused.py` and `chains.py` on a GPU that has Triton, and in training
+on a CPU the blocks of `blocks.py`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -121,21 +121,29 @@ class Convolution(NamedTuple):
     residual: bool = False  # what the convolution before it read is added before the ReLU
 
 
-def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None) -> Tensor:
-    """`conv_norm` after `conv_norm`; tokens: average what the last one gives over that many spans of time."""
-    if _blocked(x) and convolutions[0].norm.training:
+def _whole_chain(
+    x: Tensor, convolutions: Sequence[Convolution]
+) -> Callable[[Tensor, Sequence[Convolution], int], Tensor] | None:
+    """What does all convolutions at once, where something can."""
+    modes = {c.norm.training for c in convolutions}
+    if modes == {True} and _blocked(x):
         from pisa_capc.stacked import blocks
 
-        whole = tokens is not None and x.shape[2] % tokens == 0
-        y = blocks.conv_chain(x, convolutions, tokens if tokens and whole else 0)
-        return y if whole or tokens is None else adaptive_tokens(y, tokens)
-    if _fused(x) and (convolutions[0].norm.training or not torch.is_grad_enabled()):
+        return blocks.conv_chain
+    if (modes == {True} or (modes == {False} and not torch.is_grad_enabled())) and _fused(x):
         from pisa_capc.stacked import chains
 
-        if chains.takes(x, convolutions):
-            whole = tokens is not None and x.shape[2] % tokens == 0
-            y = chains.conv_chain(x, convolutions, tokens if tokens and whole else 0)
-            return y if whole or tokens is None else adaptive_tokens(y, tokens)
+        return chains.conv_chain if chains.takes(x, convolutions) else None
+    return None
+
+
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None) -> Tensor:
+    """`conv_norm` after `conv_norm`; tokens: average what the last one gives over that many spans of time."""
+    at_once = _whole_chain(x, convolutions)
+    if at_once is not None:
+        whole = tokens is not None and x.shape[2] % tokens == 0
+        y = at_once(x, convolutions, tokens if tokens and whole else 0)
+        return y if whole or tokens is None else adaptive_tokens(y, tokens)
     before = x
     for i, c in enumerate(convolutions, 1):
         pooled = tokens if i == len(convolutions) else None
@@ -164,7 +172,7 @@ def conv_norm(
     """
     if norm.training:
         biases = [b.detach() for b in biases]
-    if _fused(x):
+    if _fused(x) and (norm.training or not torch.is_grad_enabled()):
         from pisa_capc.stacked import fused
 
         whole = tokens is not None and x.shape[2] % tokens == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +30,42 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mappi
     save_tensors(folder / CHECKPOINT, tensors, {"progress": json.dumps(progress)})
 
 
-@contextmanager
-def saving_checkpoints(folder: Path) -> Iterator[Callable[[Mapping[str, Tensor], Mapping[str, Any]], None]]:
-    """`save_checkpoint` that only takes copies and leaves the rest to a thread, because a GPU would wait for it.
+class CheckpointWriter:
+    """Keeps the state after each epoch in a folder, by a thread, because a GPU would wait for the disk.
 
     Checkpoints come one after the other, each whole: a training that is killed meanwhile goes on from the one before,
-    to the same end. When the context is left, for whatever reason, the last one is written.
+    to the same end. When the context is left, for whatever reason, the last one is written. Without a folder nothing
+    is kept.
     """
-    begun: list[Future[None]] = []
 
-    def save(tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        while begun:
-            begun.pop().result()  # raises what it could not do
-        begun.append(writer.submit(save_checkpoint, folder, copies(tensors), progress))
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._begun: Future[None] | None = None
 
-    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as writer:
-        yield save
-        while begun:
-            begun.pop().result()
+    def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Only takes copies."""
+        self.wait()
+        if self.folder is not None:
+            self._begun = self._thread.submit(save_checkpoint, self.folder, copies(tensors), progress)
+
+    def wait(self) -> None:
+        """Until the last one is written; raises what was in the way."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.result()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._thread.shutdown()
+        try:
+            self.wait()
+        except Exception as failed:
+            if error is None:
+                raise
+            error.add_note(f"The last checkpoint was not written either: {failed}")
 
 
 def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -56,9 +56,9 @@ def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Ten
     with closing(bank.stream(pieces)) as batches:
         for piece, iq in zip(pieces, batches, strict=True):
             output = model(iq, None if bank.descriptor is None else bank.descriptor[piece])
-            embedding.append(output.embedding.float())
-            logits.append(output.logits.float())
-    return torch.cat(embedding).cpu(), torch.cat(logits).cpu()  # in the end: each transfer waits for the device
+            embedding.append(output.embedding.float().cpu())
+            logits.append(output.logits.float().cpu())
+    return torch.cat(embedding), torch.cat(logits)
 
 
 def _temperature(logits: Tensor, label: Tensor) -> float:

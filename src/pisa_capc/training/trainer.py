@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from pisa_capc.protocol import PUBLISHED_RULE
 from pisa_capc.provenance import machine
 from pisa_capc.stacked import copy_runs, unstack
 from pisa_capc.training.bank import Bank
-from pisa_capc.training.checkpoint import load_checkpoint, saving_checkpoints
+from pisa_capc.training.checkpoint import CheckpointWriter, load_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
 from pisa_capc.training.stack import Stack
 from pisa_capc.training.statistics import source_statistics
@@ -81,17 +80,16 @@ class Trainer:
         epochs = range(len(self.history), training.epochs)
         after = more_frames / sum(map(len, self.train_rows)) * training.epochs  # in epochs of this training
         begun = time.perf_counter()
-        saving = nullcontext() if folder is None else saving_checkpoints(folder)
-        with saving as save, progress(label, len(epochs) * stack.steps, show) as bar:
+        with CheckpointWriter(folder) as checkpoints, progress(label, len(epochs) * stack.steps, show) as bar:
             for done, epoch in enumerate(epochs, 1):
                 started = time.perf_counter()
                 losses = stack.train_epoch(epoch, bar.advance)
+                checkpoints.wait()  # long since written, or else nothing may be said of it
                 self._check(losses, stack, epoch)
                 f1 = stack.validate()
                 seconds = time.perf_counter() - started
                 self._keep(stack, f1, self._record(losses, f1, stack.terms, seconds))
-                if save is not None:
-                    save(*self._checkpoint(stack))
+                checkpoints.save(*self._checkpoint(stack))
                 if write is not None:
                     write(epoch, self.history[-1])
                 frames = stack.steps * training.batch * len(self.runs) / seconds
