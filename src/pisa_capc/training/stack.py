@@ -7,7 +7,7 @@ models this small the launches would cost more than the arithmetic. On a CPU the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
-from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
+from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
+from pisa_capc.threads import undivided
 from pisa_capc.training.bank import Bank
 
 
@@ -82,6 +83,7 @@ class Stack:
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
         self._validation_order = torch.from_numpy(self.validation_rows).to(self.device)
         self._graph: torch.cuda.CUDAGraph | None = None  # the captured step
+        self._ordinary = any(isinstance(module, PerRun) for module in self.model.modules())
         self._prepare()
 
     # One step ---------------------------------------------------------------------------------------------------------
@@ -113,10 +115,12 @@ class Stack:
 
     def step(self) -> None:
         """The next step of the epoch."""
-        if self._graph is None:
-            self._one_step()
-        else:
+        if self._graph is not None:
             self._graph.replay()
+            return
+        # Our layers share blocks of frames among threads; ordinary modules know only operations.
+        with undivided() if in_blocks(self._key) and not self._ordinary else nullcontext():
+            self._one_step()
 
     def _precision(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False)
