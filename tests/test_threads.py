@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pisa_capc.calibration import UCAPC, batches
-from pisa_capc.threads import all_in_threads, cpu_threads, in_threads
+from pisa_capc.threads import all_in_threads, block_sizes, cpu_threads, in_threads, undivided
 from tests.calibration.examples import shifted_captures
 
 
@@ -40,6 +40,31 @@ def test_all_pieces_at_once_are_in_order_and_made_once(threads: int) -> None:
             assert all_in_threads(piece, range(count)[::-1]) == [-item for item in range(count)[::-1]]
             assert torch.get_num_threads() == threads
         assert sorted(made) == list(range(count))
+
+
+def test_undivided_operations_leave_pieces_to_as_many_threads() -> None:
+    together = threading.Barrier(2, timeout=10)
+
+    def piece(_: int) -> tuple[int, int]:
+        together.wait()
+        return threading.get_ident(), torch.get_num_threads()
+
+    with cpu_threads(2):
+        with undivided(), undivided():
+            assert torch.get_num_threads() == 1
+            found = all_in_threads(piece, range(2))
+        assert torch.get_num_threads() == 2
+    assert len({thread for thread, _ in found}) == 2
+    assert [threads for _, threads in found] == [1, 1]
+
+
+@pytest.mark.parametrize(("count", "most"), [(1024, 51), (256, 51), (7, 2), (3, 1), (1, 0), (40, 40), (41, 40)])
+def test_blocks_are_equal_and_divide_among_threads(count: int, most: int) -> None:
+    sizes = block_sizes(count, most)
+    assert sum(sizes) == count
+    assert max(sizes) <= max(most, 1)
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) in (1, count) or len(sizes) % 4 == 0
 
 
 def test_an_error_among_all_pieces_is_raised() -> None:

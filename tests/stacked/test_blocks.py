@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from pisa_capc.encoders import build_encoder, encoder_names
+from pisa_capc.model.topology import TopologyBlock
 from pisa_capc.stacked import bind_noise, blocks, gru, noise, sequences, unstack
 from pisa_capc.stacked.layers import plain_layers
-from pisa_capc.threads import cpu_threads
+from pisa_capc.threads import cpu_threads, undivided
 
 RUNS, FRAMES, SAMPLES = 2, 7, 40
 IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
@@ -24,9 +26,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gru, "BLOCK", 2)
     monkeypatch.setattr(sequences, "BLOCK", 2 * 4 * (SAMPLES // 8) ** 2)
     monkeypatch.setattr(noise, "BLOCK", 64)
-    noise._shifted_places.cache_clear()
+    noise.shifted_places.cache_clear()
     yield
-    noise._shifted_places.cache_clear()
+    noise.shifted_places.cache_clear()
 
 
 def prepared(name: str, dtype: torch.dtype = torch.float64, runs: int = RUNS) -> nn.Module:
@@ -86,6 +88,17 @@ def test_convolutions_are_the_same_with_any_number_of_threads(name: str, precisi
     assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())
 
 
+@pytest.mark.parametrize("name", ["cldnn", "transformer"])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_sequences_are_the_same_with_any_number_of_threads(name: str, precision: torch.dtype) -> None:
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
+    found = []
+    for threads in (1, 2, 3):
+        with cpu_threads(threads), undivided():  # as a training has it: what is not in blocks is undivided
+            found.append(gradients(prepared(name, torch.float32), x, 8, precision))
+    assert all(torch.equal(value, other[key]) for other in found for key, value in found[0].items())
+
+
 @pytest.mark.parametrize("name", IN_HOUSE)
 def test_mixed_precision_follows_full_precision(name: str) -> None:
     x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
@@ -104,6 +117,27 @@ def test_a_run_is_the_same_alone_and_in_a_stack(name: str) -> None:
     x = torch.randn(RUNS, FRAMES, SAMPLES, 2)
     of_stack, of_one = gradients(together, x, 8), gradients(alone, x[1:], 8)
     assert all(torch.equal(of_stack[key][1], value[0]) for key, value in of_one.items())
+
+
+def test_attention_over_the_array_in_blocks_is_the_plain_one() -> None:
+    nodes, found = 6, []
+    random = torch.Generator().manual_seed(4)
+    x = torch.randn(RUNS, FRAMES, nodes, 32, generator=random, dtype=torch.float64)
+    log_prior = torch.randn(RUNS, FRAMES, nodes, nodes, generator=random, dtype=torch.float64)
+    beta = torch.rand(RUNS, FRAMES, generator=random, dtype=torch.float64)
+    available = torch.rand(RUNS, FRAMES, nodes, generator=random) < 0.7
+    available[..., 0] = True
+    for plain in (False, True):
+        torch.manual_seed(2)
+        block = TopologyBlock(32, 4, 0.5, 0.1, RUNS).double().train()
+        bind_noise(block, torch.tensor([3, 2026], dtype=torch.int32))
+        given = [part.clone().requires_grad_() for part in (x, log_prior, beta)]
+        with plain_layers() if plain else nullcontext():
+            tokens, mean = block(*given, available)
+        (tokens.sin().sum() + mean.square().sum()).backward()
+        found.append([tokens, mean, *(part.grad for part in (*given, *block.parameters()))])
+    assert not torch.equal(found[0][0], found[1][0])  # they are two ways
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("first", [0, 5, 64, 1000])

@@ -88,6 +88,12 @@ def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
     assert not torch.equal(weights(a)["classifier.weight"], weights(c)["classifier.weight"])
 
 
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
+def test_a_training_is_the_same_with_any_number_of_threads(frames: Frames, encoder: str) -> None:
+    [one], [two] = (fit(runs(frames)[:1], **FAST | {"encoder": encoder}, threads=threads) for threads in (1, 2))
+    assert all(torch.equal(value, weights(two)[name]) for name, value in weights(one).items())
+
+
 def test_every_step_of_every_run_drops_something_else(frames: Frames) -> None:
     stack = make_stack(frames, runs(frames, (1, 1), (2, 2)))
     seen: list[int] = []

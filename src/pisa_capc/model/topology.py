@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32
+from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32, draws, in_blocks
 from pisa_capc.stacked.frozen import attention_heads
 
 # Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
@@ -78,6 +78,9 @@ class TopologyBlock(nn.Module):
         Returns the propagated tokens and the attention averaged over heads.
         """
         normed = self.norm(x)
+        if self.training and in_blocks(x) and draws(self.dropout):
+            mixed, attention = self._in_blocks(normed, log_prior, beta, available)
+            return x + self.scale * self.out(mixed), attention
         q, k, v = (
             layer(normed).unflatten(-1, (self.heads, -1)).transpose(2, 3)
             for layer in (self.query, self.key, self.value)
@@ -86,6 +89,15 @@ class TopologyBlock(nn.Module):
         mixed = self.dropout(attention).to(v.dtype) @ v
         update = self.out(mixed.transpose(2, 3).flatten(-2))
         return x + self.scale * update, attention.mean(2)
+
+    def _in_blocks(self, x: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
+        """dropout(A) V of normalised tokens, and A averaged over heads, in training on a CPU."""
+        from pisa_capc.stacked import sequences
+
+        exponent = (beta[..., None, None] * log_prior).masked_fill(~available[..., None, :], NEVER)
+        layers = (self.query, self.key, self.value)
+        weight, bias = (torch.cat([getattr(layer, kind) for layer in layers], 1) for kind in ("weight", "bias"))
+        return sequences.attention_heads(x, exponent, weight, bias, self.heads, self.dropout)
 
     def infer(self, x: Tensor, exponent: Tensor, available: Tensor | None) -> Tensor:
         """The propagated tokens of a frozen model, as `forward` has them.

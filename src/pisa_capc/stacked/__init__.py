@@ -20,7 +20,9 @@ from pisa_capc.stacked.layers import (
     attention,
     conv_chain,
     conv_norm,
+    draws,
     feed_forward,
+    in_blocks,
     is_frozen,
 )
 from pisa_capc.stacked.ordinary import PerRun, bind_noise
@@ -47,8 +49,10 @@ __all__ = [
     "conv_norm",
     "copy_run",
     "copy_runs",
+    "draws",
     "feed_forward",
     "full_precision",
+    "in_blocks",
     "is_frozen",
     "load_compiler",
     "stack",

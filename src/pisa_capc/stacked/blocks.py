@@ -13,15 +13,15 @@ series, as they lie. In mixed precision they are in bfloat16, and all that is su
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pisa_capc.stacked.precision import full_precision, product_dtype
-from pisa_capc.threads import all_in_threads, cpu_threads
+from pisa_capc.stacked.scripting import scripted
+from pisa_capc.threads import all_in_threads, block_sizes
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm, Convolution
@@ -30,6 +30,7 @@ BLOCK_BYTES = 2**21  # of an activation that are worked on together: few calls, 
 TAPS = 8  # of a kernel up to which oneDNN's gradient of the weights is quick
 
 T = TypeVar("T")
+_Affine = Optional[tuple[Tensor, Tensor]]  # noqa: UP045  (as TorchScript writes it)
 
 
 class _Layer(NamedTuple):
@@ -73,6 +74,9 @@ def _frames(lines: Tensor) -> Tensor:
     return lines[:, :, 0].permute(0, 2, 1)
 
 
+# What a thread does with a block, in scripts: it would wait for the interpreter between operations -------------------
+
+
 def _affine(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """scale · y + shift of each channel, rounded once."""
     if y.dtype == scale.dtype:
@@ -91,41 +95,108 @@ def _relu(x: Tensor) -> Tensor:
     return x.relu_()
 
 
+def _activation(y: Tensor, norm: _Affine, skip: Tensor | None) -> Tensor:
+    """ReLU(scale · y + shift + skip), or y where there is no scale and shift."""
+    if norm is None:
+        return y
+    z = _affine(y, norm[0], norm[1])
+    if skip is not None:
+        z.add_(skip)
+    return _relu(z)
+
+
 def _moments(y: Tensor) -> Tensor:
     """Mean and variance of each channel: (2, C), at least float32."""
-    unused = torch.zeros(2, y.shape[1], dtype=torch.promote_types(y.dtype, torch.float32))  # says in which type
-    return torch.stack(torch.ops.aten.batch_norm_update_stats(y, *unused, 0.0))
+    dtype = torch.float64 if y.dtype == torch.float64 else torch.float32
+    unused = torch.zeros([y.shape[1]], dtype=dtype)  # says in which type
+    mean, variance = torch.ops.aten.batch_norm_update_stats(y, unused, unused.clone(), 0.0)
+    return torch.stack([mean, variance])
 
 
-def _sums(du: Tensor, y: Tensor, mean: Tensor) -> Tensor:
-    """Σ du and Σ du · (y − mean) of each channel: (2, C), at least float32."""
+def _convolved(
+    y: Tensor, norm: _Affine, skip: Tensor | None, kernel: Tensor, border: int, dilation: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What a convolution reads, what it gives, and the moments of that."""
+    z = _activation(y, norm, skip)
+    given = torch.conv2d(z, kernel, None, [1, 1], [0, border], [1, dilation])
+    return z, given, _moments(given)
+
+
+def _pooled(y: Tensor, norm: _Affine, skip: Tensor | None, tokens: int) -> Tensor:
+    """What the chain gives, (N, T, C), or its mean over each of `tokens` equal spans."""
+    z = _activation(y, norm, skip)
+    if tokens:
+        z = F.avg_pool2d(z, [1, z.shape[-1] // tokens])
+    return z[:, :, 0].permute(0, 2, 1)
+
+
+def _before_relu(z: Tensor, dz: Tensor, y: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """From the gradient behind a ReLU to that before it, du, in its place; and Σ du and Σ du · (y − mean): (2, C)."""
+    du = torch.ops.aten.threshold_backward(dz, z, 0, grad_input=dz)
     one = torch.ones_like(mean)
     _, along, total = torch.ops.aten.native_batch_norm_backward(
         du, y, one, mean, one, None, None, False, 0.0, [False, True, True]
     )
-    return torch.stack([total, along])
+    return du, torch.stack([total, along])
 
 
-def _gradients(g: Tensor, z: Tensor, weight: Tensor, layer: _Layer, further: bool) -> tuple[Any, Tensor]:
-    """Of what a convolution read, z, where asked for; and of its kernel."""
-    taps, dilation = weight.shape[-1], layer.dilation
+def _cut(
+    y: Tensor, norm: _Affine, skip: Tensor | None, mean: Tensor, dout: Tensor, tokens: int
+) -> tuple[Tensor, Tensor]:
+    """From the gradient of what the chain gives, (N, T, C) or (N, tokens, C), to that before its last ReLU."""
+    z = _activation(y, norm, skip)
+    span = z.shape[-1] // tokens if tokens else 1
+    dz = (dout / span)[:, :, None].expand(-1, -1, span, -1).contiguous()  # is written to
+    return _before_relu(z, dz.flatten(1, 2).permute(0, 2, 1)[:, :, None], y, mean)
 
-    def gradient(read: Tensor, kernel: Tensor, border: int, wanted: list[bool]) -> Any:
-        return torch.ops.aten.convolution_backward(
-            g, read, kernel, None, [1, 1], [0, border], [1, dilation], False, [0, 0], 1, wanted
-        )
 
-    if taps <= TAPS:
-        dz, dweight, _ = gradient(z, weight, layer.border, [further, True, False])
-        return dz, dweight
-    padded = F.pad(z, [layer.border] * 2)
-    parts = []
-    for first in range(0, taps, TAPS):
-        some = weight[..., first : first + TAPS]
+def _gradient(
+    g: Tensor, z: Tensor, kernel: Tensor, border: int, dilation: int, of: list[bool]
+) -> tuple[Tensor, Tensor]:
+    """Of what a convolution read, z, and of its kernel, where asked for."""
+    dz, dkernel, _ = torch.ops.aten.convolution_backward(
+        g, z, kernel, None, [1, 1], [0, border], [1, dilation], False, [0, 0], 1, [of[0], of[1], False]
+    )
+    return dz, dkernel
+
+
+def _gradients(
+    g: Tensor, z: Tensor, kernel: Tensor, border: int, dilation: int, further: bool, most: int = TAPS
+) -> tuple[Tensor, Tensor]:
+    """Of z, where asked for (else anything), and of the kernel; of more taps than `most`, some at a time."""
+    taps = kernel.shape[-1]
+    if taps <= most:
+        dz, dkernel = _gradient(g, z, kernel, border, dilation, [further, True])
+        return dz if further else g, dkernel
+    padded = F.pad(z, [border, border])
+    parts: list[Tensor] = []
+    for first in range(0, taps, most):
+        some = kernel[..., first : first + most]
         start, length = first * dilation, z.shape[-1] + (some.shape[-1] - 1) * dilation
-        parts.append(gradient(padded[..., start : start + length], some, 0, [False, True, False])[1])
-    dz = gradient(z, weight, layer.border, [True, False, False])[0] if further else None
-    return dz, torch.cat(parts, dim=-1)
+        parts.append(_gradient(g, padded[..., start : start + length], some, 0, dilation, [False, True])[1])
+    dz = _gradient(g, z, kernel, border, dilation, [True, False])[0] if further else g
+    return dz, torch.cat(parts, -1)
+
+
+def _through(
+    y: Tensor, norm: _Affine, skip: Tensor | None, below: _Affine, given: Tensor, moved: tuple[Tensor, Tensor],
+    du: Tensor, added: Tensor | None, kernel: Tensor, border: int, dilation: int, further: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of a convolution's kernel, of what it read before the ReLU, where asked for, and the sums of that.
+
+    given: what it gave, and du the gradient behind its normalisation; moved: slope and constant, see `_layer_backward`.
+    added: the gradient of what it read from where that is added again. below: what the convolution before it gave, and
+    its mean.
+    """
+    z = _activation(y, norm, skip)
+    g = _affine(given, moved[0], moved[1]).add_(du)
+    dz, dkernel = _gradients(g, z, kernel, border, dilation, further)
+    if added is not None:
+        dz = dz.add_(added)
+    if below is None:
+        return dkernel, dz, dz
+    before, sums = _before_relu(z, dz, below[0], below[1])
+    return dkernel, before, sums
 
 
 class _Chain:
@@ -136,34 +207,32 @@ class _Chain:
         self.values = x.shape[0] * x.shape[1]  # of a channel
         x = x.to(dtype)
         frame_bytes = x.shape[1] * max(layer.widest for layer in layers) * x.element_size()
-        self.x = _lines(x).split(max(1, BLOCK_BYTES // frame_bytes))
+        self.x = _lines(x).split(block_sizes(len(x), BLOCK_BYTES // frame_bytes))
         self.backwards = True  # whether the last pass ended at the first block
         self.y: list[list[Tensor]] = []  # of each layer and block
         self.norms: list[_Norm] = []
         self.kept: dict[int, list[Tensor]] = {}  # what layer i read, where it is added again later
+
+    def script(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, as a script where it can be one: scripts do not see bfloat16 as integers, see `_relu`."""
+        return function if self.dtype == torch.bfloat16 else scripted(function)
 
     def each(self, work: Callable[[int], T]) -> list[T]:
         """What is made of each block, beginning where the last pass ended."""
         self.backwards = not self.backwards
         step = -1 if self.backwards else 1
         order = range(len(self.x))[::step]
-        with cpu_threads(1) if len(order) == 1 else nullcontext():  # threads that share a block would change its sums
-            return all_in_threads(work, order)[::step]
+        return all_in_threads(work, order)[::step]
 
-    def activation(self, i: int, block: int) -> Tensor:
-        """What layer `i` reads of a block, not to be written to; of the layer behind the last, what the chain gives.
-
-        z = ReLU(scale · y + shift + skip), of the layer before it.
-        """
+    def source(self, i: int, block: int) -> tuple[Tensor, _Affine, Tensor | None]:
+        """Of what `_activation` makes what layer `i` reads of a block; of the layer behind the last, what is given."""
         if i == 0:
-            return self.x[block]
+            return self.x[block], None, None
         if i in self.kept:
-            return self.kept[i][block]
+            return self.kept[i][block], None, None
         norm = self.norms[i - 1]
-        z = _affine(self.y[i - 1][block], norm.scale, norm.shift)
-        if self.layers[i - 1].residual:
-            z += self.kept[i - 2][block]
-        return _relu(z)
+        skip = self.kept[i - 2][block] if self.layers[i - 1].residual else None
+        return self.y[i - 1][block], (norm.scale, norm.shift), skip
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
@@ -172,10 +241,11 @@ class _Chain:
         layer = self.layers[i]
         kernel = layer.kernel(self.dtype)
 
+        convolve = self.script(_convolved)
+
         def convolved(block: int) -> tuple[Tensor | None, Tensor, Tensor]:
-            z = self.activation(i, block)
-            y = F.conv2d(z, kernel, padding=(0, layer.border), dilation=(1, layer.dilation))
-            return z if layer.shared else None, y, _moments(y)
+            z, y, moments = convolve(*self.source(i, block), kernel, layer.border, layer.dilation)
+            return z if layer.shared else None, y, moments
 
         read, y, moments = zip(*self.each(convolved), strict=True)
         if layer.shared:
@@ -193,12 +263,8 @@ class _Chain:
 
     def result(self, tokens: int) -> Tensor:
         """What the chain gives: (N, T, C), or its mean over each of `tokens` equal spans."""
-
-        def given(block: int) -> Tensor:
-            z = self.activation(len(self.layers), block)
-            return _frames(F.avg_pool2d(z, (1, z.shape[-1] // tokens)) if tokens else z)
-
-        return torch.cat(self.each(given))
+        pooled = self.script(_pooled)
+        return torch.cat(self.each(lambda block: pooled(*self.source(len(self.layers), block), tokens)))
 
     # Backward ---------------------------------------------------------------------------------------------------------
 
@@ -206,13 +272,11 @@ class _Chain:
         """Gradients of x, where asked for, and of each layer: its weight, γ and β."""
         last = len(self.layers)
         self.backwards = last % 2 == 0
-        parts = dout.to(self.dtype).split(len(self.x[0]))
+        parts, way_in = dout.to(self.dtype).split([len(own) for own in self.x]), self.script(_cut)
 
-        def cut(block: int) -> tuple[Tensor | None, Tensor]:
-            z = self.activation(last, block)
-            span = z.shape[-1] // tokens if tokens else 1
-            dz = (parts[block] / span)[:, :, None].expand(-1, -1, span, -1).contiguous()  # is written to
-            return self._before_relu(last, block, z, _lines(dz.flatten(1, 2)))
+        def cut(block: int) -> tuple[Tensor, Tensor]:
+            made: tuple[Tensor, Tensor] = way_in(*self.source(last, block), self.norms[-1].mean, parts[block], tokens)
+            return made
 
         du, sums = (list(made) for made in zip(*self.each(cut), strict=True))
         added: list[Tensor | None] = [None] * len(du)
@@ -223,11 +287,6 @@ class _Chain:
             gradients.append(own)
             added = to_skip
         return torch.cat([_frames(own) for own in du]) if to_input else None, gradients[::-1]
-
-    def _before_relu(self, i: int, block: int, z: Tensor, dz: Tensor) -> tuple[Tensor, Tensor]:
-        """From the gradient of what layer `i` reads to that before the ReLU, in its place, and its sums."""
-        torch.ops.aten.threshold_backward.grad_input(dz, z, 0, grad_input=dz)
-        return dz, _sums(dz, self.y[i - 1][block], self.norms[i - 1].mean)
 
     def _layer_backward(
         self, i: int, du: list[Any], sums: list[Any], added: list[Any], further: bool
@@ -245,15 +304,16 @@ class _Chain:
         scale = norm.scale[:, None, None, None]
         kernel = layer.kernel(self.dtype, scale)
 
-        def through(block: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
-            z = self.activation(i, block)
-            g = _affine(self.y[i][block], slope, constant).add_(du[block])
-            du[block] = None
-            dz, dweight = _gradients(g, z, kernel, layer, further)
-            if added[block] is not None:
-                dz += added[block]
-                added[block] = None
-            before = self._before_relu(i, block, z, dz) if i > 0 else (dz, None)
+        way_back = self.script(_through)
+
+        def through(block: int) -> tuple[Tensor, Tensor, Tensor]:
+            own, more = du[block], added[block]
+            du[block] = added[block] = None
+            below = (self.y[i - 1][block], self.norms[i - 1].mean) if i else None
+            dweight, *before = way_back(
+                *self.source(i, block), below, self.y[i][block], (slope, constant), own, more,
+                kernel, layer.border, layer.dilation, further,
+            )  # fmt: skip
             return dweight.to(self.sum_dtype), *before
 
         dweights, before, before_sums = zip(*self.each(through), strict=True)

@@ -8,10 +8,8 @@ a softmax of powers of two, which are several times quicker than those of e, wit
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 import torch
@@ -19,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.scripting import scripted
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm
@@ -66,15 +65,7 @@ def derived(owner: nn.Module, sources: Sequence[Tensor], how: Any, make: Callabl
 
 def _scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function; in a record of operations as a script, which decides anew what a record would hold fast."""
-    return _script(function) if torch._C._get_tracing_state() is not None else function
-
-
-@cache
-def _script(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that TorchScript has successors, which need a compiler
-        made: Callable[..., Tensor] = torch.jit.script(function)
-        return made
+    return scripted(function) if torch._C._get_tracing_state() is not None else function
 
 
 # Products -------------------------------------------------------------------------------------------------------------

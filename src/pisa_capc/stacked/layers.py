@@ -1,5 +1,5 @@
 """The layers: plain PyTorch, the fused kernels of `fused.py` and `chains.py` on a GPU that has Triton, and in training
-on a CPU the blocks of `blocks.py`."""
+on a CPU the blocks of `blocks.py`, `sequences.py` and `gru.py`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def _fused(x: Tensor) -> bool:
     return fused.AVAILABLE
 
 
-def _blocked(x: Tensor) -> bool:
+def in_blocks(x: Tensor) -> bool:
+    """Whether layers that train on x take some frames at a time."""
     return _fused_allowed and x.device.type == "cpu"
 
 
 def is_frozen(x: Tensor) -> bool:
     """Whether x of a module in inference may take the quick ways of `frozen.py`: one run, on a CPU, no gradients."""
-    return _blocked(x) and len(x) == 1 and frozen.nothing_is_learnt()
+    return in_blocks(x) and len(x) == 1 and frozen.nothing_is_learnt()
 
 
 class Linear(nn.Module):
@@ -126,7 +127,7 @@ def _whole_chain(
 ) -> Callable[[Tensor, Sequence[Convolution], int], Tensor] | None:
     """What does all convolutions at once, where something can."""
     modes = {c.norm.training for c in convolutions}
-    if modes == {True} and _blocked(x):
+    if modes == {True} and in_blocks(x):
         from pisa_capc.stacked import blocks
 
         return blocks.conv_chain
@@ -289,7 +290,7 @@ class GRU(nn.Module):
             from pisa_capc.stacked import fused
 
             return fused.gru(x, *parameters, tokens or 0)
-        if _blocked(x) and self.training:
+        if in_blocks(x) and self.training:
             from pisa_capc.stacked.gru import gru
 
             with full_precision(x):  # a step's products are too small to gain by it, and its sums too many
@@ -333,7 +334,7 @@ class Dropout(nn.Module):
         return x * keep_factor(self.key, self.site, x.shape, self.probability, x.dtype)
 
 
-def _draws(*dropouts: Dropout) -> bool:
+def draws(*dropouts: Dropout) -> bool:
     """Whether masks can be drawn piece by piece, as the fused kernels and blocks do: that needs a key."""
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
@@ -346,19 +347,17 @@ def attention(
     x: (R, N, L, width). qkv gives queries, keys and values, each with its heads side by side. weights, out: the inner
     and the outer dropout.
     """
-    if _fused(x) and x.shape[2] <= 128 and _draws(weights, out):  # the kernel holds a sequence in one tile
+    if _fused(x) and x.shape[2] <= 128 and draws(weights, out):  # the kernel holds a sequence in one tile
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
-    if _blocked(x) and weights.training and _draws(weights):
+    if in_blocks(x) and weights.training and draws(weights, out):
         from pisa_capc.stacked import sequences
 
-        in_blocks = sequences.attention_heads(x, qkv.weight, qkv.bias, heads, weights)
-        result: Tensor = norm(x + out(project(in_blocks)))
-        return result
+        return sequences.attention(x, qkv, project, norm, heads, weights, out)
     if is_frozen(x) and not weights.training:
         mixed = frozen.attention_heads(x[0], qkv, [qkv], heads)
-        result = norm(x + frozen.linear(mixed, project))
+        result: Tensor = norm(x + frozen.linear(mixed, project))
         return result
     q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(3, 0, 1, 4, 2, 5)
     q = q / math.sqrt(q.shape[-1])  # here and not in the scores, of which there are many more
@@ -370,15 +369,15 @@ def attention(
 
 def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
     """LN(x + dropout(down(dropout(ReLU(up(x)))))): x (R, N, L, width). hidden, out: the inner and the outer dropout."""
-    if _fused(x) and _draws(hidden, out):
+    if _fused(x) and draws(hidden, out):
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)
-    if _blocked(x) and hidden.training and _draws(hidden):
+    if in_blocks(x) and hidden.training and draws(hidden, out):
         from pisa_capc.stacked import sequences
 
-        update = sequences.hidden_layer(x, up.weight, up.bias, down.weight, down.bias, hidden)
-    elif is_frozen(x) and not hidden.training:
+        return sequences.feed_forward(x, up, down, norm, hidden, out)
+    if is_frozen(x) and not hidden.training:
         update = frozen.linear(frozen.linear(x, up, relu=True), down)
     else:
         update = down(hidden(F.relu(up(x))))

@@ -67,34 +67,48 @@ def keep_factor(key: Tensor, site: int, shape: Sequence[int], drop: float, dtype
 
 
 def fill_kept(out: Tensor, own: int, drop: float, first: int = 0) -> None:
-    """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0. own: its `site_key`.
+    """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0. own: its `site_key`."""
+    fill_hashed(out, shifted_places(), own, signed_threshold(drop), first)
+
+
+def fill_hashed(
+    out: Tensor,
+    places: Tensor,
+    own: int,
+    threshold: int,
+    first: int,
+    factor: int = ROUNDS[0][2],
+    shift: int = ROUNDS[1][0],
+    bits: int = ROUNDS[1][1],
+    last_factor: int = ROUNDS[1][2],
+) -> None:
+    """`fill_kept` with `shifted_places` and `signed_threshold`, so that it can be part of a script.
 
     Passes over memory are what dropout costs there, so a block goes through all of them while it is in the cache. The
     first shift is known beforehand: it is linear, and an element's number is that of its block and its place in it.
     """
-    places = _shifted_places()
-    own ^= (own >> 16) & 0xFFFF
-    (_, _, factor), (shift, bits, last_factor) = ROUNDS
-    hashed, moved = torch.empty(2, min(BLOCK, len(out)), dtype=torch.int32)
-    threshold = signed_threshold(drop)
+    block = len(places)
+    own = own ^ ((own >> 16) & 0xFFFF)
+    hashed = torch.empty([min(block, len(out))], dtype=torch.int32)
+    moved = torch.empty_like(hashed)
     done = 0
     while done < len(out):
-        block, place = divmod(first + done, BLOCK)
-        part = out[done : done + BLOCK - place]
+        place = (first + done) % block
+        start = first + done - place
+        part = out[done : done + block - place]
         x, y = hashed[: len(part)], moved[: len(part)]
-        start = block * BLOCK
         torch.bitwise_xor(places[place : place + len(part)], own ^ start ^ (start >> 16), out=x)
-        x *= factor
+        x.mul_(factor)
         torch.bitwise_right_shift(x, shift, out=y)
-        y &= bits
-        x ^= y
-        x *= last_factor
+        y.bitwise_and_(bits)
+        x.bitwise_xor_(y)
+        x.mul_(last_factor)
         torch.ge(x, threshold, out=part)
         done += len(part)
 
 
 @functools.cache
-def _shifted_places() -> Tensor:
+def shifted_places() -> Tensor:
     """i ^ (i >> 16) for the places of a block."""
     i = torch.arange(BLOCK, dtype=torch.int32)
     return i ^ (i >> ROUNDS[0][0])

@@ -1,170 +1,364 @@
-"""The two halves of a Transformer layer in training on a CPU, some sequences at a time.
+"""Attention, and the two halves of a Transformer layer, in training on a CPU, some sequences at a time.
 
-What is wide, the attention and the hidden layer, is made, dropped and used while it is in the cache. Dropout only sets
-zeros here: what makes up for it, 1/(1 − p), is in the weights that come next, where there is least to multiply.
+A block of sequences goes through everything that can be done with it while it is in the cache of a core. Dropout only
+sets zeros here: what makes up for it, 1/(1 − p), is in the weights before it, where there is least to multiply. Each
+block is one thread's, and what comes of the blocks is summed in their order: no bit depends on how many threads there
+are. What a thread does with a block are scripts: it would wait for the interpreter between operations.
 
 In mixed precision the products with weights are taken in bfloat16. Attention is in float32 all the same: its products
-are so small that they would gain little, and what is between them would take longer. PyTorch's threads share every
-operation here: a block to each thread, as in `blocks.py`, was tried and is slower.
+are so small that they would gain little, and what is between them would take longer.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import fill_kept, site_key
+from pisa_capc.stacked.noise import fill_hashed, shifted_places, signed_threshold, site_key
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.scripting import scripted
+from pisa_capc.threads import all_in_threads, block_sizes
 
 if TYPE_CHECKING:
-    from pisa_capc.stacked.layers import Dropout
+    from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
 
 BLOCK = 2**19  # elements of what is wide that are worked on together
+
+T = TypeVar("T")
+# As TorchScript writes them:
+Number = Union[int, float, complex]  # noqa: UP007
+_Hash = Optional[tuple[Tensor, int, int]]  # noqa: UP045  (places, key and threshold of a dropout)
 
 
 class Drop:
     """Dropout of one run at one place: what `Dropout` does, in pieces."""
 
     def __init__(self, dropout: Dropout, run: int) -> None:
-        self.probability = dropout.probability if dropout.training else 0.0
-        self.inflate = 1 / (1 - self.probability)
-        if self.probability:
+        probability = dropout.probability if dropout.training else 0.0
+        self.inflate = 1 / (1 - probability)
+        self.hashed: _Hash = None
+        if probability:
             assert dropout.key is not None
-            self.own = int(site_key(dropout.key[run : run + 1], dropout.site))
-
-    def zero(self, x: Tensor, first: int, room: Tensor) -> Tensor:
-        """A copy of x with zeros where elements are dropped, the first of which is element `first` of the whole."""
-        if not self.probability:
-            return x
-        kept = room[: x.numel()]
-        fill_kept(kept, self.own, self.probability, first)
-        return x * kept.view_as(x)
+            own = int(site_key(dropout.key[run : run + 1], dropout.site))
+            self.hashed = shifted_places(), own, signed_threshold(probability)
 
 
-def _blocks(count: int, wide: int) -> list[slice]:
-    each = max(1, BLOCK // wide)
-    return [slice(start, min(start + each, count)) for start in range(0, count, each)]
+# What scripts are made of ---------------------------------------------------------------------------------------------
 
 
-class _Heads(torch.autograd.Function):
-    """dropout(softmax(QKᵀ/√d)) V of all heads, (N, L, W) → (N, L, W). dtype: of products with weights.
+def _kept(like: Tensor, hashed: _Hash, first: int) -> Tensor:
+    """1 where an element stays, else 0, in the shape of `like`, from element `first` of the whole on."""
+    kept = torch.empty_like(like)
+    if hashed is not None:
+        places, own, threshold = hashed
+        fill_hashed(kept.view(-1), places, own, threshold, first)
+    return kept
 
-    Queries, keys and values are (N, heads, d, L): products with a side of d elements are several times quicker when
+
+if torch.backends.mkldnn.is_available():
+
+    def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x Wᵀ + b of rows: oneDNN takes half as long for it as MKL on some processors."""
+        if x.dtype == torch.float64:
+            return F.linear(x, weight, bias)
+        settings = torch.jit.annotate(list[Optional[Number]], [])  # noqa: UP045
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", settings, "")
+else:
+
+    def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, weight, bias)
+
+
+def _weight_gradient(g: Tensor, x: Tensor) -> Tensor:
+    """gᵀ x of rows (M, a) and (M, b), at least float32."""
+    if g.dtype == torch.bfloat16:
+        return torch.mm(g.t(), x).float()
+    if g.shape[1] == x.shape[1]:  # where oneDNN is not quicker
+        return torch.mm(g.t(), x)
+    return _product(g.t(), x.t(), None) if g.shape[1] < x.shape[1] else _product(x.t(), g.t(), None).t()
+
+
+def _heads_forth(
+    x: Tensor, weight: Tensor, bias: Tensor, heads: int, hashed: _Hash, start: int, exponent: Tensor | None
+) -> tuple[Tensor, list[Tensor]]:
+    """See `_Heads`: of sequences from `start` on, and what `_heads_back` needs. exponent: (n, L, L)."""
+    count, length, width = x.shape
+    qkv = torch.baddbmm(bias, weight.expand(count, -1, -1), x.to(weight.dtype).mT).to(x.dtype)
+    q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
+    scores = torch.bmm(q.mT, k)
+    if exponent is not None:
+        scores.view(count, heads, length, length).add_(exponent[:, None])
+    a = torch.softmax(scores, -1)
+    dropped = a
+    if hashed is not None:
+        dropped = _kept(a, hashed, start * heads * length * length).mul_(a)
+    mixed = torch.bmm(v, dropped.mT)
+    return mixed.view(count, width, length).mT, [qkv, a, dropped, mixed]
+
+
+def _heads_back(
+    x: Tensor, turned: Tensor, heads: int, kept: list[Tensor], dout: Tensor, dmean: Tensor | None
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Of x, of weight and bias, and of the scores of all heads. dmean: of their mean attention (n, L, L)."""
+    count, length, width = x.shape
+    qkv, a, dropped, mixed = kept
+    q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
+    dmixed = dout.view_as(x).to(x.dtype).mT.reshape(count * heads, -1, length)
+    # Σ_j a_j da_j, with what was dropped: over a head's features, Σ mixed · dmixed
+    along = (mixed * dmixed).sum(1)[:, :, None]
+    dscore = torch.bmm(dmixed.mT, v).mul_(dropped)
+    if dmean is not None:
+        beside = (a.view(count, heads, length, length) * (dmean / heads)[:, None]).view_as(a)
+        along += beside.sum(-1, keepdim=True)
+        dscore += beside
+    dscore.addcmul_(a, along, value=-1)
+    dqkv = torch.cat([torch.bmm(k, dscore.mT), torch.bmm(q, dscore), torch.bmm(dmixed, dropped)], 1)
+    flat = dqkv.view(count, 3 * width, length).mT.reshape(-1, 3 * width)
+    low = flat.to(turned.dtype)
+    dweight = _weight_gradient(low, x.flatten(0, 1).to(turned.dtype))
+    dx = _product(low, turned, None).to(x.dtype).view_as(x)
+    return dx, [dweight, flat.sum(0)], dscore.view(count, heads, length, length)
+
+
+def _hidden_forth(x: Tensor, weight: Tensor, bias: Tensor, hashed: _Hash, start: int) -> tuple[Tensor, list[Tensor]]:
+    """See `_Hidden`: of sequences from `start` on, and what `_hidden_back` needs."""
+    hidden = _product(x.flatten(0, 1).to(weight.dtype), weight, bias).relu_()
+    if hashed is not None:
+        hidden = _kept(hidden, hashed, start * x.shape[1] * len(weight)).mul_(hidden)
+    return hidden, [hidden]
+
+
+def _hidden_back(x: Tensor, turned: Tensor, kept: list[Tensor], dout: Tensor) -> tuple[Tensor, list[Tensor]]:
+    # zero are the elements that the ReLU cut off and those that were dropped
+    dhidden = torch.ops.aten.threshold_backward(dout, kept[0], 0)
+    dweight = _weight_gradient(dhidden, x.flatten(0, 1).to(turned.dtype))
+    return _product(dhidden, turned, None).to(x.dtype).view_as(x), [dweight, dhidden.sum(0, dtype=x.dtype)]
+
+
+def _close_forth(
+    x: Tensor, wide: Tensor, parameters: list[Tensor], eps: float, hashed: _Hash, start: int
+) -> tuple[Tensor, list[Tensor]]:
+    """LN(x + dropout(W wide + b)), and what `_close_back` needs. parameters: W, b, γ, β."""
+    weight, bias, gamma, beta = parameters
+    _, length, width = x.shape
+    given = wide.reshape(-1, weight.shape[1]).to(weight.dtype)
+    update = _product(given, weight, bias)
+    kept = update
+    if hashed is not None:
+        kept = _kept(update, hashed, start * length * width)
+        update.mul_(kept)
+    total = x + update.view_as(x)
+    y, mean, rstd = torch.native_layer_norm(total, [width], gamma, beta, eps)
+    return y, [given, kept, total, mean, rstd]
+
+
+def _close_back(
+    dout: Tensor, turned: Tensor, gamma: Tensor, beta: Tensor, kept: list[Tensor], drops: bool
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Of x, of `wide`, and of the parameters."""
+    given, stays, total, mean, rstd = kept
+    dtotal, dgamma, dbeta = torch.ops.aten.native_layer_norm_backward(
+        dout, total, [total.shape[-1]], mean, rstd, gamma, beta, [True, True, True]
+    )
+    dupdate = dtotal.flatten(0, 1)
+    if drops:
+        dupdate = dupdate * stays
+    low = dupdate.to(turned.dtype)
+    gradients = [_weight_gradient(low, given), dupdate.sum(0), dgamma, dbeta]
+    return dtotal, _product(low, turned, None), gradients
+
+
+# Blocks of sequences --------------------------------------------------------------------------------------------------
+
+
+class _Heads:
+    """dropout(softmax(QKᵀ/√d + exponent)) V of all heads of one run: (n, L, W) → (n, L, W).
+
+    Queries, keys and values are (n, heads, 3, d, L): products with a side of d elements are several times quicker when
     that side comes first.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, heads: int, drop: Drop, dtype: torch.dtype) -> None:
+        self.heads, self.hashed, self.width = heads, drop.hashed, weight.shape[1]
+        self.scales = weight.new_tensor([math.sqrt(heads / self.width), 1.0, drop.inflate])[:, None, None, None]
+        both = torch.cat([weight, bias[:, None]], 1).view(3, heads, -1, self.width + 1) * self.scales
+        both = both.transpose(0, 1).reshape(3 * self.width, -1).to(dtype)
+        self.weight, self.bias = both[:, :-1].contiguous(), both[:, -1:].contiguous()
+        self.turned = self.weight.t().contiguous()
+
+    def elements(self, length: int) -> int:
+        """Of what is wide, for each sequence."""
+        return self.heads * length**2
+
+    def forward(self, x: Tensor, start: int, exponent: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        found: Any = scripted(_heads_forth)(x, self.weight, self.bias, self.heads, self.hashed, start, exponent)
+        return found
+
+    def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor, dmean: Tensor | None = None) -> Any:
+        return scripted(_heads_back)(x, self.turned, self.heads, kept, dout, dmean)
+
+    def gradients(self, dweight: Tensor, dbias: Tensor) -> Sequence[Tensor]:
+        """Those of weight and bias, as the layer has them."""
+        both = torch.cat([dweight, dbias[:, None]], 1).view(self.heads, 3, -1, self.width + 1).transpose(0, 1)
+        both = (both * self.scales).reshape(3 * self.width, -1)
+        return both[:, :-1], both[:, -1]
+
+
+class _Hidden:
+    """dropout(ReLU(W x + b)) of one run: (n, L, W) → (n, L, wide)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, drop: Drop, dtype: torch.dtype) -> None:
+        self.hashed, self.inflate = drop.hashed, drop.inflate
+        self.weight, self.bias = ((part * drop.inflate).to(dtype) for part in (weight, bias))
+        self.turned = self.weight.t().contiguous()
+
+    def elements(self, length: int) -> int:
+        return length * len(self.weight)
+
+    def forward(self, x: Tensor, start: int) -> tuple[Tensor, list[Tensor]]:
+        found: Any = scripted(_hidden_forth)(x, self.weight, self.bias, self.hashed, start)
+        return found
+
+    def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor) -> Any:
+        return scripted(_hidden_back)(x, self.turned, kept, dout)
+
+    def gradients(self, dweight: Tensor, dbias: Tensor) -> Sequence[Tensor]:
+        return dweight * self.inflate, dbias * self.inflate
+
+
+def _each(count: int, elements: int, work: Callable[[slice], T]) -> list[T]:
+    """What is made of each block of sequences, of so many elements each."""
+    ends = accumulate(block_sizes(count, BLOCK // elements), initial=0)
+    return all_in_threads(work, [slice(*pair) for pair in pairwise(ends)])
+
+
+def _sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+    """Of what comes of each block, in their order."""
+    return [torch.stack(own).sum(0) for own in zip(*parts, strict=True)]
+
+
+class _Attention(torch.autograd.Function):
+    """What `_Heads` gives, and the attention averaged over heads: (N, L, W), (N, L, L) → (N, L, W), (N, L, L)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, exponent: Tensor, heads: Callable[..., _Heads], *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        own = heads(*parameters)
+        out, mean = torch.empty_like(x), torch.empty_like(exponent)
+
+        def forth(rows: slice) -> tuple[slice, Any]:
+            out[rows], kept = own.forward(x[rows], rows.start, exponent[rows])
+            mean[rows] = kept[1].view(-1, own.heads, *exponent.shape[1:]).mean(1)
+            return rows, kept
+
+        ctx.save_for_backward(x)
+        ctx.heads, ctx.kept = own, _each(len(x), own.elements(x.shape[1]), forth)
+        return out, mean
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, dmean: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        dx, dexponent = torch.empty_like(x), torch.empty_like(dmean)
+
+        def back(block: tuple[slice, Any]) -> Sequence[Tensor]:
+            rows, kept = block
+            dx[rows], gradients, dscore = ctx.heads.backward(x[rows], kept, dout[rows], dmean[rows])
+            dexponent[rows] = dscore.sum(1)
+            return gradients
+
+        return dx, dexponent, None, *ctx.heads.gradients(*_sums(all_in_threads(back, ctx.kept)))
+
+
+class _Half(torch.autograd.Function):
+    """LN(x + dropout(W wide(x) + b)) of one run: (N, L, width), of wide = `_Heads` or `_Hidden`.
+
+    parameters: two for `wide`, then W, b, γ and β.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, dtype: torch.dtype, weight: Tensor, bias: Tensor, heads: int, drop: Drop
+        ctx: Any, x: Tensor, make: Callable[..., _Heads | _Hidden], drop: Drop, eps: float, *parameters: Tensor
     ) -> Tensor:
-        count, length, width = x.shape
-        scales = x.new_tensor([math.sqrt(heads / width), 1.0, drop.inflate]).repeat_interleave(width)[:, None]
-        scaled, shift = (weight * scales).to(dtype), (bias[:, None] * scales).to(dtype)
-        blocks = _blocks(count, heads * length**2)
-        room = x.new_empty(blocks[0].stop * heads * length**2)
-        out, kept = torch.empty_like(x), []
-        for rows in blocks:
-            own = x[rows].to(dtype)
-            qkv = torch.baddbmm(shift, scaled.expand(len(own), -1, -1), own.mT).to(x.dtype)
-            q, k, v = qkv.view(-1, 3, heads, width // heads, length).transpose(0, 1).flatten(1, 2)
-            a = torch.softmax(torch.bmm(q.mT, k), dim=-1)
-            dropped = drop.zero(a, rows.start * heads * length**2, room)
-            mixed = torch.bmm(v, dropped.mT)
-            out[rows] = mixed.view(-1, width, length).mT
-            kept.append((qkv, a, dropped, mixed))
-        ctx.save_for_backward(x, scaled, scales)
-        ctx.heads, ctx.blocks, ctx.kept = heads, blocks, kept
+        wide, out = make(*parameters[:2]), torch.empty_like(x)
+        own = [*((part * drop.inflate).to(wide.weight.dtype) for part in parameters[2:4]), *parameters[4:]]
+        close = scripted(_close_forth)
+
+        def forth(rows: slice) -> tuple[slice, list[Tensor], list[Tensor]]:
+            made, of_wide = wide.forward(x[rows], rows.start)
+            out[rows], kept = close(x[rows], made, own, eps, drop.hashed, rows.start)
+            return rows, of_wide, kept
+
+        ctx.save_for_backward(x, own[0].t().contiguous(), *parameters[4:])
+        ctx.wide, ctx.drop, ctx.blocks = wide, drop, _each(len(x), wide.elements(x.shape[1]), forth)
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        x, scaled, scales = ctx.saved_tensors
-        _, length, width = x.shape
-        heads = ctx.heads
-        dx = torch.empty_like(x)
-        dweight, dbias = x.new_zeros(scaled.shape), x.new_zeros(len(scaled))
-        for rows, (qkv, a, dropped, mixed) in zip(ctx.blocks, ctx.kept, strict=True):
-            q, k, v = qkv.view(-1, 3, heads, width // heads, length).transpose(0, 1).flatten(1, 2)
-            dmixed = dout[rows].mT.reshape(-1, width // heads, length)
-            # Σ_j a_j da_j, with what was dropped: over a head's features, Σ mixed · dmixed
-            along = (mixed * dmixed).sum(1)[:, :, None]
-            dscore = torch.bmm(dmixed.mT, v).mul_(dropped).addcmul_(a, along, value=-1)
-            parts = (torch.bmm(k, dscore.mT), torch.bmm(q, dscore), torch.bmm(dmixed, dropped))
-            dqkv = torch.stack([part.view(-1, width, length) for part in parts], dim=1)
-            flat = dqkv.view(-1, 3 * width, length).mT.reshape(-1, 3 * width)
-            dbias += flat.sum(0)
-            flat = flat.to(scaled.dtype)
-            _add_product(dweight, flat.t(), x[rows].flatten(0, 1).to(flat.dtype))
-            dx[rows] = (flat @ scaled).view_as(x[rows])
-        return dx, None, dweight * scales, dbias * scales[:, 0], None, None
+        x, turned, gamma, beta = ctx.saved_tensors
+        dx, drop, blocks, close = torch.empty_like(x), ctx.drop, ctx.blocks, scripted(_close_back)
+
+        def back(number: int) -> Sequence[Tensor]:
+            (rows, of_wide, kept), blocks[number] = blocks[number], None  # whose memory is free behind this
+            dtotal, dwide, of_last = close(dout[rows], turned, gamma, beta, kept, drop.hashed is not None)
+            further, of_parameters, *_ = ctx.wide.backward(x[rows], of_wide, dwide)
+            torch.add(dtotal, further, out=dx[rows])
+            return *of_parameters, *of_last
+
+        *first, dweight, dbias, dgamma, dbeta = _sums(all_in_threads(back, range(len(blocks))))
+        last = (dweight * drop.inflate, dbias * drop.inflate, dgamma, dbeta)
+        return dx, None, None, None, *ctx.wide.gradients(*first), *last
 
 
-class _Hidden(torch.autograd.Function):
-    """down(dropout(ReLU(up(x)))), rows (M, W) → (M, W). dtype: of the hidden layer and its products."""
+def attention_heads(
+    x: Tensor, exponent: Tensor, weight: Tensor, bias: Tensor, heads: int, dropout: Dropout
+) -> tuple[Tensor, Tensor]:
+    """dropout(A) V and the mean A over heads, A = softmax(QKᵀ/√d + exponent), for each run.
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, dtype: torch.dtype, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
-        drop: Drop,
-    ) -> Tensor:  # fmt: skip
-        wide = len(up)
-        up, up_bias, scaled, down_bias = (w.to(dtype) for w in (up, up_bias, down * drop.inflate, down_bias))
-        blocks = _blocks(len(x), wide)
-        room = up.new_empty(blocks[0].stop * wide)
-        out, kept = torch.empty_like(x), []
-        for rows in blocks:
-            hidden = torch.addmm(up_bias, x[rows].to(dtype), up.t()).relu_()
-            kept.append(drop.zero(hidden, rows.start * wide, room))
-            out[rows] = torch.addmm(down_bias, kept[-1], scaled.t())
-        ctx.save_for_backward(x, up, scaled)
-        ctx.blocks, ctx.kept, ctx.inflate = blocks, kept, drop.inflate
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> Any:
-        x, up, scaled = ctx.saved_tensors
-        dx = torch.empty_like(x)
-        dup, ddown, dup_bias = x.new_zeros(up.shape), x.new_zeros(scaled.shape), x.new_zeros(len(up))
-        for rows, hidden in zip(ctx.blocks, ctx.kept, strict=True):
-            own = dout[rows].to(up.dtype)
-            _add_product(ddown, own.t(), hidden)
-            dhidden = own @ scaled
-            # zero are the elements that the ReLU cut off and those that were dropped
-            torch.ops.aten.threshold_backward.grad_input(dhidden, hidden, 0, grad_input=dhidden)
-            _add_product(dup, dhidden.t(), x[rows].to(up.dtype))
-            dup_bias += dhidden.sum(0, dtype=x.dtype)
-            dx[rows] = dhidden @ up
-        return dx, None, dup, dup_bias, ddown * ctx.inflate, dout.sum(0), None
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a · b, whatever type these are of."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total += a @ b
-
-
-def attention_heads(x: Tensor, weight: Tensor, bias: Tensor, heads: int, dropout: Dropout) -> Tensor:
-    """dropout(softmax(QKᵀ/√d)) V for each run: (R, N, L, W); weight (R, 3W, W), bias (R, 3W)."""
+    x: (R, N, L, W); exponent: (R, N, L, L); weight (R, 3W, W) and bias (R, 3W) of queries, keys and values.
+    """
     dtype = product_dtype(x)
     with full_precision(x):
         runs = [
-            _Heads.apply(at_least_float32(own).contiguous(), dtype, w, b, heads, Drop(dropout, run))
-            for run, (own, w, b) in enumerate(zip(x, weight, bias, strict=True))
+            _Attention.apply(
+                at_least_float32(own), beside, partial(_Heads, heads=heads, drop=Drop(dropout, run), dtype=dtype), w, b
+            )
+            for run, (own, beside, w, b) in enumerate(zip(x, exponent, weight, bias, strict=True))
         ]
-        return torch.stack(runs)
+        mixed, mean = zip(*runs, strict=True)
+        return torch.stack(mixed), torch.stack(mean)
 
 
-def hidden_layer(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, dropout: Dropout) -> Tensor:
-    """down(dropout(ReLU(up(x)))) for each run: (R, N, L, W)."""
+def _half(
+    x: Tensor, wide: Callable[..., Any], inner: Dropout, outer: Dropout, parts: Sequence[Any], eps: float
+) -> Tensor:
+    """LN(x + dropout(W wide(x) + b)) for each run. parts: the layer of `wide`, the one behind it, and the norm."""
     dtype = product_dtype(x)
+    parameters = [parameter for part in parts for parameter in (part.weight, part.bias)]
     with full_precision(x):
         runs = [
-            _Hidden.apply(at_least_float32(own).flatten(0, -2), dtype, *parameters, Drop(dropout, run))
-            for run, (own, *parameters) in enumerate(zip(x, up, up_bias, down, down_bias, strict=True))
+            _Half.apply(
+                at_least_float32(own), partial(wide, drop=Drop(inner, run), dtype=dtype), Drop(outer, run), eps, *of_run
+            )
+            for run, (own, *of_run) in enumerate(zip(x, *parameters, strict=True))
         ]
-        return torch.stack(runs).view_as(x)
+        return runs[0][None] if len(runs) == 1 else torch.stack(runs)
+
+
+def attention(
+    x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
+) -> Tensor:
+    """See `layers.attention`."""
+    return _half(x, partial(_Heads, heads=heads), weights, out, (qkv, project, norm), norm.eps)
+
+
+def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
+    """See `layers.feed_forward`."""
+    return _half(x, _Hidden, hidden, out, (up, down, norm), norm.eps)

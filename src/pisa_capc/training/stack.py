@@ -8,7 +8,7 @@ runs as it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
-from pisa_capc.stacked import Fusable, bind_noise, load_compiler, stack, unstack
+from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
+from pisa_capc.threads import undivided
 from pisa_capc.training.bank import Bank
 
 GRAIN = 16  # frames that a captured validation counts in: Triton has quicker kernels for sizes that 16 divides
@@ -91,6 +92,7 @@ class Stack:
         self._pieces = torch.from_numpy(even_pieces(self.validation_rows, most)).to(self.device)
         self._decided = torch.zeros_like(self._pieces)
         self._piece = buffer(1, dtype=torch.int64)
+        self._ordinary = any(isinstance(module, PerRun) for module in self.model.modules())
         self._prepare()
 
     # One step ---------------------------------------------------------------------------------------------------------
@@ -122,10 +124,12 @@ class Stack:
 
     def step(self) -> None:
         """The next step of the epoch."""
-        if self._graph is None:
-            self._one_step()
-        else:
+        if self._graph is not None:
             self._graph.replay()
+            return
+        # Our layers share blocks of frames among threads; ordinary modules know only operations.
+        with undivided() if in_blocks(self._key) and not self._ordinary else nullcontext():
+            self._one_step()
 
     def _precision(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False)
