@@ -6,8 +6,8 @@
 eager: plain PyTorch layers in a process as PyTorch leaves it. before: the same with memory that is kept from step to
 step, which is how this package trained at first. now: in blocks that stay in the cache. bfloat16: the same in mixed
 precision, where the processor has it. Steps of the last three take turns, so that whatever else the machine does meets
-all. side by side: as many runs of one thread as there are cores, together. At the end `embed`, with all cores, in
-processes of its own. The frames are random numbers: speed does not depend on what they say.
+all. side by side: as many runs of one thread as there are cores, together. At the end `embed`, with all cores: the
+median of three processes of its own. The frames are random numbers: speed does not depend on what they say.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def main() -> None:
             print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
     precisions = ["float32", *(["bfloat16"] if has_bfloat16() else [])]
     embeds = [
-        (e, p, in_processes(1, "--embed", p, "--encoders", e)) for e in ("transformer", "cnn") for p in precisions
+        (e, p, statistics.median(in_processes(1, "--embed", p, "--encoders", e) for _ in range(3)))
+        for e in ("transformer", "cnn")
+        for p in precisions
     ]
     facts = {"cores": cores, "embed": [{"encoder": e, "precision": p, "frames_per_s": r} for e, p, r in embeds]}
     show("train_cpu: frames/s of one run, PISA, batch 128, two views", rows, facts)
