@@ -12,6 +12,7 @@ def test_embedding_is_as_fast_as_was_aimed_at_where_the_page_says_so() -> None:
     record = read("speed/train-cpu.json")
     reached = embed_reach(record)
     assert {row["encoder"] for row in record["embed"]} == {"transformer", "cnn"}
+    assert "cnn in float32" in reached
     for row in record["embed"]:
         assert (f"{row['encoder']} in {row['precision']}" in reached) == (row["frames_per_s"] >= 10_000)
 

@@ -21,10 +21,10 @@ from pisa_capc.stacked import (  # noqa: E402
     LayerNorm,
     Linear,
     bind_noise,
-    chains,
     fused,
 )
 from pisa_capc.stacked import layers as stacked_layers  # noqa: E402
+from pisa_capc.stacked.fused import chains, launching  # noqa: E402
 from pisa_capc.stacked.layers import plain_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -124,7 +124,7 @@ def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
 
 
 def test_fused_chain_of_whole_tiles_several_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "MULTIPROCESSORS", 1)
+    monkeypatch.setattr(launching, "MULTIPROCESSORS", 1)
     torch.manual_seed(12)
     encoder = build_encoder("tcn", 1, RUNS).to(DEVICE)
     compare_chain(encoder, torch.randn(RUNS, 12, 64, 2, device=DEVICE), 4)

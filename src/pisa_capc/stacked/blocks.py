@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.precision import full_precision, product_dtype
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
@@ -344,16 +345,6 @@ class _ConvChain(torch.autograd.Function):
         return dx, None, None, None, None, None, None, *flat
 
 
-def _kernel(branches: Sequence[Tensor]) -> Tensor:
-    """Branches (C_out, C_in, k) as one kernel of the longest, in which the others have zeros: (C_out, C_in, 1, k).
-
-    A pass over the activations costs more than that arithmetic.
-    """
-    longest = max(w.shape[-1] for w in branches)
-    padded = [F.pad(w, [(longest - w.shape[-1]) // 2] * 2) if w.shape[-1] < longest else w for w in branches]
-    return (padded[0] if len(padded) == 1 else torch.cat(padded))[:, :, None]
-
-
 def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> Tensor:
     """See `layers.conv_chain`: (R, N, T, C_in) → (R, N, T, C), or (R, N, tokens, C) where `tokens` is not 0.
 
@@ -365,7 +356,7 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> T
     for run, own in enumerate(x):
         layers, biases, tensors = [], [], []
         for i, c in enumerate(convolutions):
-            weight = _kernel([w[run] for w in c.weights])
+            weight = joined([w[run] for w in c.weights])[:, :, None]
             shared = i + 1 < len(convolutions) and convolutions[i + 1].residual
             layers.append(_Layer(weight.detach(), c.dilation, c.residual, shared))
             biases.append(torch.cat([b[run].detach() for b in c.biases]))

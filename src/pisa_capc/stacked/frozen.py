@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
 from pisa_capc.stacked.scripting import scripted
 
@@ -148,13 +149,8 @@ def attention_heads(
 
 
 def _folded(weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm) -> tuple[Tensor, Tensor]:
-    """Kernel (R, C_out, C_in, 1, k) and bias (R, C_out) of a convolution with its normalisation in them.
-
-    Branches are one convolution of the longest kernel, in which the others have zeros: a pass over the activations
-    costs more than that arithmetic.
-    """
-    longest = max(w.shape[-1] for w in weights)
-    weight = torch.cat([F.pad(w, [(longest - w.shape[-1]) // 2] * 2) for w in weights], dim=1)
+    """Kernel (R, C_out, C_in, 1, k) and bias (R, C_out) of a convolution with its normalisation in them."""
+    weight = joined(weights)
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     bias = (torch.cat(list(biases), dim=1) - norm.running_mean) * scale + norm.bias
     weight = (weight * scale[..., None, None])[:, :, :, None]

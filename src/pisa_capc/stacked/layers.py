@@ -1,5 +1,5 @@
-"""The layers: plain PyTorch, the fused kernels of `fused.py` and `chains.py` on a GPU that has Triton, and in training
-on a CPU the blocks of `blocks.py`, `sequences.py` and `gru.py`."""
+"""The layers: plain PyTorch, the kernels of `fused/` on a GPU that has Triton, and in training on a CPU the blocks of
+`blocks.py`, `sequences.py` and `gru.py`."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _whole_chain(
 
         return blocks.conv_chain
     if (modes == {True} or (modes == {False} and not torch.is_grad_enabled())) and _fused(x):
-        from pisa_capc.stacked import chains
+        from pisa_capc.stacked.fused import chains
 
         return chains.conv_chain if chains.takes(x, convolutions) else None
     return None

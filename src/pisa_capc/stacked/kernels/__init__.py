@@ -1,4 +1,4 @@
-"""Triton kernels of the stacked layers. Shapes and mathematics are in `fused.py` and `chains.py`, which call them.
+"""Triton kernels of the stacked layers. Shapes and mathematics are in `fused/`, which calls them.
 
 Conventions: run axis first, channels last; M = N·T rows per run; row m = n·T + t. Partial sums are written per
 program and added afterwards in a fixed order, so a kernel gives the same bits every time.

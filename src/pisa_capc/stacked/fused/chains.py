@@ -15,16 +15,9 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused import (
-    REGISTERS,
-    Norm,
-    convolve,
-    joined,
-    low_precision,
-    precision,
-    programs,
-    weight_gradient,
-)
+from pisa_capc.stacked.branches import joined
+from pisa_capc.stacked.fused.convolution import Norm, convolve, weight_gradient
+from pisa_capc.stacked.fused.launching import REGISTERS, low_precision, precision, programs
 from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:

@@ -1,0 +1,16 @@
+"""The stacked layers on a GPU: convolutions with batch normalisation, the GRU, and both halves of a Transformer layer,
+each a few kernels in all.
+
+What makes them quick is what they do not do: no launch per run, no pass over the activations that another kernel
+could have done, and nothing kept for the backward pass but what the next layer keeps anyway.
+"""
+
+from importlib.util import find_spec
+
+AVAILABLE = find_spec("triton") is not None
+if AVAILABLE:
+    from pisa_capc.stacked.fused.convolution import conv_norm
+    from pisa_capc.stacked.fused.recurrence import gru
+    from pisa_capc.stacked.fused.transformer import attention, feed_forward
+
+__all__ = ["AVAILABLE", "attention", "conv_norm", "feed_forward", "gru"]
