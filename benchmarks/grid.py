@@ -24,6 +24,7 @@ from pisa_capc.benchmark.plan import PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import read_protocol
 from pisa_capc.config import from_mapping
 from pisa_capc.engines import available_cores, run_jobs
+from pisa_capc.errors import ConfigError
 from pisa_capc.frames import load
 from pisa_capc.progress import progress
 from pisa_capc.protocol import split
@@ -39,6 +40,8 @@ def main() -> None:
     parser.add_argument("--encoders", default="", help="as cnn,tcn (all)")
     parser.add_argument("--workers", type=int, default=1, help="encoders at a time")
     options = parser.parse_args()
+    if options.workers < 1:
+        raise ConfigError(f"--workers: expected at least 1, found {options.workers}.")
     only = ["method=pisa", *([f"encoder={options.encoders}"] if options.encoders else [])]
     groups = jobs_of(select(plan(read_protocol("wifi-sim")), only), stacked=True)
     threads = max(1, available_cores() // options.workers)
