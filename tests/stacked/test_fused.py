@@ -17,6 +17,7 @@ from pisa_capc.stacked import (  # noqa: E402
     ConvChain,
     ConvNorm,
     Convolution,
+    Counts,
     Dropout,
     LayerNorm,
     Linear,
@@ -79,40 +80,94 @@ def test_fused_convolution_with_norm_equals_plain_pytorch(
     assert relative(found, expected) < 1e-5
 
 
-def compare_chain(plain: ConvChain, x: torch.Tensor, tokens: int, width: int = 32) -> None:
+@pytest.mark.parametrize("tokens", [0, 5])
+def test_fused_convolution_of_frames_that_stand_for_several(tokens: int) -> None:
+    torch.manual_seed(16)
+    counts = some_counts(RUNS, 6)
+    plain = ConvNorm(32, 32, 3, RUNS).to(DEVICE)
+    quick = copy.deepcopy(plain)
+    results = []
+    for module in (plain, quick):
+        torch.manual_seed(17)
+        x, s = (torch.randn(RUNS, 6, SAMPLES, 32, device=DEVICE, requires_grad=True) for _ in range(2))
+        weight = those_used(torch.randn(RUNS, 6, tokens or SAMPLES, 32, device=DEVICE), counts)
+        [c] = module.convolutions()
+        if module is plain:
+            with plain_layers():
+                out = stacked_layers.conv_norm(
+                    x, c.weights, c.biases, c.norm, skip=s, tokens=tokens or None, counts=counts
+                )
+        else:
+            biases = [b.detach() for b in c.biases]
+            out = fused.conv_norm(x, c.weights, biases, c.norm, 1, s, True, tokens, counts)
+        out = those_used(out, counts)
+        out.backward(weight)
+        results.append([out, *gradients(module, x, s), *module.buffers()])
+    for expected, found in zip(*results, strict=True):
+        assert relative(found, expected) < 1e-5
+
+
+def some_counts(runs: int, frames: int) -> Counts:
+    """Most frames count once, some twice, one often, and the last of each run not at all."""
+    each = torch.ones(runs, frames)
+    used = torch.tensor([frames - 1, frames - 2][:runs], dtype=torch.int32)
+    for run, last in enumerate(used.tolist()):
+        each[run, last:] = 0
+        each[run, last - 2] = 2
+    total = int(each.sum(1).max()) + 3
+    for run, last in enumerate(used.tolist()):
+        each[run, last - 1] += total - each[run].sum()
+    return Counts(each.to(DEVICE), used.to(DEVICE), total)
+
+
+def those_used(values: torch.Tensor, counts: Counts | None) -> torch.Tensor:
+    """Values (R, N, …), with zeros where nothing need be computed."""
+    if counts is None:
+        return values
+    there = torch.arange(values.shape[1], device=values.device) < counts.used[:, None]
+    return torch.where(there.view(*there.shape, *(1 for _ in values.shape[2:])), values, 0)
+
+
+def compare_chain(
+    plain: ConvChain, x: torch.Tensor, tokens: int, width: int = 32, counts: Counts | None = None
+) -> None:
     """Results, gradients and running statistics, then the same without batch statistics.
 
-    On a GPU in bfloat16, in which alone chains go there.
+    On a GPU in bfloat16, in which alone chains go there: then they may be as far from float32 as plain layers are.
     """
-    most, mixed = (1e-5, False) if DEVICE == "cpu" else (0.1, True)
+    mixed = DEVICE != "cpu"
     torch.manual_seed(11)
     for parameter in plain.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
-    quick = copy.deepcopy(plain)
-    weight = torch.randn(*x.shape[:2], tokens or x.shape[2], width, device=DEVICE)
+    rough, quick = copy.deepcopy(plain), copy.deepcopy(plain)
+    weight = those_used(torch.randn(*x.shape[:2], tokens or x.shape[2], width, device=DEVICE), counts)
 
     def at_once() -> torch.Tensor:
         with torch.autocast(DEVICE, torch.bfloat16, enabled=mixed):
             assert chains.takes(x, quick.convolutions())
-            return chains.conv_chain(x, quick.convolutions(), tokens)
+            return those_used(chains.conv_chain(x, quick.convolutions(), tokens, counts), counts)
 
-    def one_by_one() -> torch.Tensor:
-        with plain_layers():
-            return plain(x, tokens or None)
+    def one_by_one(module: ConvChain, mixed: bool) -> torch.Tensor:
+        with plain_layers(), torch.autocast(DEVICE, torch.bfloat16, enabled=mixed):
+            return those_used(module(x, tokens or None, counts), counts)
 
+    def compare(expected: torch.Tensor, peer: torch.Tensor, found: torch.Tensor) -> None:
+        assert relative(found, expected) < (1e-5 if not mixed else 0.01 + 2 * relative(peer, expected))
+
+    ways = ((plain, lambda: one_by_one(plain, False)), (rough, lambda: one_by_one(rough, mixed)), (quick, at_once))
     results = []
-    for module, forward in ((plain, one_by_one), (quick, at_once)):
+    for module, forward in ways:
         forward()
         out = forward()  # the second time with running statistics that are not those of the beginning
         out.backward(weight.to(out.dtype))
         results.append([out, *gradients(module), *module.buffers()])
-    assert len(results[0]) == len(results[1])
-    for expected, found in zip(*results, strict=True):
-        assert relative(found, expected) < most
-    plain.eval()
-    quick.eval()
+    assert len({len(found) for found in results}) == 1
+    for each in zip(*results, strict=True):
+        compare(*each)
+    for module, _ in ways:
+        module.eval()
     with torch.no_grad():
-        assert relative(at_once(), one_by_one()) < most
+        compare(*(forward() for _, forward in ways))
 
 
 @pytest.mark.parametrize("tokens", [0, 5])
@@ -128,6 +183,22 @@ def test_fused_chain_of_whole_tiles_several_to_a_program(monkeypatch: pytest.Mon
     torch.manual_seed(12)
     encoder = build_encoder("tcn", 1, RUNS).to(DEVICE)
     compare_chain(encoder, torch.randn(RUNS, 12, 64, 2, device=DEVICE), 4)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mscnn", "tcn"])
+def test_fused_chain_of_frames_that_stand_for_several(name: str) -> None:
+    torch.manual_seed(14)
+    encoder = build_encoder(name, 1, RUNS).to(DEVICE)
+    compare_chain(encoder, torch.randn(RUNS, 6, 45, 2, device=DEVICE), 5, counts=some_counts(RUNS, 6))
+
+
+def test_fused_chain_of_whole_tiles_that_stand_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "MULTIPROCESSORS", 1)
+    torch.manual_seed(15)
+    encoder = build_encoder("resnet", 1, RUNS).to(DEVICE)
+    counts = some_counts(RUNS, 24)
+    counts = counts._replace(used=(counts.used + 7) // 8 * 8, grain=8)
+    compare_chain(encoder, torch.randn(RUNS, 24, 64, 2, device=DEVICE), 0, counts=counts)
 
 
 class Chain(ConvChain):
@@ -146,22 +217,27 @@ def test_fused_chain_of_other_widths_and_kernels() -> None:
     compare_chain(Chain(7, 3, 9).to(DEVICE), torch.randn(RUNS, STREAMS, 21, 2, device=DEVICE), 3, width=16)
 
 
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("tokens", [0, 3])
-def test_fused_gru_equals_pytorch_gru(tokens: int) -> None:
+def test_fused_gru_equals_pytorch_gru(tokens: int, counted: bool) -> None:
     torch.manual_seed(3)
+    frames = 19 if counted else 5
+    counts = some_counts(RUNS, frames) if counted else None
+    if counts is not None:
+        counts = counts._replace(used=counts.used - 4)  # of two blocks of frames the second is not used at all
     plain = GRU(32, 16, RUNS).to(DEVICE)
     quick = copy.deepcopy(plain)
     results = []
     for module in (plain, quick):
         torch.manual_seed(4)
-        x = torch.randn(RUNS, 5, 9, 32, device=DEVICE, requires_grad=True)
-        weight = torch.randn(RUNS, 5, tokens or 9, 32, device=DEVICE)
+        x = those_used(torch.randn(RUNS, frames, 9, 32, device=DEVICE), counts).requires_grad_()
+        weight = those_used(torch.randn(RUNS, frames, tokens or 9, 32, device=DEVICE), counts)
         if module is plain:
             with plain_layers():
-                out = module(x, tokens or None)
+                out = those_used(module(x, tokens or None), counts)
         else:
             parameters = (module.weight_input, module.weight_hidden, module.bias_input, module.bias_hidden)
-            out = fused.gru(x, *parameters, tokens)
+            out = those_used(fused.gru(x, *parameters, tokens, counts), counts)
         out.backward(weight)
         results.append([out, *gradients(module, x)])
     for expected, found in zip(*results, strict=True):

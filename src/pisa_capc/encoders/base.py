@@ -15,6 +15,9 @@ class Encoder(Fusable):
     """Base of the encoders: (R, N, T, 2·streams) → (R, N, tokens, WIDTH), or (R, N, T', WIDTH) without `tokens`."""
 
     title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
+    # Whether equal streams give equal features in training, so that they need be computed only once: then `forward`
+    # also takes `counts`, how often each stream counts.
+    counting: ClassVar[bool] = False
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
@@ -27,6 +30,7 @@ class Encoder(Fusable):
 class Convolutional(ConvChain, Encoder):
     """An encoder that is a chain of convolutions: those of `blocks`, then those of `last`."""
 
+    counting = True
     blocks: nn.Sequential
     last: nn.Module
 

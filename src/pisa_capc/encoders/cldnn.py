@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from pisa_capc.encoders.base import WIDTH, Encoder
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import GRU, ConvNorm, conv_chain
+from pisa_capc.stacked import GRU, ConvNorm, Counts, conv_chain
 
 
 @register("cldnn")
@@ -14,6 +14,7 @@ class CLDNN(Encoder):
     """Two convolutions of kernels 7 and 5, then a one-layer bidirectional GRU of 16 units per direction."""
 
     title = "CLDNN"
+    counting = True
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()
@@ -21,7 +22,7 @@ class CLDNN(Encoder):
             ConvNorm(2 * streams, WIDTH, 7, runs), ConvNorm(WIDTH, WIDTH, 5, runs), GRU(WIDTH, WIDTH // 2, runs)
         )
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
         convolutions = [c for block in self.blocks if isinstance(block, ConvNorm) for c in block.convolutions()]
-        y: Tensor = self.blocks[-1](conv_chain(x, convolutions), tokens)
+        y: Tensor = self.blocks[-1](conv_chain(x, convolutions, counts=counts), tokens, counts)
         return y

@@ -61,9 +61,11 @@ class EqualisedPISA(PISA):
         super().__init__(*network)
         self.front = front
 
-    def encode(self, iq: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def encode(
+        self, iq: Tensor, mask: Tensor | None, unchanged: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
         # In training the loss has equalised already: through a dropped span of the perturbed view none could see.
-        return super().encode(iq if self.training else self.front(iq, mask), mask)
+        return super().encode(iq if self.training else self.front(iq, mask), mask, unchanged)
 
 
 @register("pisa-equalised")

@@ -14,6 +14,7 @@ from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.model.aggregation import TokenRefinement, antenna_average
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, unmodulated
+from pisa_capc.model.streams import distinct
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior, topology_exponent
 from pisa_capc.stacked import Fusable, Linear, at_least_float32, is_frozen
@@ -129,9 +130,18 @@ class PISA(Fusable):
         self.classifier = Linear(config.embedding, classes, runs)
 
     def forward(
-        self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None, details: bool = False
+        self,
+        iq: Tensor,
+        descriptor: Tensor | None = None,
+        mask: Tensor | None = None,
+        details: bool = False,
+        unchanged: Tensor | None = None,
     ) -> Output:
-        """iq: (B, A, T, 2), or (R, B, A, T, 2) for a stack. descriptor: (…, 4). mask: (…, A), true where present."""
+        """iq: (B, A, T, 2), or (R, B, A, T, 2) for a stack. descriptor: (…, 4). mask: (…, A), true where present.
+
+        unchanged: (R, B/2), with a mask, for a stack in training. The second half of the frames are views of the first
+        half; true where the two differ only in the antennas that are there. It changes no result, only the time.
+        """
         stacked = iq.ndim == 5
         if not stacked:
             iq = iq[None]
@@ -147,28 +157,43 @@ class PISA(Fusable):
             if not self.training and not bool(mask.any(-1).all()):  # in training the views see to it
                 raise DataError("mask: a frame has no antenna left; expected at least one per frame. Leave it out.")
             iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
-        output = self.infer(iq, descriptor, mask, details)
+        output = self.infer(iq, descriptor, mask, details, unchanged)
         return output if stacked else first_run(output)
 
-    def infer(self, iq: Tensor, descriptor: Tensor | None, mask: Tensor | None, details: bool = False) -> Output:
+    def infer(
+        self,
+        iq: Tensor,
+        descriptor: Tensor | None,
+        mask: Tensor | None,
+        details: bool = False,
+        unchanged: Tensor | None = None,
+    ) -> Output:
         """As `forward` of a stack, of frames that are as they should be: absent antennas are zero."""
         if mask is None and not self._is_frozen(iq, details):
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
-        output: Output = self.part("head")(*self.encode(iq, mask), descriptor, mask, details)
+        output: Output = self.part("head")(*self.encode(iq, mask, unchanged), descriptor, mask, details)
         return output
 
     def _is_frozen(self, x: Tensor, details: bool) -> bool:
         """Whether embedding and logits are all that is asked for."""
         return not (self.training or details) and is_frozen(x)
 
-    def encode(self, iq: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def encode(
+        self, iq: Tensor, mask: Tensor | None, unchanged: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
         """Identity tokens T_a, Eq. (identity_tokens): (R, N, A, K, d); contextual feature f_ctx(x_arr): (R, N, d).
 
         Absent antennas are zero in iq.
         """
         tokens = context = None
         if self.config.pathway != "contextual":
-            tokens = self.identity_encoder(iq.flatten(1, 2), self.config.tokens).unflatten(1, iq.shape[1:3])
+            streams, count = iq.flatten(1, 2), self.config.tokens
+            if mask is not None and unchanged is not None and self.identity_encoder.counting:
+                found = distinct(mask, unchanged)
+                features = self.identity_encoder(found.of(streams), count, counts=found.counts)
+                tokens = found.spread(features).unflatten(1, iq.shape[1:3])
+            else:
+                tokens = self.identity_encoder(streams, count).unflatten(1, iq.shape[1:3])
         if self.config.pathway != "topology":
             context = self.context_encoder(array_view(iq, mask), 1).squeeze(2)
         return tokens, context

@@ -7,6 +7,7 @@ ordinary model. Activations are channels-last: (R, N, T, C).
 
 from pisa_capc.stacked.compiling import Fusable, compiled, load_compiler
 from pisa_capc.stacked.copying import check_run_axis, copy_run, copy_runs, stack, unstack
+from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.layers import (
     GRU,
     BatchNorm,
@@ -34,6 +35,7 @@ __all__ = [
     "ConvChain",
     "ConvNorm",
     "Convolution",
+    "Counts",
     "Dropout",
     "Fusable",
     "LayerNorm",

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pisa_capc.stacked.branches import joined
+from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.precision import full_precision, product_dtype
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
@@ -201,14 +202,23 @@ def _through(
 
 
 class _Chain:
-    """Forward and backward pass of a chain for one run. x: (N, T, C); dtype: of the activations."""
+    """Forward and backward pass of a chain for one run. x: (N, T, C); dtype: of the activations.
 
-    def __init__(self, layers: Sequence[_Layer], x: Tensor, dtype: torch.dtype) -> None:
+    counts: how often each frame counts, (N,), or once each. Those of a block count the same.
+    """
+
+    def __init__(self, layers: Sequence[_Layer], x: Tensor, dtype: torch.dtype, counts: Tensor | None) -> None:
         self.layers, self.dtype, self.sum_dtype = layers, dtype, x.dtype
-        self.values = x.shape[0] * x.shape[1]  # of a channel
         x = x.to(dtype)
         frame_bytes = x.shape[1] * max(layer.widest for layer in layers) * x.element_size()
-        self.x = _lines(x).split(block_sizes(len(x), BLOCK_BYTES // frame_bytes))
+        alike = [(1.0, len(x))]
+        if counts is not None:
+            alike = list(zip(*(found.tolist() for found in counts.unique_consecutive(return_counts=True)), strict=True))
+        sizes = [(count, block_sizes(frames, BLOCK_BYTES // frame_bytes)) for count, frames in alike]
+        self.counts = [count for count, blocks in sizes for _ in blocks]  # of the frames of each block
+        self.x = _lines(x).split([size for _, blocks in sizes for size in blocks])
+        self.frames = sum(count * len(own) for count, own in zip(self.counts, self.x, strict=True))
+        self.values = self.frames * x.shape[1]  # of a channel
         self.backwards = True  # whether the last pass ended at the first block
         self.y: list[list[Tensor]] = []  # of each layer and block
         self.norms: list[_Norm] = []
@@ -252,7 +262,8 @@ class _Chain:
         if layer.shared:
             self.kept[i] = list(read)
         self.y.append(list(y))
-        share = torch.tensor([len(own) for own in y]).double()[:, None] / sum(map(len, y))
+        counted = [count * len(own) for count, own in zip(self.counts, y, strict=True)]
+        share = torch.tensor(counted).double()[:, None] / self.frames
         means, variances = torch.stack(moments).double().unbind(1)
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
@@ -294,7 +305,8 @@ class _Chain:
     ) -> tuple[list[Any], list[Any], tuple[Tensor, Tensor, Tensor]]:
         """Through layer `i`, from the gradient before its ReLU to that before the ReLU of the layer before it.
 
-        The gradient of y is g = scale · (du + slope · y + constant), of which the scale is left to the kernel.
+        The gradient of y is g = scale · (du + count · (slope · y + constant)), of which the scale is left to the
+        kernel.
         du and added, the gradient of what the layer read from where that is added again, are emptied on the way.
         """
         layer, norm = self.layers[i], self.norms[i]
@@ -310,9 +322,10 @@ class _Chain:
         def through(block: int) -> tuple[Tensor, Tensor, Tensor]:
             own, more = du[block], added[block]
             du[block] = added[block] = None
+            count = self.counts[block]
             below = (self.y[i - 1][block], self.norms[i - 1].mean) if i else None
             dweight, *before = way_back(
-                *self.source(i, block), below, self.y[i][block], (slope, constant), own, more,
+                *self.source(i, block), below, self.y[i][block], (count * slope, count * constant), own, more,
                 kernel, layer.border, layer.dilation, further,
             )  # fmt: skip
             return dweight.to(self.sum_dtype), *before
@@ -327,9 +340,9 @@ class _ConvChain(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, dtype: torch.dtype, layers: Sequence[_Layer], norms: Sequence[BatchNorm], run: int,
-        biases: Sequence[Tensor], tokens: int, *tensors: Tensor,
+        biases: Sequence[Tensor], tokens: int, counts: Tensor | None, *tensors: Tensor,
     ) -> Tensor:  # fmt: skip
-        chain = _Chain(layers, x, dtype)
+        chain = _Chain(layers, x, dtype, counts)
         for i, (norm, bias) in enumerate(zip(norms, biases, strict=True)):
             mean, variance = chain.convolve(i)
             chain.normalise(mean, variance, norm.weight[run], norm.bias[run], norm.eps)
@@ -342,10 +355,10 @@ class _ConvChain(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> Any:
         dx, gradients = ctx.chain.backward(dout, ctx.tokens, ctx.needs_input_grad[0])
         flat = [value for own in gradients for value in own]
-        return dx, None, None, None, None, None, None, *flat
+        return dx, None, None, None, None, None, None, None, *flat
 
 
-def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> Tensor:
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, counts: Counts | None = None) -> Tensor:
     """See `layers.conv_chain`: (R, N, T, C_in) → (R, N, T, C), or (R, N, tokens, C) where `tokens` is not 0.
 
     Biases of the convolutions only move the running means: batch statistics cancel them.
@@ -362,5 +375,6 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> T
             biases.append(torch.cat([b[run].detach() for b in c.biases]))
             tensors += [weight, c.norm.weight[run], c.norm.bias[run]]
         with full_precision(x):
-            parts.append(_ConvChain.apply(own, dtype, layers, norms, run, biases, tokens, *tensors))
+            own_counts = None if counts is None else counts.each[run]
+            parts.append(_ConvChain.apply(own, dtype, layers, norms, run, biases, tokens, own_counts, *tensors))
     return parts[0][None] if len(parts) == 1 else torch.stack(parts)

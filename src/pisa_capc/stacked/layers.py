@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.stacked import frozen
+from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.noise import keep_factor, keep_mask
 from pisa_capc.stacked.precision import at_least_float32, full_precision
 
@@ -97,8 +98,10 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(runs, width))
         self.register_buffer("running_var", torch.ones(runs, width))
 
-    def forward(self, y: Tensor) -> Tensor:
+    def forward(self, y: Tensor, counts: Counts | None = None) -> Tensor:
         """(N, R, C, T) → the same, the layout in which PyTorch convolves: runs are channels of one normalisation."""
+        if counts is not None and self.training:
+            return self._counted(y, counts)
         normed = F.batch_norm(
             y.flatten(1, 2),
             self.running_mean.view(-1),
@@ -110,6 +113,20 @@ class BatchNorm(nn.Module):
             self.eps,
         )
         return normed.view_as(y)
+
+    def _counted(self, y: Tensor, counts: Counts) -> Tensor:
+        """As `forward` in training, of frames that stand for several."""
+        values = counts.total * y.shape[3]
+        full = at_least_float32(y)
+        share = (counts.each.t().to(full.dtype) / values)[:, :, None, None]
+        mean = (share * full).sum((0, 3))
+        centred = full - mean[:, :, None]
+        variance = (share * centred**2).sum((0, 3))
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (values / max(values - 1, 1)), self.momentum)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return (centred * scale[:, :, None] + self.bias[:, :, None]).to(y.dtype)
 
 
 class Convolution(NamedTuple):
@@ -124,7 +141,7 @@ class Convolution(NamedTuple):
 
 def _whole_chain(
     x: Tensor, convolutions: Sequence[Convolution]
-) -> Callable[[Tensor, Sequence[Convolution], int], Tensor] | None:
+) -> Callable[[Tensor, Sequence[Convolution], int, Counts | None], Tensor] | None:
     """What does all convolutions at once, where something can."""
     modes = {c.norm.training for c in convolutions}
     if modes == {True} and in_blocks(x):
@@ -138,18 +155,21 @@ def _whole_chain(
     return None
 
 
-def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None) -> Tensor:
+def conv_chain(
+    x: Tensor, convolutions: Sequence[Convolution], tokens: int | None = None, counts: Counts | None = None
+) -> Tensor:
     """`conv_norm` after `conv_norm`; tokens: average what the last one gives over that many spans of time."""
     at_once = _whole_chain(x, convolutions)
     if at_once is not None:
         whole = tokens is not None and x.shape[2] % tokens == 0
-        y = at_once(x, convolutions, tokens if tokens and whole else 0)
+        y = at_once(x, convolutions, tokens if tokens and whole else 0, counts)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
     before = x
     for i, c in enumerate(convolutions, 1):
         pooled = tokens if i == len(convolutions) else None
         skip = before if c.residual else None
-        before, x = x, conv_norm(x, c.weights, c.biases, c.norm, dilation=c.dilation, skip=skip, tokens=pooled)
+        y = conv_norm(x, c.weights, c.biases, c.norm, dilation=c.dilation, skip=skip, tokens=pooled, counts=counts)
+        before, x = x, y
     return x
 
 
@@ -163,13 +183,14 @@ def conv_norm(
     skip: Tensor | None = None,
     relu: bool = True,
     tokens: int | None = None,
+    counts: Counts | None = None,
 ) -> Tensor:
     """ReLU(BatchNorm(conv(x)) + skip), the step every convolutional encoder is made of.
 
     x: (R, N, T, C_in). weights: one or more branches (R, C_out, C_in, k) with odd k, whose outputs are concatenated;
     the padding keeps T. biases: (R, C_out) each; batch statistics cancel them, so in training they get no gradient
     (what rounding leaves of it would otherwise be blown up to full steps by Adam). tokens: average the result over
-    that many spans of time.
+    that many spans of time. counts: how often each frame counts in the batch statistics.
     """
     if norm.training:
         biases = [b.detach() for b in biases]
@@ -177,18 +198,23 @@ def conv_norm(
         from pisa_capc.stacked import fused
 
         whole = tokens is not None and x.shape[2] % tokens == 0
-        y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0)
+        y = fused.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens if tokens and whole else 0, counts)
         return y if whole or tokens is None else adaptive_tokens(y, tokens)
     if not norm.training:
         return frozen.conv_norm(x, weights, biases, norm, dilation, skip, relu, tokens)
-    y = _conv_norm(x, weights, biases, norm, dilation)
+    y = _conv_norm(x, weights, biases, norm, dilation, counts)
     y = y if skip is None else y + skip
     y = F.relu(y) if relu else y
     return y if tokens is None else adaptive_tokens(y, tokens)
 
 
 def _conv_norm(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm, dilation: int
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    norm: BatchNorm,
+    dilation: int,
+    counts: Counts | None,
 ) -> Tensor:
     """BatchNorm(conv(x)) with the statistics of this batch."""
     runs = len(x)
@@ -200,7 +226,7 @@ def _conv_norm(
         for w, b in zip(weights, biases, strict=True)
     ]
     y = torch.cat(branches, dim=2) if len(branches) > 1 else branches[0]  # (N, R, C_out, T)
-    normed: Tensor = norm(y)
+    normed: Tensor = norm(y, counts)
     return normed.permute(1, 0, 3, 2)
 
 
@@ -228,8 +254,8 @@ class ConvChain(nn.Module):
     def convolutions(self) -> list[Convolution]:
         raise NotImplementedError
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        return conv_chain(x, self.convolutions(), tokens)
+    def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
+        return conv_chain(x, self.convolutions(), tokens, counts)
 
 
 class ConvNorm(nn.Module):
@@ -280,16 +306,16 @@ class GRU(nn.Module):
         self.bias_input = parameter(3 * hidden)
         self.bias_hidden = parameter(3 * hidden)
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        """tokens: average the result over that many spans of time."""
+    def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
+        """tokens: average the result over that many spans of time. counts: which frames may be left out."""
         whole = tokens is not None and x.shape[2] % tokens == 0
         if tokens is not None and not (whole and _fused(x)):
-            return adaptive_tokens(self(x), tokens)
+            return adaptive_tokens(self(x, counts=counts), tokens)
         parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
         if _fused(x):
             from pisa_capc.stacked import fused
 
-            return fused.gru(x, *parameters, tokens or 0)
+            return fused.gru(x, *parameters, tokens or 0, counts)
         if in_blocks(x) and self.training:
             from pisa_capc.stacked.gru import gru
 

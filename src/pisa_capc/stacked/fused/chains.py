@@ -16,8 +16,9 @@ from torch import Tensor
 
 from pisa_capc.stacked import kernels
 from pisa_capc.stacked.branches import joined
-from pisa_capc.stacked.fused.convolution import Norm, convolve, weight_gradient
-from pisa_capc.stacked.fused.launching import REGISTERS, low_precision, precision, programs
+from pisa_capc.stacked.counts import Counts
+from pisa_capc.stacked.fused.convolution import Norm, convolve, counted_rows, weight_gradient
+from pisa_capc.stacked.fused.launching import REGISTERS, counted, low_precision, precision, programs
 from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ class _Shape(NamedTuple):
         """Rows of the kernel, of a run."""
         return x.shape[1] * kernels.tiles(x.shape[2], self.span * layer.dilation) * layer.dilation
 
-    def options(self, layer: _Layer, x: Tensor) -> dict[str, Any]:
-        whole = x.shape[2] % (self.span * layer.dilation) == 0 and self.groups(layer, x) % BLOCK == 0
+    def options(self, layer: _Layer, x: Tensor, grain: int) -> dict[str, Any]:
+        """grain: of how many the number of frames is a multiple."""
+        rows = self.groups(layer, x) * grain // x.shape[1]
+        whole = x.shape[2] % (self.span * layer.dilation) == 0 and rows % BLOCK == 0
         return {
             "LENGTH": x.shape[2],
             "C": layer.weight.shape[1],
@@ -94,8 +97,11 @@ class _Shape(NamedTuple):
 class _Chain:
     """Forward and backward pass of a chain. x: (R, N, T, C), in the type of the activations."""
 
-    def __init__(self, x: Tensor, layers: Sequence[_Layer]) -> None:
-        self.x, self.layers = x, layers
+    def __init__(self, x: Tensor, layers: Sequence[_Layer], counts: Counts | None) -> None:
+        self.x, self.layers, self.counts = x, layers, counts
+        self.each, self.used, self.some = counted(counts, x)
+        self.values = counted_rows(counts, x)
+        self.grain = x.shape[1] if counts is None else counts.grain
         self.runs, self.frames, self.length, _ = x.shape
         self.rows = self.frames * self.length
         self.y: list[Tensor] = []
@@ -109,7 +115,7 @@ class _Chain:
             y, partial = self._convolve(i, training)
             self.y.append(y)
             norm, bias = layer.norm, layer.bias
-            self.norms.append(Norm.of_batch(norm, bias, partial, self.rows) if training else Norm.frozen(norm, bias))
+            self.norms.append(Norm.of_batch(norm, bias, partial, self.values) if training else Norm.frozen(norm, bias))
             if not training and i > 0:  # nothing goes back, so that nothing has to stay
                 self.y[i - 1] = y
                 self.read.pop(i - 2, None)
@@ -118,7 +124,7 @@ class _Chain:
         layer, x = self.layers[i], self.x
         if i == 0:
             low = layer.weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()
-            return convolve(x, low, layer.dilation, sums)
+            return convolve(x, low, layer.dilation, sums, self.counts)
         before, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
         shape = _Shape(4, 8, 1) if layer.taps == 5 else _Shape.of(layer.taps)
         normed = layer.taps <= NORMED_FORWARD
@@ -129,8 +135,9 @@ class _Chain:
         partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.chain_convolve[(count, self.runs)](
             before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
-            y, self.read.get(i, y), partial, self.frames, **shape.options(layer, x), PARTS=shape.parts,
-            NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed, SUMS=sums,
+            y, self.read.get(i, y), partial, self.each, self.used, self.frames,
+            **shape.options(layer, x, self.grain), PARTS=shape.parts,
+            NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed, SUMS=sums, COUNTED=self.some,
             maxnreg=REGISTERS if layer.taps == 3 else None,
         )  # fmt: skip
         return y, partial
@@ -140,8 +147,8 @@ class _Chain:
         y, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
         out = torch.empty_like(y)
         kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
-            y, norm.scale, norm.shift, y if skip is None else skip, out, self.rows,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=128, num_warps=4,
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.used, self.rows, self.length,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, COUNTED=self.some, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return out
 
@@ -156,8 +163,9 @@ class _Chain:
         y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
         out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
         kernels.norm_pool[(self.frames * tokens, self.runs)](
-            y, norm.scale, norm.shift, y if skip is None else skip, out, self.rows, self.length // tokens,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=64, num_warps=1,
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.used, self.rows, self.length,
+            self.length // tokens,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, COUNTED=self.some, BLOCK=64, num_warps=1,
         )  # fmt: skip
         return out
 
@@ -171,9 +179,10 @@ class _Chain:
         added: Tensor | None = None
         for i in range(last, -1, -1):
             layer = self.layers[i]
-            dgamma, dbeta, coefficient = self.norms[i].gradients(layer.norm.weight, partial, self.rows)
+            dgamma, dbeta, coefficient = self.norms[i].gradients(layer.norm.weight, partial, self.values)
             if i == 0:
-                dweight = weight_gradient(self.x, u, layer.weight, layer.dilation, self.y[0], coefficient)
+                first = (self.x, u, layer.weight, layer.dilation, self.counts)
+                dweight = weight_gradient(*first, self.y[0], coefficient)
             else:
                 du, partial, dweight = self._layer_backward(i, u, coefficient, added)
                 added = u if layer.residual else None
@@ -187,9 +196,10 @@ class _Chain:
         count = programs(kernels.tiles(self.rows, 128), self.runs, 8)
         partial = y.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.norm_gradient_sums[(count, self.runs)](
-            dout, y, norm.scale, norm.shift, y if skip is None else skip, u, partial, self.rows,
+            dout, y, norm.scale, norm.shift, y if skip is None else skip, u, partial, self.used, self.rows, self.length,
             self.length // tokens if tokens else 1,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, BLOCK=128, num_warps=4,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, COUNTED=self.some,
+            BLOCK=128, num_warps=4,
         )  # fmt: skip
         return u, partial
 
@@ -207,9 +217,10 @@ class _Chain:
         def launch(count: int, chunks: int, sums: Tensor | None, dweight: Tensor | None) -> None:
             kernels.chain_gradient[(count, self.runs, chunks)](
                 dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
-                before if kept is None else kept, u if added is None else added, du, sums, dweight, self.frames,
-                **shape.options(layer, u), PARTS=shape.parts // chunks, NORM=normed, KEPT=kept is not None,
-                ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
+                before if kept is None else kept, u if added is None else added, du, sums, dweight,
+                self.each, self.used, self.frames,
+                **shape.options(layer, u, self.grain), PARTS=shape.parts // chunks, NORM=normed, KEPT=kept is not None,
+                ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None, COUNTED=self.some,
             )  # fmt: skip
 
         def parts(count: int, *size: int) -> Tensor:
@@ -232,8 +243,8 @@ class _Chain:
         y, norm = self.y[i], self.norms[i]
         dy = torch.empty_like(u)
         kernels.norm_gradient_apply[(kernels.tiles(self.rows, 128), self.runs)](
-            u, y, norm.scale, norm.shift, y, coefficient, dy, dy, self.rows, 1,
-            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
+            u, y, norm.scale, norm.shift, y, coefficient, dy, dy, self.each, self.used, self.rows, self.length, 1,
+            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, COUNTED=self.some, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return dy
 
@@ -242,8 +253,11 @@ class _ConvChain(torch.autograd.Function):
     """See `conv_chain`; tensors: of each layer its weight, γ and β."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layers: Sequence[_Layer], training: bool, tokens: int, *tensors: Tensor) -> Tensor:
-        chain = _Chain(x, layers)
+    def forward(
+        ctx: Any, x: Tensor, layers: Sequence[_Layer], training: bool, tokens: int, counts: Counts | None,
+        *tensors: Tensor,
+    ) -> Tensor:  # fmt: skip
+        chain = _Chain(x, layers, counts)
         chain.forward(training)
         ctx.chain, ctx.tokens = chain, tokens
         return chain.result(tokens)
@@ -251,10 +265,10 @@ class _ConvChain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         chain, ctx.chain = ctx.chain, None  # its activations go now, and not when the other encoders are done
-        return None, None, None, None, *chain.backward(dout.contiguous(), ctx.tokens)
+        return None, None, None, None, None, *chain.backward(dout.contiguous(), ctx.tokens)
 
 
-def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> Tensor:
+def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, counts: Counts | None = None) -> Tensor:
     """See `layers.conv_chain`: (R, N, T, C_in) → (R, N, T, C), or (R, N, tokens, C) where `tokens` is not 0.
 
     Only for what `takes` says. Biases of the convolutions only move the running means, or are part of the shift.
@@ -267,5 +281,5 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int) -> T
         bias = torch.cat(list(c.biases), dim=1).detach()
         layers.append(_Layer(weight.detach().contiguous(), bias, c.norm, c.dilation, c.residual, kept))
         tensors += [weight, c.norm.weight, c.norm.bias]
-    y: Tensor = _ConvChain.apply(low_precision(x), layers, convolutions[0].norm.training, tokens, *tensors)
+    y: Tensor = _ConvChain.apply(low_precision(x), layers, convolutions[0].norm.training, tokens, counts, *tensors)
     return y

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pisa_capc.stacked.counts import Counts
+
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 MULTIPROCESSORS = 132  # of a Hopper GPU
 PROGRAMS = 8 * MULTIPROCESSORS
@@ -12,9 +14,10 @@ REGISTERS = 128  # of a thread, where more programs at a time are worth a few sp
 
 
 def precision(x: Tensor) -> str:
-    """How the products of tensors of this type are computed: of float32 in three parts, which keeps all but its last bits.
+    """How the products of tensors of this type are computed.
 
-    Products in one piece ("ieee") go without the matrix units, and are up to 18 times slower.
+    Those of float32 in three parts, which keeps all but its last bits: as they are ("ieee"), they could not have the
+    matrix units, and would be up to 18 times slower.
     """
     return "tf32x3" if x.dtype == torch.float32 else "tf32"
 
@@ -29,3 +32,8 @@ def low_precision(x: Tensor) -> Tensor:
     if x.is_cuda and torch.is_autocast_enabled("cuda"):
         x = x.to(torch.get_autocast_dtype("cuda"))
     return x.contiguous()
+
+
+def counted(counts: Counts | None, x: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """How often each frame counts, how many are used, and whether that is so: without counts x stands for both."""
+    return (x, x, False) if counts is None else (counts.each, counts.used, True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused.launching import low_precision, precision
+from pisa_capc.stacked.counts import Counts
+from pisa_capc.stacked.fused.launching import counted, low_precision, precision
 
 
 class _Gates(torch.autograd.Function):
@@ -41,16 +42,18 @@ class _Recurrence(torch.autograd.Function):
     BLOCK = 16  # streams of a program: few, because the time is that of 320 steps one after the other
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, pool: int) -> Tensor:
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, pool: int, counts: Counts | None) -> Tensor:
         runs, n, t, _, _, hidden = gates.shape
         out = gates.new_empty(runs, n, t, 2, hidden)
         split = weight.unflatten(2, (3, hidden))  # (R, 2, 3, H_out, H_in)
         low = split.transpose(3, 4).to(gates.dtype).contiguous()
+        _, used, some = counted(counts, gates)
         kernels.gru_forward[(kernels.tiles(n, _Recurrence.BLOCK), runs, 2)](
-            gates, low, bias, out, n, t, H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1
-        )
+            gates, low, bias, out, used, n, t,
+            H=hidden, COUNTED=some, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
+        )  # fmt: skip
         ctx.save_for_backward(gates, weight, bias, out)
-        ctx.pool = pool
+        ctx.pool, ctx.counts = pool, counts
         return out if pool == 1 else out.unflatten(2, (-1, pool)).mean(3)
 
     @staticmethod
@@ -62,20 +65,27 @@ class _Recurrence(torch.autograd.Function):
         dgates = torch.empty_like(gates)
         dweight = weight.new_empty(count, runs, 2, 3, hidden, hidden)
         dbias = weight.new_empty(count, runs, 2, 4, hidden)
+        _, used, some = counted(ctx.counts, gates)
         kernels.gru_backward[(count, runs, 2)](
             gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
-            dgates, dweight, dbias, n, t, ctx.pool,
-            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
+            dgates, dweight, dbias, used, n, t, ctx.pool,
+            H=hidden, COUNTED=some, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
         )  # fmt: skip
-        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0), None
+        return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0), None, None
 
 
 def gru(
-    x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor, bias_hidden: Tensor, tokens: int = 0
+    x: Tensor,
+    weight_input: Tensor,
+    weight_hidden: Tensor,
+    bias_input: Tensor,
+    bias_hidden: Tensor,
+    tokens: int = 0,
+    counts: Counts | None = None,
 ) -> Tensor:
     """See `layers.GRU`: one matrix product for the inputs of all steps, then the recurrence.
 
-    tokens must divide the length; 0 means no pooling.
+    tokens must divide the length; 0 means no pooling. Of frames that are not used anything is given.
     """
     runs, n, t, _ = x.shape
     hidden = weight_hidden.shape[-1]
@@ -83,5 +93,6 @@ def gru(
     b_input, b_hidden = (b.unflatten(2, (3, hidden)) for b in (bias_input, bias_hidden))
     bias = torch.cat([b_input[:, :, :2] + b_hidden[:, :, :2], b_hidden[:, :, 2:], b_input[:, :, 2:]], dim=2)
     pool = t // tokens if tokens else 1
-    out: Tensor = _Recurrence.apply(gates.view(runs, n, t, 2, 3, hidden), weight_hidden, bias.contiguous(), pool)
+    gates = gates.view(runs, n, t, 2, 3, hidden)
+    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias.contiguous(), pool, counts)
     return out.flatten(3)

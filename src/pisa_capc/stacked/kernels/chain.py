@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+
 
 @triton.jit
 def _rows(tile, LENGTH: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
@@ -80,19 +82,20 @@ def _each_channel(own):
 
 @triton.jit
 def chain_convolve(
-    x, scale, shift, skip, weight, y, kept, partial, frames,
+    x, scale, shift, skip, weight, y, kept, partial, counts, used, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, WITH_SKIP: tl.constexpr,
-    KEEP: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    KEEP: tl.constexpr, SUMS: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y = conv(z) with z = ReLU(scale·x + shift + skip) where NORM, else z = x; zero outside a frame.
 
-    KEEP: writes z. SUMS: Σy and Σy² of each channel, over the tiles of a program.
+    KEEP: writes z. SUMS: Σ count·y and Σ count·y² of each channel, over the tiles of a program.
     """
     run = tl.program_id(1).to(tl.int64)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
-    rows = frames * LENGTH
-    base = run * rows * C
+    base = run * frames * LENGTH * C
+    filled = filled_rows(used, run, frames, 1, COUNTED)  # frames that are used
+    rows = filled * LENGTH
     k = tl.arange(0, CHUNK * C)
     if NORM:
         gain = tl.load(scale + run * C + k % C)[None, :]
@@ -103,7 +106,7 @@ def chain_convolve(
         matrices += (matrix.to(x.dtype.element_ty),)  # type: ignore[assignment]
     total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     squares = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(filled * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         out = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
         for part in tl.static_range(PARTS):
@@ -123,9 +126,10 @@ def chain_convolve(
         at, inside = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
         tl.store(y + base + at, out.to(y.dtype.element_ty), mask=inside)
         if SUMS:
+            count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows, COUNTED)[:, None]
             out = tl.where(inside, out, 0.0)
-            total += _own_sums(out, C, SPAN, BLOCK)
-            squares += _own_sums(out * out, C, SPAN, BLOCK)
+            total += _own_sums(count * out, C, SPAN, BLOCK)
+            squares += _own_sums(count * out * out, C, SPAN, BLOCK)
     if SUMS:
         at = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
         tl.store(at, _each_channel(total))
@@ -134,14 +138,16 @@ def chain_convolve(
 
 @triton.jit
 def chain_gradient(
-    u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, frames,
+    u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, counts, used, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
-    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Through a convolution, from the gradient u before its ReLU to du, that before the ReLU of the one before it.
 
-    The gradient of y is a·(u + slope·y + constant) where NORM, of which a is left to the kernel, or else what u holds.
+    The gradient of y is a·(u + count·(slope·y + constant)) where NORM, of which a is left to the kernel, or else what
+    u holds.
     INPUT: du, which is convᵀ(dy) + added where z > 0, and Σdu and Σdu·before of each channel. WEIGHT: the gradient of
     the kernel from one chunk of dy, with PARTS = 1. Both sum over the tiles of a program. z, what the convolution read,
     is `kept` where KEPT, or else ReLU(scale·before + shift).
@@ -149,8 +155,9 @@ def chain_gradient(
     run = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(2)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
-    rows = frames * LENGTH
-    base = run * rows * C
+    base = run * frames * LENGTH * C
+    filled = filled_rows(used, run, frames, 1, COUNTED)  # frames that are used
+    rows = filled * LENGTH
     k = tl.arange(0, CHUNK * C)
     n = tl.arange(0, SPAN * C)
     a = coefficient + run * 3 * C
@@ -171,7 +178,7 @@ def chain_gradient(
         along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     if WEIGHT:
         dw = tl.zeros((SPAN * C, CHUNK * C), dtype=tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(frames * GROUPS, BLOCK), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(filled * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         here, there = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
         if INPUT:
@@ -180,6 +187,7 @@ def chain_gradient(
             at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
             if NORM:
                 dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
+                dy *= count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows, COUNTED)[:, None]
                 dy += tl.load(u + base + at, mask=inside).to(tl.float32)
                 dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
             else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+
 
 @triton.jit
 def convolve(
-    x, weight, y, partial,
+    x, weight, y, partial, counts, used,
     rows, length,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, WITH_SUMS: tl.constexpr,
+    GATHER: tl.constexpr, WITH_SUMS: tl.constexpr, COUNTED: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y[m] = Σ_j x[m + (j − TAPS/2)·DILATION] W[j], zero outside a frame; parts of Σy and Σy² per channel.
@@ -20,15 +22,16 @@ def convolve(
     """
     run = tl.program_id(1).to(tl.int64)
     co = tl.arange(0, COUT)
+    filled = filled_rows(used, run, rows, length, COUNTED)
     x += run * rows * CIN
     y += run * rows * COUT
     weight += run * TAPS * CIN * COUT
     s1 = tl.zeros((BLOCK, COUT), dtype=tl.float32)
     s2 = tl.zeros((BLOCK, COUT), dtype=tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(filled, BLOCK), tl.num_programs(0)):
         m = tile * BLOCK + tl.arange(0, BLOCK)
         t = m % length
-        live = m < rows
+        live = m < filled
         total = tl.zeros((BLOCK, COUT), dtype=tl.float32)
         if GATHER > 0:
             inner = tl.arange(0, GATHER)
@@ -48,9 +51,10 @@ def convolve(
                 total = tl.dot(a, b, total, input_precision=PRECISION)
         tl.store(y + m[:, None] * COUT + co[None, :], total.to(y.dtype.element_ty), mask=live[:, None])
         if WITH_SUMS:
+            share = count_of_rows(counts, run, rows, length, m, live, COUNTED)[:, None]
             total = tl.where(live[:, None], total, 0.0)
-            s1 += total
-            s2 += total * total
+            s1 += share * total
+            s2 += share * total * total
     if WITH_SUMS:
         at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * COUT
         tl.store(at_partial + co, tl.sum(s1, 0))
@@ -59,14 +63,14 @@ def convolve(
 
 @triton.jit
 def weight_gradient(
-    x, dy, y, coefficient, partial,
+    x, dy, y, coefficient, partial, counts, used,
     rows, length, rows_per_split,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    GATHER: tl.constexpr, NORM: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Partial dW[j] = Σ_m x[m + shift_j]ᵀ dy[m] over one split of the rows; one tap per program unless GATHER.
 
-    NORM: dy holds u, from which a·(u + slope·y + constant) is made here.
+    NORM: dy holds u, from which a·(u + count·(slope·y + constant)) is made here.
     """
     tap = tl.program_id(0)
     split = tl.program_id(1)
@@ -75,7 +79,7 @@ def weight_gradient(
     x += run * rows * CIN
     dy += run * rows * COUT
     first = split * rows_per_split
-    last = tl.minimum(first + rows_per_split, rows)
+    last = tl.minimum(first + rows_per_split, filled_rows(used, run, rows, length, COUNTED))
     INNER: tl.constexpr = GATHER if GATHER > 0 else CIN
     inner = tl.arange(0, INNER)
     total = tl.zeros((INNER, COUT), dtype=tl.float32)
@@ -97,6 +101,7 @@ def weight_gradient(
             k = coefficient + run * 3 * COUT + co
             raw = tl.load(y + run * rows * COUT + m[:, None] * COUT + co[None, :], mask=live[:, None], other=0.0)
             full = tl.load(k + COUT)[None, :] * raw.to(tl.float32) + tl.load(k + 2 * COUT)[None, :]
+            full *= count_of_rows(counts, run, rows, length, m, live, COUNTED)[:, None]
             full = tl.load(k)[None, :] * (b.to(tl.float32) + full)
             b = tl.where(live[:, None], full, 0.0).to(dy.dtype.element_ty)
         total = tl.dot(a, b, total, input_precision=PRECISION)

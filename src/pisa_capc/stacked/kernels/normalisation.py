@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+
 
 @triton.jit
 def _sums(partial, run, parts, C: tl.constexpr, PARTS: tl.constexpr):
@@ -57,32 +59,36 @@ def _before_relu(
 
 @triton.jit
 def norm_apply(
-    y, scale, shift, skip, out, rows,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+    y, scale, shift, skip, out, used, rows, length,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = ReLU(scale·y + shift + skip)."""
+    """out = ReLU(scale·y + shift + skip); zeros for frames that are not used."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
-    live = (m < rows)[:, None]
+    live = (m < filled_rows(used, run, rows, length, COUNTED))[:, None]
     _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
     if RELU:
         value = tl.maximum(value, 0.0)
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=live)
+    tl.store(out + at, tl.where(live, value, 0.0).to(out.dtype.element_ty), mask=(m < rows)[:, None])
 
 
 @triton.jit
 def norm_pool(
-    y, scale, shift, skip, out, rows, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+    y, scale, shift, skip, out, used, rows, length, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written."""
+    """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written.
+
+    Zeros for frames that are not used.
+    """
     run = tl.program_id(1).to(tl.int64)
     bin = tl.program_id(0)
     c = tl.arange(0, C)
     total = tl.zeros((C,), dtype=tl.float32)
-    for start in range(0, pool, BLOCK):
+    there = bin * pool < filled_rows(used, run, rows, length, COUNTED)
+    for start in range(0, tl.where(there, pool, 0), BLOCK):
         i = start + tl.arange(0, BLOCK)
         at = run * rows * C + (bin * pool + i)[:, None] * C + c[None, :]
         live = (i < pool)[:, None]
@@ -111,19 +117,20 @@ def _behind_relu(
 
 @triton.jit
 def norm_gradient_sums(
-    dout, y, scale, shift, skip, u, partial, rows, pool,
+    dout, y, scale, shift, skip, u, partial, used, rows, length, pool,
     C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, KEEP: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Parts of Σg and Σg·y, where g is the gradient behind the ReLU; KEEP: writes it to u."""
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, C)
     s1 = tl.zeros((BLOCK, C), dtype=tl.float32)
     s2 = tl.zeros((BLOCK, C), dtype=tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
+    filled = filled_rows(used, run, rows, length, COUNTED)
+    for tile in range(tl.program_id(0), tl.cdiv(filled, BLOCK), tl.num_programs(0)):
         m = tile * BLOCK + tl.arange(0, BLOCK)
         at = run * rows * C + m[:, None] * C + c[None, :]
-        live = (m < rows)[:, None]
+        live = (m < filled)[:, None]
         raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
         g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
         if KEEP:
@@ -157,19 +164,23 @@ def norm_gradient_coefficients(
 
 @triton.jit
 def norm_gradient_apply(
-    dout, y, scale, shift, skip, coefficient, dy, dskip, rows, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, BLOCK: tl.constexpr,
+    dout, y, scale, shift, skip, coefficient, dy, dskip, counts, used, rows, length, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, COUNTED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dy = a·(g + slope·y + constant), and dskip = g."""
+    """dy = a·(g + count·(slope·y + constant)), and dskip = g; zeros for frames that are not used."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
-    live = (m < rows)[:, None]
+    inside = (m < rows)[:, None]
+    filled = m < filled_rows(used, run, rows, length, COUNTED)
+    live = filled[:, None]
     raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
     g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
     if WITH_SKIP:
-        tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=live)
+        tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=inside)
     k = coefficient + run * 3 * C + c
-    value = tl.load(k)[None, :] * (g + tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :])
-    tl.store(dy + at, value.to(dy.dtype.element_ty), mask=live)
+    count = count_of_rows(counts, run, rows, length, m, filled, COUNTED)[:, None]
+    value = tl.load(k)[None, :] * (g + count * (tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :]))
+    tl.store(dy + at, tl.where(live, value, 0.0).to(dy.dtype.element_ty), mask=inside)

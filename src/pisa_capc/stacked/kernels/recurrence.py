@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pisa_capc.stacked.kernels.counted import filled_rows
+
 
 @triton.jit
 def _sigmoid(x):
@@ -18,8 +20,8 @@ def _tanh(x):
 
 @triton.jit
 def gru_forward(
-    gates, weight, bias, out, streams, length,
-    H: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    gates, weight, bias, out, used, streams, length,
+    H: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Recurrence of one direction for BLOCK streams; the state stays in registers over the whole frame.
 
@@ -29,7 +31,8 @@ def gru_forward(
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = (n < streams)[:, None]
+    filled = filled_rows(used, run, streams, 1, COUNTED)
+    live = (n < filled)[:, None]
     j = tl.arange(0, H)
     w = weight + (run * 2 + direction) * 3 * H * H + j[:, None] * H + j[None, :]
     w_r = tl.load(w)
@@ -48,7 +51,7 @@ def gru_forward(
     x_z = tl.load(at + H, mask=live, other=0.0)
     x_n = tl.load(at + 2 * H, mask=live, other=0.0)
     h = tl.zeros((BLOCK, H), dtype=tl.float32)
-    for step in range(length):
+    for step in range(tl.where(tl.program_id(0) * BLOCK < filled, length, 0)):
         # The next step's inputs are fetched before this step's arithmetic, which hides their latency.
         ahead = tl.where(step + 1 < length, t + move, t)
         at = gates + ((row + ahead) * 2 + direction) * 3 * H + j[None, :]
@@ -69,8 +72,8 @@ def gru_forward(
 
 @triton.jit
 def gru_backward(
-    gates, weight, weight_t, bias, out, dout, dgates, dweight, dbias, streams, length, pool,
-    H: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    gates, weight, weight_t, bias, out, dout, dgates, dweight, dbias, used, streams, length, pool,
+    H: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Backward recurrence: gates are recomputed from the stored states, dW and db are summed in registers.
 
@@ -79,7 +82,9 @@ def gru_backward(
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = (n < streams)[:, None]
+    filled = filled_rows(used, run, streams, 1, COUNTED)
+    live = (n < filled)[:, None]
+    there = (n < streams)[:, None]  # those that are not used have gradients too: zeros
     j = tl.arange(0, H)
     at_w = (run * 2 + direction) * 3 * H * H + j[:, None] * H + j[None, :]
     w_r = tl.load(weight + at_w)
@@ -113,7 +118,8 @@ def gru_backward(
     g = tl.load(dout + ((pooled + t // pool) * 2 + direction) * H + j[None, :], mask=live, other=0.0)
     second = out + ((row + t + back) * 2 + direction) * H + j[None, :]
     before = tl.load(second, mask=live & (n * 0 + 1 < length)[:, None], other=0.0)
-    for step in range(length):
+    steps = tl.where(tl.program_id(0) * BLOCK < filled, length, 0)
+    for step in range(steps):
         ahead = tl.where(step + 1 < length, t + back, t)
         at = gates + ((row + ahead) * 2 + direction) * 3 * H + j[None, :]
         next_r = tl.load(at, mask=live, other=0.0)
@@ -136,9 +142,9 @@ def gru_backward(
         dr = dn * q * r * (1.0 - r)
         dq = dn * r
         at = dgates + ((row + t) * 2 + direction) * 3 * H + j[None, :]
-        tl.store(at, dr.to(dgates.dtype.element_ty), mask=live)
-        tl.store(at + H, dz.to(dgates.dtype.element_ty), mask=live)
-        tl.store(at + 2 * H, dn.to(dgates.dtype.element_ty), mask=live)
+        tl.store(at, dr.to(dgates.dtype.element_ty), mask=there)
+        tl.store(at + H, dz.to(dgates.dtype.element_ty), mask=there)
+        tl.store(at + 2 * H, dn.to(dgates.dtype.element_ty), mask=there)
         dr_low = dr.to(w_r.dtype)
         dz_low = dz.to(w_r.dtype)
         dq_low = dq.to(w_r.dtype)
@@ -158,6 +164,10 @@ def gru_backward(
         x_n = next_n
         g = next_g
         before = next_before
+    for step in range(steps, length):
+        at = dgates + ((row + step) * 2 + direction) * 3 * H + j[None, :]
+        for gate in tl.static_range(3):
+            tl.store(at + gate * H, tl.zeros((BLOCK, H), dtype=dgates.dtype.element_ty), mask=there)
     part = (tl.program_id(0) * tl.num_programs(1) + run) * 2 + direction
     at_d = dweight + part * 3 * H * H + j[:, None] * H + j[None, :]
     tl.store(at_d, dw_r)
