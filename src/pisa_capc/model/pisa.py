@@ -156,7 +156,7 @@ class PISA(Fusable):
         if mask is not None:
             if not self.training and not bool(mask.any(-1).all()):  # in training the views see to it
                 raise DataError("mask: a frame has no antenna left; expected at least one per frame. Leave it out.")
-            iq = iq.masked_fill(~mask[..., None, None], 0)  # whatever stands for an absent antenna, NaN included
+            iq = torch.where(mask[..., None, None], iq, 0)  # whatever stands for an absent antenna, NaN included
         output = self.infer(iq, descriptor, mask, details, unchanged)
         return output if stacked else first_run(output)
 

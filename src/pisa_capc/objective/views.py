@@ -43,6 +43,9 @@ def draw_epoch(
 
 def drop_spans(iq: Tensor, span_keep: Tensor) -> Tensor:
     """Silence the dropped spans on all antennas: iq (R, B, A, T, 2), span_keep (R, B, SPANS)."""
-    samples = iq.shape[3]
-    span = torch.arange(samples, device=iq.device) * span_keep.shape[-1] // samples
-    return iq * span_keep[:, :, span][:, :, None, :, None].to(iq.dtype)
+    samples, spans = iq.shape[3], span_keep.shape[-1]
+    keep = span_keep.to(iq.dtype)
+    if samples % spans == 0:
+        return (iq.unflatten(3, (spans, -1)) * keep[:, :, None, :, None, None]).flatten(3, 4)
+    span = torch.arange(samples, device=iq.device) * spans // samples
+    return iq * keep[:, :, span][:, :, None, :, None]

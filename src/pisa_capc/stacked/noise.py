@@ -29,7 +29,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def step_key(seeds: Tensor, step: Tensor) -> Tensor:
-    """(R,) int32 key of one training step from the runs' seeds (R,) int32 and the step number, a 0-d int32."""
+    """(S, R) int32 keys of training steps from the runs' seeds (R,) and the steps' numbers (S, 1), both int32."""
     return _mix(_mix(seeds * 0x3C6EF35F) + step * 0x61C88647)
 
 

@@ -79,8 +79,9 @@ class Stack:
         self._streamed = None if bank.resident else buffer(runs, batch, antennas, samples, 2, dtype=torch.float32)
         self._position = buffer(1, dtype=torch.int64)  # step of the epoch
         self._step = buffer(1, dtype=torch.int32)  # step of the training
+        self._keys = buffer(self.steps, runs, dtype=torch.int32)  # of each step, from which all its draws come
         self._key = buffer(runs, dtype=torch.int32)
-        self._seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32, device=self.device)
+        self._short_seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32)
         bind_noise(self.model, self._key)
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
@@ -111,7 +112,7 @@ class Stack:
         )
 
     def _one_step(self) -> None:
-        self._key.copy_(step_key(self._seeds, self._step))
+        self._key.copy_(self._keys.index_select(0, self._position)[0])
         with self._precision():
             terms = self.method.loss(self.model, self._batch())
         losses = torch.stack([terms[name] for name in self.terms], dim=-1)  # (R, terms)
@@ -195,7 +196,7 @@ class Stack:
     # An epoch ---------------------------------------------------------------------------------------------------------
 
     def draw(self, epoch: int) -> NDArray[np.int64]:
-        """Draw the epoch's batches and views into the step's buffers; returns the rows (steps, R, B)."""
+        """Draw the epoch's batches, views and keys into the step's buffers; returns the rows (steps, R, B)."""
         self._drawn.clear()
         frames, antennas = self.train_rows.shape[1], self.bank.frames.antennas
         plans = [draw_epoch(seed, epoch, frames, self.batch, antennas, *self.method.drops) for seed in self.seeds]
@@ -203,6 +204,8 @@ class Stack:
         self._rows.copy_(torch.from_numpy(rows))
         self._antenna_keep.copy_(torch.from_numpy(np.stack([p.antenna_keep for p in plans], axis=1)))
         self._span_keep.copy_(torch.from_numpy(np.stack([p.span_keep for p in plans], axis=1)))
+        step = torch.arange(epoch * self.steps, (epoch + 1) * self.steps, dtype=torch.int32)
+        self._keys.copy_(step_key(self._short_seeds, step[:, None]))
         self._position.zero_()
         return rows
 

@@ -1,0 +1,92 @@
+"""Streams that are computed once and stand for several."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pisa_capc.model import PISA, PisaConfig
+from pisa_capc.model.streams import distinct
+from pisa_capc.objective.views import drop_spans
+from pisa_capc.stacked.layers import plain_layers
+
+RUNS, FRAMES, ANTENNAS, SAMPLES = 2, 6, 4, 48
+
+
+def two_views(
+    antenna_drop: float, span_drop: float, runs: int = RUNS
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Frames (R, 2B, A, T, 2), their mask and which of them lost no span, in double precision."""
+    torch.manual_seed(1)
+    iq = torch.randn(runs, FRAMES, ANTENNAS, SAMPLES, 2, dtype=torch.float64)
+    span_keep = torch.rand(runs, FRAMES, 8) >= span_drop
+    keep = torch.rand(runs, FRAMES, ANTENNAS) >= antenna_drop
+    keep[..., 1] |= ~keep.any(-1)
+    mask = torch.cat([torch.ones_like(keep), keep], 1)
+    both = torch.cat([iq, drop_spans(iq, span_keep)], 1)
+    return torch.where(mask[..., None, None], both, 0), mask, span_keep.all(-1)
+
+
+@pytest.mark.parametrize(("antenna_drop", "span_drop"), [(0.25, 0.15), (0.0, 0.0), (0.6, 0.5), (0.0, 0.15)])
+def test_what_differs_is_there_once_and_stands_for_all(antenna_drop: float, span_drop: float) -> None:
+    iq, mask, unchanged = two_views(antenna_drop, span_drop)
+    streams = iq.flatten(1, 2)
+    found = distinct(mask, unchanged)
+    chosen = found.of(streams)
+    assert torch.equal(found.spread(chosen), streams)
+    for run in range(RUNS):
+        used = int(found.counts.used[run])
+        own = found.counts.each[run]
+        assert own.sum() == found.counts.total == streams.shape[1]
+        assert not own[used:].any()
+        counted = chosen[run][own > 0]
+        assert len(torch.unique(counted, dim=0)) == len(counted) == len(torch.unique(streams[run], dim=0))
+        assert torch.equal(own, torch.bincount(found.place[run], minlength=len(own)).float())
+
+
+def test_gradients_of_the_same_stream_are_added_in_both_views() -> None:
+    _, mask, unchanged = two_views(0.25, 0.15)
+    found = distinct(mask, unchanged)
+    features = torch.randn(*found.first.shape, 3, dtype=torch.float64, requires_grad=True)
+    there = mask.flatten(1)[..., None]  # nobody learns from silence
+    gradient = torch.randn(*found.place.shape, 3, dtype=torch.float64) * there
+    found.spread(features).backward(gradient)
+    expected = torch.zeros_like(features).scatter_add(1, found.place[..., None].expand(-1, -1, 3), gradient)
+    assert torch.allclose(features.grad, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("encoder", ["cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn"])
+def test_pisa_learns_the_same_from_streams_that_are_computed_once(encoder: str, plain: bool) -> None:
+    iq, mask, unchanged = two_views(0.25, 0.05)
+    assert unchanged.any() and not unchanged.all()
+    results = []
+    for given in (None, unchanged):
+        torch.manual_seed(2)
+        model = PISA(5, encoder, config=PisaConfig(graph_dropout=0.0), runs=RUNS).double()
+        for name, parameter in model.named_parameters():
+            if "norm" in name:  # at first the mean of silence is zero up to rounding, and a ReLU may take it or not
+                parameter.data += 0.2 * torch.randn_like(parameter)
+        descriptor = torch.randn(RUNS, 2 * FRAMES, 4, dtype=torch.float64)
+        if plain:
+            with plain_layers():
+                output = model(iq, descriptor, mask, unchanged=given)
+        else:
+            output = model(iq, descriptor, mask, unchanged=given)
+        loss = output.logits.square().sum() + output.embedding.square().sum() + output.graph_loss.sum()
+        loss.backward()
+        learnt = [p.grad for p in model.parameters() if p.grad is not None]
+        results.append([output.embedding, output.logits, *learnt, *model.buffers()])
+    assert len(results[0]) == len(results[1])
+    for expected, found in zip(*results, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_transformers_draw_for_each_stream_so_that_none_stands_for_another() -> None:
+    iq, mask, unchanged = two_views(0.25, 0.05)
+    results = []
+    for given in (None, unchanged):
+        torch.manual_seed(3)
+        model = PISA(5, "transformer", runs=RUNS).double()
+        results.append(model(iq, None, mask, unchanged=given).logits)
+    assert torch.equal(*results)
