@@ -17,7 +17,7 @@ from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, u
 from pisa_capc.model.streams import distinct
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior, topology_exponent
-from pisa_capc.stacked import Fusable, Linear, at_least_float32, is_frozen
+from pisa_capc.stacked import Fusable, Linear, at_least_float32, is_frozen, is_quick
 
 PATHWAYS = ("both", "topology", "contextual")
 
@@ -188,7 +188,7 @@ class PISA(Fusable):
         tokens = context = None
         if self.config.pathway != "contextual":
             streams, count = iq.flatten(1, 2), self.config.tokens
-            if mask is not None and unchanged is not None and self.identity_encoder.counting:
+            if mask is not None and unchanged is not None and self.identity_encoder.counting and is_quick(iq):
                 found = distinct(mask, unchanged)
                 features = self.identity_encoder(found.of(streams), count, counts=found.counts)
                 tokens = found.spread(features).unflatten(1, iq.shape[1:3])

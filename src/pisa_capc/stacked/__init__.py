@@ -25,6 +25,7 @@ from pisa_capc.stacked.layers import (
     feed_forward,
     in_blocks,
     is_frozen,
+    is_quick,
 )
 from pisa_capc.stacked.ordinary import PerRun, bind_noise
 from pisa_capc.stacked.precision import at_least_float32, full_precision
@@ -56,6 +57,7 @@ __all__ = [
     "full_precision",
     "in_blocks",
     "is_frozen",
+    "is_quick",
     "load_compiler",
     "stack",
     "unstack",

@@ -44,6 +44,11 @@ def in_blocks(x: Tensor) -> bool:
     return _fused_allowed and x.device.type == "cpu"
 
 
+def is_quick(x: Tensor) -> bool:
+    """Whether layers that train on x have better ways than plain PyTorch."""
+    return in_blocks(x) or _fused(x)
+
+
 def is_frozen(x: Tensor) -> bool:
     """Whether x of a module in inference may take the quick ways of `frozen.py`: one run, on a CPU, no gradients."""
     return in_blocks(x) and len(x) == 1 and frozen.nothing_is_learnt()
