@@ -91,10 +91,8 @@ def test_plain_layers_count_too(name: str) -> None:
         for parameter in encoder.parameters():
             parameter.data += 0.2 * torch.randn_like(parameter)
         with plain_layers():
-            if once:
-                features = found.spread(encoder(found.of(streams), 4, counts=found.counts))
-            else:
-                features = encoder(streams, 4)
+            features = encoder(found.of(streams), 4, counts=found.counts) if once else encoder(streams, 4)
+        features = found.spread(features) if once else features
         features.backward(weight)
         results.append([features * mask.flatten(1)[..., None, None], *(p.grad for p in encoder.parameters())])
         results[-1] = [*(found for found in results[-1] if found is not None), *encoder.buffers()]

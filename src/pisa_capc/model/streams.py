@@ -14,6 +14,7 @@ from torch import Tensor
 from pisa_capc.stacked import Counts
 
 GRAIN = 8  # streams are used in so many on a GPU, whose tiles are then whole
+ROOM = 16  # there is room for a multiple of so many: for such sizes Triton has one kernel
 
 
 class Distinct(NamedTuple):
@@ -50,7 +51,7 @@ def distinct(mask: Tensor, unchanged: Tensor) -> Distinct:
     place = torch.where(twice, singles[:, -1:] + torch.cat([pairs, pairs], 1) - 1, place)
     used = silence[:, 0] + 1
     if mask.is_cuda:  # nothing may depend on how many they are
-        grain, size = GRAIN, -(-(total + 1) // GRAIN) * GRAIN
+        grain, size = GRAIN, -(-(total + 1) // ROOM) * ROOM
         used = (used + GRAIN - 1) // GRAIN * GRAIN
     else:
         grain, size = 1, int(used.max())

@@ -17,8 +17,8 @@ from torch import Tensor
 from pisa_capc.stacked import kernels
 from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
-from pisa_capc.stacked.fused.convolution import Norm, convolve, counted_rows, weight_gradient
-from pisa_capc.stacked.fused.launching import REGISTERS, counted, low_precision, precision, programs
+from pisa_capc.stacked.fused.convolution import Norm, convolve, weight_gradient
+from pisa_capc.stacked.fused.launching import REGISTERS, low_precision, precision, programs
 from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
@@ -97,13 +97,11 @@ class _Shape(NamedTuple):
 class _Chain:
     """Forward and backward pass of a chain. x: (R, N, T, C), in the type of the activations."""
 
-    def __init__(self, x: Tensor, layers: Sequence[_Layer], counts: Counts | None) -> None:
+    def __init__(self, x: Tensor, layers: Sequence[_Layer], counts: Counts) -> None:
         self.x, self.layers, self.counts = x, layers, counts
-        self.each, self.used, self.some = counted(counts, x)
-        self.values = counted_rows(counts, x)
-        self.grain = x.shape[1] if counts is None else counts.grain
         self.runs, self.frames, self.length, _ = x.shape
         self.rows = self.frames * self.length
+        self.values = counts.total * self.length  # of a channel, that the statistics are of
         self.y: list[Tensor] = []
         self.norms: list[Norm] = []
         self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
@@ -112,7 +110,7 @@ class _Chain:
 
     def forward(self, training: bool) -> None:
         for i, layer in enumerate(self.layers):
-            y, partial = self._convolve(i, training)
+            y, partial = self._convolve(i)
             self.y.append(y)
             norm, bias = layer.norm, layer.bias
             self.norms.append(Norm.of_batch(norm, bias, partial, self.values) if training else Norm.frozen(norm, bias))
@@ -120,11 +118,11 @@ class _Chain:
                 self.y[i - 1] = y
                 self.read.pop(i - 2, None)
 
-    def _convolve(self, i: int, sums: bool) -> tuple[Tensor, Tensor]:
+    def _convolve(self, i: int) -> tuple[Tensor, Tensor]:
         layer, x = self.layers[i], self.x
         if i == 0:
             low = layer.weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()
-            return convolve(x, low, layer.dilation, sums, self.counts)
+            return convolve(x, low, layer.dilation, self.counts)
         before, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
         shape = _Shape(4, 8, 1) if layer.taps == 5 else _Shape.of(layer.taps)
         normed = layer.taps <= NORMED_FORWARD
@@ -135,9 +133,9 @@ class _Chain:
         partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.chain_convolve[(count, self.runs)](
             before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
-            y, self.read.get(i, y), partial, self.each, self.used, self.frames,
-            **shape.options(layer, x, self.grain), PARTS=shape.parts,
-            NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed, SUMS=sums, COUNTED=self.some,
+            y, self.read.get(i, y), partial, self.counts.each, self.counts.used, self.frames,
+            **shape.options(layer, x, self.counts.grain), PARTS=shape.parts,
+            NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed,
             maxnreg=REGISTERS if layer.taps == 3 else None,
         )  # fmt: skip
         return y, partial
@@ -147,8 +145,8 @@ class _Chain:
         y, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
         out = torch.empty_like(y)
         kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
-            y, norm.scale, norm.shift, y if skip is None else skip, out, self.used, self.rows, self.length,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, COUNTED=self.some, BLOCK=128, num_warps=4,
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.counts.used, self.rows, self.length,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return out
 
@@ -163,9 +161,9 @@ class _Chain:
         y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
         out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
         kernels.norm_pool[(self.frames * tokens, self.runs)](
-            y, norm.scale, norm.shift, y if skip is None else skip, out, self.used, self.rows, self.length,
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.counts.used, self.rows, self.length,
             self.length // tokens,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, COUNTED=self.some, BLOCK=64, num_warps=1,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=64, num_warps=1,
         )  # fmt: skip
         return out
 
@@ -196,10 +194,10 @@ class _Chain:
         count = programs(kernels.tiles(self.rows, 128), self.runs, 8)
         partial = y.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.norm_gradient_sums[(count, self.runs)](
-            dout, y, norm.scale, norm.shift, y if skip is None else skip, u, partial, self.used, self.rows, self.length,
+            dout, y, norm.scale, norm.shift, y if skip is None else skip, u, partial,
+            self.counts.used, self.rows, self.length,
             self.length // tokens if tokens else 1,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, COUNTED=self.some,
-            BLOCK=128, num_warps=4,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, POOLED=tokens > 0, KEEP=True, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return u, partial
 
@@ -218,9 +216,9 @@ class _Chain:
             kernels.chain_gradient[(count, self.runs, chunks)](
                 dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
                 before if kept is None else kept, u if added is None else added, du, sums, dweight,
-                self.each, self.used, self.frames,
-                **shape.options(layer, u, self.grain), PARTS=shape.parts // chunks, NORM=normed, KEPT=kept is not None,
-                ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None, COUNTED=self.some,
+                self.counts.each, self.counts.used, self.frames,
+                **shape.options(layer, u, self.counts.grain), PARTS=shape.parts // chunks, NORM=normed,
+                KEPT=kept is not None, ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
             )  # fmt: skip
 
         def parts(count: int, *size: int) -> Tensor:
@@ -243,8 +241,9 @@ class _Chain:
         y, norm = self.y[i], self.norms[i]
         dy = torch.empty_like(u)
         kernels.norm_gradient_apply[(kernels.tiles(self.rows, 128), self.runs)](
-            u, y, norm.scale, norm.shift, y, coefficient, dy, dy, self.each, self.used, self.rows, self.length, 1,
-            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, COUNTED=self.some, BLOCK=128, num_warps=4,
+            u, y, norm.scale, norm.shift, y, coefficient, dy, dy,
+            self.counts.each, self.counts.used, self.rows, self.length, 1,
+            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return dy
 
@@ -254,7 +253,7 @@ class _ConvChain(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, layers: Sequence[_Layer], training: bool, tokens: int, counts: Counts | None,
+        ctx: Any, x: Tensor, layers: Sequence[_Layer], training: bool, tokens: int, counts: Counts,
         *tensors: Tensor,
     ) -> Tensor:  # fmt: skip
         chain = _Chain(x, layers, counts)
@@ -281,5 +280,6 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, coun
         bias = torch.cat(list(c.biases), dim=1).detach()
         layers.append(_Layer(weight.detach().contiguous(), bias, c.norm, c.dilation, c.residual, kept))
         tensors += [weight, c.norm.weight, c.norm.bias]
-    y: Tensor = _ConvChain.apply(low_precision(x), layers, convolutions[0].norm.training, tokens, counts, *tensors)
+    training, counts = convolutions[0].norm.training, counts or Counts.once(x)
+    y: Tensor = _ConvChain.apply(low_precision(x), layers, training, tokens, counts, *tensors)
     return y

@@ -11,7 +11,7 @@ from torch import Tensor
 from pisa_capc.stacked import kernels
 from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
-from pisa_capc.stacked.fused.launching import PROGRAMS, ROWS, counted, low_precision, precision, programs
+from pisa_capc.stacked.fused.launching import PROGRAMS, ROWS, low_precision, precision, programs
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import BatchNorm
@@ -21,21 +21,18 @@ def _gather(channels: int, taps: int) -> int:
     return 0 if channels >= 16 else kernels.padded(channels * taps)
 
 
-def convolve(
-    x: Tensor, weight: Tensor, dilation: int, sums: bool, counts: Counts | None = None
-) -> tuple[Tensor, Tensor]:
+def convolve(x: Tensor, weight: Tensor, dilation: int, counts: Counts) -> tuple[Tensor, Tensor]:
     """weight (R, taps, C_in, C_out) in the type of x; returns y and parts of its sums (R, parts, 2, C_out)."""
     runs, n, t, cin = x.shape
     taps, cout = weight.shape[1], weight.shape[3]
     rows = n * t
     count = programs(kernels.tiles(rows, ROWS), runs, 8)
     y = x.new_empty(runs, n, t, cout)
-    partial = x.new_empty((runs, count, 2, cout) if sums else (1,), dtype=torch.float32)
-    each, used, some = counted(counts, x)
+    partial = x.new_empty(runs, count, 2, cout, dtype=torch.float32)
     kernels.convolve[(count, runs)](
-        x, weight, y, partial, each, used, rows, t,
+        x, weight, y, partial, counts.each, counts.used, rows, t,
         CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=_gather(cin, taps),
-        WITH_SUMS=sums, COUNTED=some, BLOCK=ROWS, PRECISION=precision(x), num_warps=4,
+        BLOCK=ROWS, PRECISION=precision(x), num_warps=4,
         num_stages=1 if x.dtype == torch.float32 else 3,  # else tiles of float32 would not fit into shared memory
     )  # fmt: skip
     return y, partial
@@ -46,7 +43,7 @@ def weight_gradient(
     dy: Tensor,
     weight: Tensor,
     dilation: int,
-    counts: Counts | None,
+    counts: Counts,
     y: Tensor | None = None,
     coefficient: Tensor | None = None,
 ) -> Tensor:
@@ -60,19 +57,13 @@ def weight_gradient(
     splits = max(1, min(kernels.tiles(rows, 4 * block), PROGRAMS // (kinds * runs)))
     per_split = kernels.tiles(kernels.tiles(rows, splits), block) * block
     partial = x.new_empty(runs, splits, taps, cin, cout, dtype=torch.float32)
-    each, used, some = counted(counts, x)
     kernels.weight_gradient[(kinds, splits, runs)](
-        x, dy, dy if y is None else y, dy if coefficient is None else coefficient, partial, each, used,
-        rows, t, per_split,
-        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, NORM=y is not None, COUNTED=some, BLOCK=block,
+        x, dy, dy if y is None else y, dy if coefficient is None else coefficient, partial,
+        counts.each, counts.used, rows, t, per_split,
+        CIN=cin, COUT=cout, TAPS=taps, DILATION=dilation, GATHER=gather, NORM=y is not None, BLOCK=block,
         PRECISION=precision(x), num_warps=2,
     )  # fmt: skip
     return partial.sum(1).permute(0, 3, 2, 1)
-
-
-def counted_rows(counts: Counts | None, x: Tensor) -> int:
-    """The rows that the statistics of a run are of."""
-    return (x.shape[1] if counts is None else counts.total) * x.shape[2]
 
 
 class Norm(NamedTuple):
@@ -134,27 +125,26 @@ class _ConvNorm(torch.autograd.Function):
         dilation: int,
         relu: bool,
         tokens: int,
-        counts: Counts | None,
+        counts: Counts,
     ) -> Tensor:
         runs, n, t, _ = x.shape
         cout = weight.shape[1]
         low = weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()  # (R, taps, C_in, C_out)
         rows = n * t
-        y, partial = convolve(x, low, dilation, norm.training, counts)
-        values = counted_rows(counts, x)
-        found = Norm.of_batch(norm, bias, partial, values) if norm.training else Norm.frozen(norm, bias)
+        y, partial = convolve(x, low, dilation, counts)
+        found = Norm.of_batch(norm, bias, partial, counts.total * t) if norm.training else Norm.frozen(norm, bias)
         other = skip if skip is not None else y
-        _, used, some = counted(counts, x)
-        options = {"C": cout, "WITH_SKIP": skip is not None, "RELU": relu, "COUNTED": some}
+        options = {"C": cout, "WITH_SKIP": skip is not None, "RELU": relu}
         if tokens:
             out = y.new_empty(runs, n, tokens, cout)
             kernels.norm_pool[(n * tokens, runs)](
-                y, found.scale, found.shift, other, out, used, rows, t, t // tokens, **options, BLOCK=64, num_warps=1
-            )
+                y, found.scale, found.shift, other, out, counts.used, rows, t, t // tokens,
+                **options, BLOCK=64, num_warps=1,
+            )  # fmt: skip
         else:
             out = torch.empty_like(y)
             kernels.norm_apply[(kernels.tiles(rows, ROWS), runs)](
-                y, found.scale, found.shift, other, out, used, rows, t, **options, BLOCK=ROWS, num_warps=4
+                y, found.scale, found.shift, other, out, counts.used, rows, t, **options, BLOCK=ROWS, num_warps=4
             )
         ctx.save_for_backward(x, weight, y, skip, gamma, *found)
         ctx.dilation, ctx.options, ctx.pool, ctx.counts = dilation, options, t // tokens if tokens else 0, counts
@@ -170,25 +160,25 @@ class _ConvNorm(torch.autograd.Function):
         options = {**ctx.options, "POOLED": ctx.pool > 0}
         other = skip if skip is not None else y
         count = programs(kernels.tiles(rows, ROWS), runs, 8)
-        each, used, _ = counted(ctx.counts, x)
+        counts = ctx.counts
         partial = y.new_empty(runs, count, 2, cout, dtype=torch.float32)
         kernels.norm_gradient_sums[(count, runs)](
-            dout, y, norm.scale, norm.shift, other, dout, partial, used, rows, t, ctx.pool or 1,
+            dout, y, norm.scale, norm.shift, other, dout, partial, counts.used, rows, t, ctx.pool or 1,
             **options, KEEP=False, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
-        dgamma, dbeta, coefficient = norm.gradients(gamma, partial, counted_rows(ctx.counts, x))
+        dgamma, dbeta, coefficient = norm.gradients(gamma, partial, counts.total * t)
         dy = torch.empty_like(y)
         dskip = torch.empty_like(y) if skip is not None else None
         kernels.norm_gradient_apply[(kernels.tiles(rows, ROWS), runs)](
-            dout, y, norm.scale, norm.shift, other, coefficient, dy, dskip if dskip is not None else dy, each, used,
-            rows, t, ctx.pool or 1, **options, BLOCK=ROWS, num_warps=4,
+            dout, y, norm.scale, norm.shift, other, coefficient, dy, dskip if dskip is not None else dy,
+            counts.each, counts.used, rows, t, ctx.pool or 1, **options, BLOCK=ROWS, num_warps=4,
         )  # fmt: skip
-        dw = weight_gradient(x, dy, weight, ctx.dilation, ctx.counts)
+        dw = weight_gradient(x, dy, weight, ctx.dilation, counts)
         dx = None
         if ctx.needs_input_grad[0]:
             # The gradient of a convolution is the convolution with the flipped, transposed kernel.
             low = weight.flip(3).permute(0, 3, 1, 2).to(x.dtype).contiguous()
-            dx, _ = convolve(dy, low, ctx.dilation, False)
+            dx, _ = convolve(dy, low, ctx.dilation, Counts.once(dy))
         return dx, dw, None, dgamma, dbeta, dskip, None, None, None, None, None
 
 
@@ -213,6 +203,6 @@ def conv_norm(
     if skip is not None:
         skip = skip.to(x.dtype).contiguous()
     result: Tensor = _ConvNorm.apply(
-        x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu, tokens, counts
+        x, weight, bias, norm.weight, norm.bias, skip, norm, dilation, relu, tokens, counts or Counts.once(x)
     )
     return result

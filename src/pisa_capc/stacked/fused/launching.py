@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pisa_capc.stacked.counts import Counts
-
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 MULTIPROCESSORS = 132  # of a Hopper GPU
 PROGRAMS = 8 * MULTIPROCESSORS
@@ -32,8 +30,3 @@ def low_precision(x: Tensor) -> Tensor:
     if x.is_cuda and torch.is_autocast_enabled("cuda"):
         x = x.to(torch.get_autocast_dtype("cuda"))
     return x.contiguous()
-
-
-def counted(counts: Counts | None, x: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """How often each frame counts, how many are used, and whether that is so: without counts x stands for both."""
-    return (x, x, False) if counts is None else (counts.each, counts.used, True)

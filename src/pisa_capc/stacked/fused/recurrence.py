@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pisa_capc.stacked import kernels
 from pisa_capc.stacked.counts import Counts
-from pisa_capc.stacked.fused.launching import counted, low_precision, precision
+from pisa_capc.stacked.fused.launching import low_precision, precision
 
 
 class _Gates(torch.autograd.Function):
@@ -42,34 +42,32 @@ class _Recurrence(torch.autograd.Function):
     BLOCK = 16  # streams of a program: few, because the time is that of 320 steps one after the other
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, pool: int, counts: Counts | None) -> Tensor:
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, pool: int, used: Tensor) -> Tensor:
         runs, n, t, _, _, hidden = gates.shape
         out = gates.new_empty(runs, n, t, 2, hidden)
         split = weight.unflatten(2, (3, hidden))  # (R, 2, 3, H_out, H_in)
         low = split.transpose(3, 4).to(gates.dtype).contiguous()
-        _, used, some = counted(counts, gates)
         kernels.gru_forward[(kernels.tiles(n, _Recurrence.BLOCK), runs, 2)](
             gates, low, bias, out, used, n, t,
-            H=hidden, COUNTED=some, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
+            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
         )  # fmt: skip
-        ctx.save_for_backward(gates, weight, bias, out)
-        ctx.pool, ctx.counts = pool, counts
+        ctx.save_for_backward(gates, weight, bias, out, used)
+        ctx.pool = pool
         return out if pool == 1 else out.unflatten(2, (-1, pool)).mean(3)
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        gates, weight, bias, out = ctx.saved_tensors
+        gates, weight, bias, out, used = ctx.saved_tensors
         runs, n, t, _, _, hidden = gates.shape
         split = weight.unflatten(2, (3, hidden)).to(gates.dtype)
         count = kernels.tiles(n, _Recurrence.BLOCK)
         dgates = torch.empty_like(gates)
         dweight = weight.new_empty(count, runs, 2, 3, hidden, hidden)
         dbias = weight.new_empty(count, runs, 2, 4, hidden)
-        _, used, some = counted(ctx.counts, gates)
         kernels.gru_backward[(count, runs, 2)](
             gates, split.transpose(3, 4).contiguous(), split.contiguous(), bias, out, dout.contiguous(),
             dgates, dweight, dbias, used, n, t, ctx.pool,
-            H=hidden, COUNTED=some, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
+            H=hidden, BLOCK=_Recurrence.BLOCK, PRECISION=precision(gates), num_warps=1,
         )  # fmt: skip
         return dgates, dweight.sum(0).transpose(3, 4).flatten(2, 3), dbias.sum(0), None, None
 
@@ -94,5 +92,6 @@ def gru(
     bias = torch.cat([b_input[:, :, :2] + b_hidden[:, :, :2], b_hidden[:, :, 2:], b_input[:, :, 2:]], dim=2)
     pool = t // tokens if tokens else 1
     gates = gates.view(runs, n, t, 2, 3, hidden)
-    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias.contiguous(), pool, counts)
+    used = (counts or Counts.once(x)).used
+    out: Tensor = _Recurrence.apply(gates, weight_hidden, bias.contiguous(), pool, used)
     return out.flatten(3)

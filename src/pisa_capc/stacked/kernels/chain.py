@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+from pisa_capc.stacked.kernels.counted import count_of_rows
 
 
 @triton.jit
@@ -85,16 +85,16 @@ def chain_convolve(
     x, scale, shift, skip, weight, y, kept, partial, counts, used, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, WITH_SKIP: tl.constexpr,
-    KEEP: tl.constexpr, SUMS: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    KEEP: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y = conv(z) with z = ReLU(scale·x + shift + skip) where NORM, else z = x; zero outside a frame.
 
-    KEEP: writes z. SUMS: Σ count·y and Σ count·y² of each channel, over the tiles of a program.
+    KEEP: writes z. Σ count·y and Σ count·y² of each channel are summed over the tiles of a program.
     """
     run = tl.program_id(1).to(tl.int64)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
     base = run * frames * LENGTH * C
-    filled = filled_rows(used, run, frames, 1, COUNTED)  # frames that are used
+    filled = tl.load(used + run)  # frames that are used
     rows = filled * LENGTH
     k = tl.arange(0, CHUNK * C)
     if NORM:
@@ -125,15 +125,13 @@ def chain_convolve(
             out = tl.dot(z, matrices[part], out, input_precision=PRECISION)
         at, inside = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
         tl.store(y + base + at, out.to(y.dtype.element_ty), mask=inside)
-        if SUMS:
-            count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows, COUNTED)[:, None]
-            out = tl.where(inside, out, 0.0)
-            total += _own_sums(count * out, C, SPAN, BLOCK)
-            squares += _own_sums(count * out * out, C, SPAN, BLOCK)
-    if SUMS:
-        at = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
-        tl.store(at, _each_channel(total))
-        tl.store(at + C, _each_channel(squares))
+        count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
+        out = tl.where(inside, out, 0.0)
+        total += _own_sums(count * out, C, SPAN, BLOCK)
+        squares += _own_sums(count * out * out, C, SPAN, BLOCK)
+    at = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
+    tl.store(at, _each_channel(total))
+    tl.store(at + C, _each_channel(squares))
 
 
 @triton.jit
@@ -141,7 +139,7 @@ def chain_gradient(
     u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, counts, used, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
-    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Through a convolution, from the gradient u before its ReLU to du, that before the ReLU of the one before it.
@@ -156,7 +154,7 @@ def chain_gradient(
     chunk = tl.program_id(2)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
     base = run * frames * LENGTH * C
-    filled = filled_rows(used, run, frames, 1, COUNTED)  # frames that are used
+    filled = tl.load(used + run)  # frames that are used
     rows = filled * LENGTH
     k = tl.arange(0, CHUNK * C)
     n = tl.arange(0, SPAN * C)
@@ -187,7 +185,7 @@ def chain_gradient(
             at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
             if NORM:
                 dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
-                dy *= count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows, COUNTED)[:, None]
+                dy *= count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
                 dy += tl.load(u + base + at, mask=inside).to(tl.float32)
                 dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
             else:

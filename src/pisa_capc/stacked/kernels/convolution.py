@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+from pisa_capc.stacked.kernels.counted import count_of_rows
 
 
 @triton.jit
@@ -13,16 +13,15 @@ def convolve(
     x, weight, y, partial, counts, used,
     rows, length,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, WITH_SUMS: tl.constexpr, COUNTED: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    GATHER: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """y[m] = Σ_j x[m + (j − TAPS/2)·DILATION] W[j], zero outside a frame; parts of Σy and Σy² per channel.
+    """y[m] = Σ_j x[m + (j − TAPS/2)·DILATION] W[j], zero outside a frame; parts of Σ count·y and Σ count·y².
 
     GATHER > 0 folds taps and channels into one padded inner axis of that size, for inputs with few channels.
     """
     run = tl.program_id(1).to(tl.int64)
     co = tl.arange(0, COUT)
-    filled = filled_rows(used, run, rows, length, COUNTED)
+    filled = tl.load(used + run) * length
     x += run * rows * CIN
     y += run * rows * COUT
     weight += run * TAPS * CIN * COUT
@@ -50,15 +49,13 @@ def convolve(
                 b = tl.load(weight + (tap * CIN + ci)[:, None] * COUT + co[None, :])
                 total = tl.dot(a, b, total, input_precision=PRECISION)
         tl.store(y + m[:, None] * COUT + co[None, :], total.to(y.dtype.element_ty), mask=live[:, None])
-        if WITH_SUMS:
-            share = count_of_rows(counts, run, rows, length, m, live, COUNTED)[:, None]
-            total = tl.where(live[:, None], total, 0.0)
-            s1 += share * total
-            s2 += share * total * total
-    if WITH_SUMS:
-        at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * COUT
-        tl.store(at_partial + co, tl.sum(s1, 0))
-        tl.store(at_partial + COUT + co, tl.sum(s2, 0))
+        count = count_of_rows(counts, run, rows, length, m, live)[:, None]
+        total = tl.where(live[:, None], total, 0.0)
+        s1 += count * total
+        s2 += count * total * total
+    at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * COUT
+    tl.store(at_partial + co, tl.sum(s1, 0))
+    tl.store(at_partial + COUT + co, tl.sum(s2, 0))
 
 
 @triton.jit
@@ -66,7 +63,7 @@ def weight_gradient(
     x, dy, y, coefficient, partial, counts, used,
     rows, length, rows_per_split,
     CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    GATHER: tl.constexpr, NORM: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    GATHER: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Partial dW[j] = Σ_m x[m + shift_j]ᵀ dy[m] over one split of the rows; one tap per program unless GATHER.
 
@@ -79,7 +76,7 @@ def weight_gradient(
     x += run * rows * CIN
     dy += run * rows * COUT
     first = split * rows_per_split
-    last = tl.minimum(first + rows_per_split, filled_rows(used, run, rows, length, COUNTED))
+    last = tl.minimum(first + rows_per_split, tl.load(used + run) * length)
     INNER: tl.constexpr = GATHER if GATHER > 0 else CIN
     inner = tl.arange(0, INNER)
     total = tl.zeros((INNER, COUT), dtype=tl.float32)
@@ -101,7 +98,7 @@ def weight_gradient(
             k = coefficient + run * 3 * COUT + co
             raw = tl.load(y + run * rows * COUT + m[:, None] * COUT + co[None, :], mask=live[:, None], other=0.0)
             full = tl.load(k + COUT)[None, :] * raw.to(tl.float32) + tl.load(k + 2 * COUT)[None, :]
-            full *= count_of_rows(counts, run, rows, length, m, live, COUNTED)[:, None]
+            full *= count_of_rows(counts, run, rows, length, m, live)[:, None]
             full = tl.load(k)[None, :] * (b.to(tl.float32) + full)
             b = tl.where(live[:, None], full, 0.0).to(dy.dtype.element_ty)
         total = tl.dot(a, b, total, input_precision=PRECISION)

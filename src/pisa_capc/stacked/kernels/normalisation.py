@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.counted import count_of_rows, filled_rows
+from pisa_capc.stacked.kernels.counted import count_of_rows
 
 
 @triton.jit
@@ -60,24 +60,24 @@ def _before_relu(
 @triton.jit
 def norm_apply(
     y, scale, shift, skip, out, used, rows, length,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = ReLU(scale·y + shift + skip); zeros for frames that are not used."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
-    live = (m < filled_rows(used, run, rows, length, COUNTED))[:, None]
+    live = (m < tl.load(used + run) * length)[:, None]
     _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
     if RELU:
         value = tl.maximum(value, 0.0)
     tl.store(out + at, tl.where(live, value, 0.0).to(out.dtype.element_ty), mask=(m < rows)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pool"])
 def norm_pool(
     y, scale, shift, skip, out, used, rows, length, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written.
 
@@ -87,7 +87,7 @@ def norm_pool(
     bin = tl.program_id(0)
     c = tl.arange(0, C)
     total = tl.zeros((C,), dtype=tl.float32)
-    there = bin * pool < filled_rows(used, run, rows, length, COUNTED)
+    there = bin * pool < tl.load(used + run) * length
     for start in range(0, tl.where(there, pool, 0), BLOCK):
         i = start + tl.arange(0, BLOCK)
         at = run * rows * C + (bin * pool + i)[:, None] * C + c[None, :]
@@ -115,18 +115,18 @@ def _behind_relu(
     return g
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pool"])
 def norm_gradient_sums(
     dout, y, scale, shift, skip, u, partial, used, rows, length, pool,
     C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, KEEP: tl.constexpr,
-    COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Parts of Σg and Σg·y, where g is the gradient behind the ReLU; KEEP: writes it to u."""
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, C)
     s1 = tl.zeros((BLOCK, C), dtype=tl.float32)
     s2 = tl.zeros((BLOCK, C), dtype=tl.float32)
-    filled = filled_rows(used, run, rows, length, COUNTED)
+    filled = tl.load(used + run) * length
     for tile in range(tl.program_id(0), tl.cdiv(filled, BLOCK), tl.num_programs(0)):
         m = tile * BLOCK + tl.arange(0, BLOCK)
         at = run * rows * C + m[:, None] * C + c[None, :]
@@ -165,7 +165,7 @@ def norm_gradient_coefficients(
 @triton.jit
 def norm_gradient_apply(
     dout, y, scale, shift, skip, coefficient, dy, dskip, counts, used, rows, length, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, COUNTED: tl.constexpr,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, 
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dy = a·(g + count·(slope·y + constant)), and dskip = g; zeros for frames that are not used."""
@@ -174,13 +174,13 @@ def norm_gradient_apply(
     c = tl.arange(0, C)
     at = run * rows * C + m[:, None] * C + c[None, :]
     inside = (m < rows)[:, None]
-    filled = m < filled_rows(used, run, rows, length, COUNTED)
+    filled = m < tl.load(used + run) * length
     live = filled[:, None]
     raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
     g = _behind_relu(dout, value, run, m, at, live, rows, pool, C, RELU, POOLED)
     if WITH_SKIP:
         tl.store(dskip + at, g.to(dskip.dtype.element_ty), mask=inside)
     k = coefficient + run * 3 * C + c
-    count = count_of_rows(counts, run, rows, length, m, filled, COUNTED)[:, None]
+    count = count_of_rows(counts, run, rows, length, m, filled)[:, None]
     value = tl.load(k)[None, :] * (g + count * (tl.load(k + C)[None, :] * raw + tl.load(k + 2 * C)[None, :]))
     tl.store(dy + at, tl.where(live, value, 0.0).to(dy.dtype.element_ty), mask=inside)

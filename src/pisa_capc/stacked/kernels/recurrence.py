@@ -5,8 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pisa_capc.stacked.kernels.counted import filled_rows
-
 
 @triton.jit
 def _sigmoid(x):
@@ -21,7 +19,7 @@ def _tanh(x):
 @triton.jit
 def gru_forward(
     gates, weight, bias, out, used, streams, length,
-    H: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Recurrence of one direction for BLOCK streams; the state stays in registers over the whole frame.
 
@@ -31,7 +29,7 @@ def gru_forward(
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    filled = filled_rows(used, run, streams, 1, COUNTED)
+    filled = tl.load(used + run)
     live = (n < filled)[:, None]
     j = tl.arange(0, H)
     w = weight + (run * 2 + direction) * 3 * H * H + j[:, None] * H + j[None, :]
@@ -73,7 +71,7 @@ def gru_forward(
 @triton.jit
 def gru_backward(
     gates, weight, weight_t, bias, out, dout, dgates, dweight, dbias, used, streams, length, pool,
-    H: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Backward recurrence: gates are recomputed from the stored states, dW and db are summed in registers.
 
@@ -82,7 +80,7 @@ def gru_backward(
     run = tl.program_id(1).to(tl.int64)
     direction = tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    filled = filled_rows(used, run, streams, 1, COUNTED)
+    filled = tl.load(used + run)
     live = (n < filled)[:, None]
     there = (n < streams)[:, None]  # those that are not used have gradients too: zeros
     j = tl.arange(0, H)
