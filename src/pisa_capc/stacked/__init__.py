@@ -23,6 +23,7 @@ from pisa_capc.stacked.layers import (
     draws,
     feed_forward,
     in_blocks,
+    in_kernels,
     is_frozen,
 )
 from pisa_capc.stacked.ordinary import PerRun, bind_noise
@@ -53,6 +54,7 @@ __all__ = [
     "feed_forward",
     "full_precision",
     "in_blocks",
+    "in_kernels",
     "is_frozen",
     "load_compiler",
     "stack",
