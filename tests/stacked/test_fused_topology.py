@@ -9,11 +9,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from pisa_capc.model.topology import Propagated, TopologyBlock  # noqa: E402
-from pisa_capc.stacked import bind_noise, fused  # noqa: E402
-from pisa_capc.stacked.fused import launching  # noqa: E402
-from pisa_capc.stacked.layers import plain_layers  # noqa: E402
-from tests.stacked.test_fused import DEVICE, RUNS, relative  # noqa: E402
+from pisa_capc.model.topology import Propagated, TopologyBlock
+from pisa_capc.stacked import bind_noise, fused
+from pisa_capc.stacked.fused import launching
+from pisa_capc.stacked.layers import plain_layers
+from tests.stacked.test_fused import DEVICE, RUNS, relative
 
 FRAMES, WIDTH, HEADS = 5, 32, 4
 
@@ -23,7 +23,7 @@ def prepared(drop: float) -> TopologyBlock:
     block = TopologyBlock(WIDTH, HEADS, 0.5, drop, RUNS)
     block.norm.weight.data.uniform_(0.5, 1.5)
     block.norm.bias.data.normal_()
-    bind_noise(block, torch.tensor([12345, -999], dtype=torch.int32))
+    bind_noise(block, torch.tensor([12345, -999], dtype=torch.int32, device=DEVICE))
     return block.to(DEVICE)
 
 

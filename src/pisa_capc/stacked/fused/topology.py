@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused.launching import Drop, drop_key, low_type, precision, programs, summed
+from pisa_capc.stacked.fused.launching import ROWS, Drop, drop_key, low_type, precision, programs, summed
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
@@ -41,7 +41,7 @@ class _Topology(torch.autograd.Function):
             "WIDTH": width, "HEADS": heads, "J": tile, "DROP": drop, "PRECISION": precision(mixed),
             "num_warps": tile // ROWS_OF_A_WARP, "num_stages": 1,
         }  # fmt: skip
-        kernels.topology[(programs(frames, runs, 8), runs)](
+        kernels.topology[(frames, runs)](
             x, tau_t, beta, available, apart, *parameters, noise, u, loss, mixed, logsum, frames, nodes, *numbers,
             KEEP=keep, **options,
         )  # fmt: skip
@@ -52,15 +52,22 @@ class _Topology(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, du: Tensor, dloss: Tensor) -> Any:
         x, tau_t, beta, available, apart, noise, mixed, logsum, *parameters = ctx.saved_tensors
-        runs, frames, nodes, _ = x.shape
+        runs, frames, nodes, width = x.shape
         gamma, shift, query, query_bias, key, key_bias, value, value_bias, out, out_bias = parameters
-        count = programs(frames, runs, 4)
-        dx, dtau_t, dbeta = torch.empty_like(x), torch.empty_like(tau_t), torch.empty_like(beta)
+        du = du.contiguous()
+        dtau_t, dbeta, dheads = torch.empty_like(tau_t), torch.empty_like(beta), mixed.new_empty(*x.shape[:3], 3, width)
+        kernels.topology_heads_gradient[(frames, runs)](
+            x, tau_t, beta, available, apart, *parameters[:-1], noise, logsum, du, dloss.contiguous(), dtau_t, dbeta,
+            dheads, frames, nodes, *ctx.numbers, **ctx.options,
+        )  # fmt: skip
+        rows = frames * nodes
+        count = programs(kernels.tiles(rows, ROWS // 2), runs, 4)
+        dx = torch.empty_like(x)
         shares = (query, key, value, out, query_bias, key_bias, value_bias, out_bias, gamma, shift)
         partial = gamma.new_empty(count, sum(p.numel() for p in shares))
-        kernels.topology_gradient[(count, runs)](
-            x, tau_t, beta, available, apart, *parameters[:-1], noise, mixed, logsum, du.contiguous(),
-            dloss.contiguous(), dx, dtau_t, dbeta, partial, runs, frames, nodes, *ctx.numbers, **ctx.options,
+        kernels.topology_rows_gradient[(count, runs)](
+            x, gamma, shift, query, key, value, mixed, du, dheads, dx, partial, runs, rows, *ctx.numbers[:2],
+            WIDTH=width, BLOCK=ROWS // 2, PRECISION=ctx.options["PRECISION"], num_warps=4, num_stages=1,
         )  # fmt: skip
         dquery, dkey, dvalue, dout, *biases, dgamma, dshift = summed(partial, *shares)
         weights = zip((dquery, dkey, dvalue, dout), biases, strict=True)

@@ -26,7 +26,12 @@ from pisa_capc.stacked.kernels.normalisation import (
     norm_statistics,
 )
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
-from pisa_capc.stacked.kernels.topology import separations, topology, topology_gradient
+from pisa_capc.stacked.kernels.topology import (
+    separations,
+    topology,
+    topology_heads_gradient,
+    topology_rows_gradient,
+)
 
 __all__ = [
     "attention",
@@ -51,7 +56,8 @@ __all__ = [
     "separations",
     "tiles",
     "topology",
-    "topology_gradient",
+    "topology_heads_gradient",
+    "topology_rows_gradient",
     "weight_gradient",
 ]
 
