@@ -98,7 +98,7 @@ class TopologyBlock(Fusable):
 
         x: (R, N, J, d), antenna by antenna; details: attention and prior, too.
         """
-        if in_kernels(x) and x.shape[2] <= 128 and draws(self.dropout) and not details:  # a frame is one tile
+        if in_kernels(x) and x.shape[2] <= 64 and draws(self.dropout) and not details:  # a frame is one tile
             from pisa_capc.stacked import fused
 
             layers = self.query, self.key, self.value, self.out

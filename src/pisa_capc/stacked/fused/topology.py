@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
 
 ROWS_OF_A_WARP = 16  # of a tile: as many as its matrix unit takes, so that no warp does the work of another
+REGISTERS = 168  # of a thread of the forward pass: more programs at a time for a few spilled values
 PAIRS = 1024  # of nodes, whose separations a program writes
 
 
@@ -43,7 +44,7 @@ class _Topology(torch.autograd.Function):
         }  # fmt: skip
         kernels.topology[(frames, runs)](
             x, tau_t, beta, available, apart, *parameters, noise, u, loss, mixed, logsum, frames, nodes, *numbers,
-            KEEP=keep, **options,
+            KEEP=keep, **options, maxnreg=REGISTERS,
         )  # fmt: skip
         ctx.save_for_backward(x, tau_t, beta, available, apart, noise, mixed, logsum, *parameters)
         ctx.numbers, ctx.options = numbers, options
@@ -61,7 +62,7 @@ class _Topology(torch.autograd.Function):
             dheads, frames, nodes, *ctx.numbers, **ctx.options,
         )  # fmt: skip
         rows = frames * nodes
-        count = programs(kernels.tiles(rows, ROWS // 2), runs, 4)
+        count = programs(kernels.tiles(rows, ROWS // 2), runs, 2)
         dx = torch.empty_like(x)
         shares = (query, key, value, out, query_bias, key_bias, value_bias, out_bias, gamma, shift)
         partial = gamma.new_empty(count, sum(p.numel() for p in shares))
@@ -78,7 +79,7 @@ def topology(
     x: Tensor, tau_t: Tensor, beta: Tensor, available: Tensor, distances: Tensor, tau_s: float, norm: LayerNorm,
     layers: tuple[Linear, Linear, Linear, Linear], heads: int, scale: float, dropout: Dropout,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The propagated tokens (R, N, J, d) and the graph loss of each sample (R, N), of up to 128 nodes.
+    """The propagated tokens (R, N, J, d) and the graph loss of each sample (R, N), of up to 64 nodes.
 
     x: (R, N, J, d), antenna by antenna. tau_t, beta: (R, N). available: (R, N, J) boolean. distances: (A, A), in
     wavelengths like tau_s. layers: query, key, value and out. See `TopologyBlock` for the mathematics.

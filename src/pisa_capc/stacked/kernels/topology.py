@@ -1,8 +1,8 @@
 """Topology-guided token propagation, u = x + scale · out(dropout(A) V) with its graph loss, for few nodes.
 
-One kernel forward and one backward, both one frame a tile, several frames a program. Of the forward pass only the
-normalisers of the attention are kept: whatever else the backward pass needs, it computes again from x. Heads are told
-apart as in `attention.py`, by zeroing the other heads' columns. Exponents are in powers of two.
+Forward it is one kernel, one frame a tile. Backward it is two: the heads one frame a tile, which computes again from x
+what it needs of them but the normalisers of the attention; then what goes node by node, in tiles without padding.
+Heads are told apart as in `attention.py`, by zeroing the other heads' columns. Exponents are in powers of two.
 """
 
 from __future__ import annotations
