@@ -14,7 +14,7 @@ from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry, circular, custom, square
 from pisa_capc.methods import Setup, build_method
 from pisa_capc.model import PISA, PisaConfig, Single
-from pisa_capc.model.dynamics import Modulation, modulated
+from pisa_capc.model.dynamics import Modulation, modulated, modulated_gate
 from pisa_capc.model.pisa import Details, Output
 from pisa_capc.model.topology import graph_loss, log_topology_prior, topology_attention
 from tests.models import random_pisa
@@ -97,11 +97,14 @@ def test_attention_without_evidence_is_the_prior_to_the_power_of_its_strength() 
 def test_modulation_scales_decay_and_strength_and_shifts_a_bounded_suppression() -> None:
     config = PisaConfig(tau_t=2.0, beta=0.5, alpha_min=0.1, alpha_max=0.6)
     shift, rho_t, rho_p = (torch.tensor([values]) for values in ([0.0, 0.2, -0.2], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]))
-    tau_t, beta, suppression = modulated(Modulation(shift, rho_t, rho_p), config)
+    modulation = Modulation(shift, rho_t, rho_p)
+    tau_t, beta = modulated(modulation, config)
     torch.testing.assert_close(tau_t, torch.tensor([[2.0, 4.0, 1.0]]))
     torch.testing.assert_close(beta, torch.tensor([[0.5, 0.25, 1.0]]))
-    torch.testing.assert_close(suppression(torch.full((1, 3), 0.5)), torch.tensor([[0.5, 0.6, 0.3]]))
-    torch.testing.assert_close(suppression(torch.full((1, 3), 0.1)), torch.tensor([[0.1, 0.3, 0.1]]))
+    alpha = modulated_gate(torch.full((1, 3), 0.5), modulation, config)
+    torch.testing.assert_close(alpha, torch.tensor([[0.5, 0.6, 0.3]]))
+    alpha = modulated_gate(torch.full((1, 3), 0.1), modulation, config)
+    torch.testing.assert_close(alpha, torch.tensor([[0.1, 0.3, 0.1]]))
 
 
 def test_graph_loss_is_a_divergence() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -29,17 +28,14 @@ def unmodulated(like: Tensor) -> Modulation:
     return Modulation(zero, zero + 1, zero + 1)
 
 
-def modulated(modulation: Modulation, config: PisaConfig) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Eq. (cfo_motion_modulation): τ̃_t = ρ_t τ_t, β̃ = ρ_p β, α̃ = clip(α + Δα, α_min, α_max).
+def modulated(modulation: Modulation, config: PisaConfig) -> tuple[Tensor, Tensor]:
+    """Eq. (cfo_motion_modulation) for the attention: τ̃_t = ρ_t τ_t and β̃ = ρ_p β, each (R, N)."""
+    return config.tau_t * modulation.rho_t, config.beta * modulation.rho_p
 
-    The first two are (R, N). α comes from the gate, behind the attention that the first two shape: α̃ is the function
-    α (R, N) → (R, N).
-    """
 
-    def alpha(gate: Tensor) -> Tensor:
-        return (gate + modulation.delta_alpha).clamp(config.alpha_min, config.alpha_max)
-
-    return config.tau_t * modulation.rho_t, config.beta * modulation.rho_p, alpha
+def modulated_gate(gate: Tensor, modulation: Modulation, config: PisaConfig) -> Tensor:
+    """Eq. (cfo_motion_modulation) for the gate: α̃ = clip(α + Δα, α_min, α_max), (R, N) → (R, N)."""
+    return (gate + modulation.delta_alpha).clamp(config.alpha_min, config.alpha_max)
 
 
 class DynamicsModulator(nn.Module):

@@ -13,10 +13,10 @@ from pisa_capc.encoders import WIDTH, build_encoder
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.geometry import ArrayGeometry, square
 from pisa_capc.model.aggregation import TokenRefinement, antenna_average
-from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, unmodulated
+from pisa_capc.model.dynamics import DynamicsModulator, Modulation, modulated, modulated_gate, unmodulated
 from pisa_capc.model.streams import distinct
 from pisa_capc.model.suppression import Projection, SuppressionGate, array_view, bounded_suppression
-from pisa_capc.model.topology import TopologyBlock, graph_loss, log_topology_prior, topology_exponent
+from pisa_capc.model.topology import Propagated, TopologyBlock, topology_exponent
 from pisa_capc.stacked import Fusable, Linear, at_least_float32, is_frozen, is_quick
 
 PATHWAYS = ("both", "topology", "contextual")
@@ -104,7 +104,7 @@ class PISA(Fusable):
     39551
     """
 
-    fusable = ("head",)
+    fusable = ("contextual", "guide", "conclude")
     distances: Tensor
 
     def __init__(
@@ -171,8 +171,7 @@ class PISA(Fusable):
         """As `forward` of a stack, of frames that are as they should be: absent antennas are zero."""
         if mask is None and not self._is_frozen(iq, details):
             mask = torch.ones(iq.shape[:3], dtype=torch.bool, device=iq.device)
-        output: Output = self.part("head")(*self.encode(iq, mask, unchanged), descriptor, mask, details)
-        return output
+        return self.head(*self.encode(iq, mask, unchanged), descriptor, mask, details)
 
     def _is_frozen(self, x: Tensor, details: bool) -> bool:
         """Whether embedding and logits are all that is asked for."""
@@ -207,36 +206,68 @@ class PISA(Fusable):
         details: bool = False,
     ) -> Output:
         """Everything behind the encoders. Without a mask all antennas are there, and the model is frozen."""
-        direction = None if context is None else self.project_context(context)
         if tokens is None:
-            assert direction is not None
-            no_graph = at_least_float32(direction.new_zeros(direction.shape[:2]))
-            return Output(direction, self.classifier(direction), no_graph)
-        antennas, count = tokens.shape[2:4]
+            output: Output = self.part("contextual")(context)
+            return output
+        direction, modulation, tau_t, beta = self.part("guide")(tokens, context, descriptor)
+        found = self.propagate(tokens, tau_t, beta, mask, details)
+        output = self.part("conclude")(found, direction, modulation, mask, details)
+        return output
+
+    def contextual(self, context: Tensor) -> Output:
+        """The contextual pathway alone."""
+        embedding = self.project_context(context)
+        no_graph = at_least_float32(embedding.new_zeros(embedding.shape[:2]))
+        return Output(embedding, self.classifier(embedding), no_graph)
+
+    def guide(
+        self, tokens: Tensor, context: Tensor | None, descriptor: Tensor | None
+    ) -> tuple[Tensor | None, Modulation, Tensor, Tensor]:
+        """What the tokens are led by: the contextual direction, the modulation, and its τ̃_t and β̃."""
+        direction = None if context is None else self.project_context(context)
         if descriptor is not None and self.config.dynamics:
             modulation = self.modulator(descriptor)
         else:
             modulation = unmodulated(tokens)
-        tau_t, beta, suppression = modulated(modulation, self.config)
-        reach = self.distances, count, self.config.tau_s, tau_t
-        available = None if mask is None else mask.repeat_interleave(count, dim=-1)
-        if available is not None:
-            log_prior = log_topology_prior(*reach, available)
-            nodes, attention = self.topology(tokens.flatten(2, 3), log_prior, beta, available)
-        if available is None or self._is_frozen(tokens, details):  # frames beside one that misses antennas are the same
-            exponent = beta[..., None, None] * topology_exponent(*reach)
-            nodes = self.topology.infer(tokens.flatten(2, 3), exponent, available)
-        summary, gamma = self.refinement(antenna_average(nodes.unflatten(2, (antennas, count)), mask))
+        return direction, modulation, *modulated(modulation, self.config)
+
+    def propagate(
+        self, tokens: Tensor, tau_t: Tensor, beta: Tensor, mask: Tensor | None, details: bool = False
+    ) -> Propagated:
+        """The tokens (R, N, A, K, d) after each has seen the others, as far as array and time let it."""
+        count, x = tokens.shape[3], tokens.flatten(2, 3)
+        available = found = None
+        if mask is not None:
+            available = mask.repeat_interleave(count, dim=-1)
+            found = self.topology.propagate(x, self.distances, self.config.tau_s, tau_t, beta, available, details)
+        if found is None or self._is_frozen(tokens, details):  # frames beside one that misses antennas are the same
+            exponent = beta[..., None, None] * topology_exponent(self.distances, count, self.config.tau_s, tau_t)
+            nodes = self.topology.infer(x, exponent, available)
+            found = Propagated(nodes) if found is None else found._replace(nodes=nodes)
+        return found
+
+    def conclude(
+        self,
+        found: Propagated,
+        direction: Tensor | None,
+        modulation: Modulation,
+        mask: Tensor | None,
+        details: bool = False,
+    ) -> Output:
+        """Embedding and logits: the tokens summarised, and the contextual direction suppressed."""
+        nodes = found.nodes.unflatten(2, (len(self.distances), -1))
+        summary, gamma = self.refinement(antenna_average(nodes, mask))
         embedding = self.project_identity(summary)
         alpha = torch.zeros_like(modulation.delta_alpha)
         if direction is not None:
-            alpha = suppression(self.gate(embedding, direction))
+            alpha = modulated_gate(self.gate(embedding, direction), modulation, self.config)
             embedding = bounded_suppression(embedding, direction, alpha)
-        logits = self.classifier(embedding)
-        if available is None:
-            return Output(embedding, logits)
-        inside = Details(attention, log_prior, gamma, alpha, modulation) if details else None
-        return Output(embedding, logits, graph_loss(attention, log_prior, available), inside)
+        output = Output(embedding, self.classifier(embedding), found.graph_loss)
+        if not details:
+            return output
+        assert found.attention is not None
+        assert found.log_prior is not None
+        return output._replace(details=Details(found.attention, found.log_prior, gamma, alpha, modulation))
 
 
 def first_run(output: Output) -> Output:

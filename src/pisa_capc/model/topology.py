@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pisa_capc.stacked import Dropout, LayerNorm, Linear, at_least_float32, draws, in_blocks
+from pisa_capc.stacked import Dropout, Fusable, LayerNorm, Linear, at_least_float32, draws, in_blocks, in_kernels
 from pisa_capc.stacked.frozen import attention_heads
 
 # Stands for log 0: finite, so that no arithmetic on a masked entry makes NaN.
@@ -61,8 +62,19 @@ def graph_loss(attention: Tensor, log_prior: Tensor, available: Tensor) -> Tenso
     return torch.where(pairs, ratio, 0.0).sum((-1, -2)) / pairs.sum((-1, -2))
 
 
-class TopologyBlock(nn.Module):
+class Propagated(NamedTuple):
+    """What a graph block makes of a frame's tokens, and how: the last two only where someone asks for them."""
+
+    nodes: Tensor  # (R, N, J, d)
+    graph_loss: Tensor | None = None  # (R, N)
+    attention: Tensor | None = None  # (R, N, J, J), averaged over heads
+    log_prior: Tensor | None = None  # (R, N, J, J)
+
+
+class TopologyBlock(Fusable):
     """Residual graph block: u = x + scale · out(dropout(A) V), A by `topology_attention`; Q, K, V from LayerNorm(x)."""
+
+    fusable = ("propagate_plainly",)
 
     def __init__(self, width: int, heads: int, scale: float, dropout: float, runs: int = 1) -> None:
         super().__init__()
@@ -71,6 +83,38 @@ class TopologyBlock(nn.Module):
         self.norm = LayerNorm(width, runs)
         self.query, self.key, self.value, self.out = (Linear(width, width, runs) for _ in range(4))
         self.dropout = Dropout(dropout)
+
+    def propagate(
+        self,
+        x: Tensor,
+        distances: Tensor,
+        tau_s: float,
+        tau_t: Tensor,
+        beta: Tensor,
+        available: Tensor,
+        details: bool = False,
+    ) -> Propagated:
+        """`forward` under the prior of `log_topology_prior`, and the `graph_loss` of its attention.
+
+        x: (R, N, J, d), antenna by antenna; details: attention and prior, too.
+        """
+        if in_kernels(x) and x.shape[2] <= 64 and draws(self.dropout) and not details:  # a frame is one tile
+            from pisa_capc.stacked import fused
+
+            layers = self.query, self.key, self.value, self.out
+            given = x, tau_t, beta, available, distances, tau_s
+            return Propagated(*fused.topology(*given, self.norm, layers, self.heads, self.scale, self.dropout))
+        found: Propagated = self.part("propagate_plainly")(x, distances, tau_s, tau_t, beta, available)
+        return found
+
+    def propagate_plainly(
+        self, x: Tensor, distances: Tensor, tau_s: float, tau_t: Tensor, beta: Tensor, available: Tensor
+    ) -> Propagated:
+        """`propagate` as the equations have it."""
+        tokens = x.shape[2] // len(distances)
+        log_prior = log_topology_prior(distances, tokens, tau_s, tau_t, available)
+        nodes, attention = self(x, log_prior, beta, available)
+        return Propagated(nodes, graph_loss(attention, log_prior, available), attention, log_prior)
 
     def forward(self, x: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
         """x: (R, N, J, d); log_prior: (R, N, J, J); beta: (R, N); available: (R, N, J).

@@ -24,6 +24,7 @@ from pisa_capc.stacked.layers import (
     draws,
     feed_forward,
     in_blocks,
+    in_kernels,
     is_frozen,
     is_quick,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "feed_forward",
     "full_precision",
     "in_blocks",
+    "in_kernels",
     "is_frozen",
     "is_quick",
     "load_compiler",

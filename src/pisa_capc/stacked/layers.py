@@ -31,7 +31,8 @@ def plain_layers() -> Iterator[None]:
         _fused_allowed = before
 
 
-def _fused(x: Tensor) -> bool:
+def in_kernels(x: Tensor) -> bool:
+    """Whether the kernels of `fused/` compute layers of x."""
     if not (_fused_allowed and x.is_cuda):
         return False
     from pisa_capc.stacked import fused
@@ -46,7 +47,7 @@ def in_blocks(x: Tensor) -> bool:
 
 def is_quick(x: Tensor) -> bool:
     """Whether layers that train on x have better ways than plain PyTorch."""
-    return in_blocks(x) or _fused(x)
+    return in_blocks(x) or in_kernels(x)
 
 
 def is_frozen(x: Tensor) -> bool:
@@ -153,7 +154,7 @@ def _whole_chain(
         from pisa_capc.stacked import blocks
 
         return blocks.conv_chain
-    if (modes == {True} or (modes == {False} and not torch.is_grad_enabled())) and _fused(x):
+    if (modes == {True} or (modes == {False} and not torch.is_grad_enabled())) and in_kernels(x):
         from pisa_capc.stacked.fused import chains
 
         return chains.conv_chain if chains.takes(x, convolutions) else None
@@ -199,7 +200,7 @@ def conv_norm(
     """
     if norm.training:
         biases = [b.detach() for b in biases]
-    if _fused(x) and (norm.training or not torch.is_grad_enabled()):
+    if in_kernels(x) and (norm.training or not torch.is_grad_enabled()):
         from pisa_capc.stacked import fused
 
         whole = tokens is not None and x.shape[2] % tokens == 0
@@ -314,10 +315,10 @@ class GRU(nn.Module):
     def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
         """tokens: average the result over that many spans of time. counts: which frames may be left out."""
         whole = tokens is not None and x.shape[2] % tokens == 0
-        if tokens is not None and not (whole and _fused(x)):
+        if tokens is not None and not (whole and in_kernels(x)):
             return adaptive_tokens(self(x, counts=counts), tokens)
         parameters = (self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden)
-        if _fused(x):
+        if in_kernels(x):
             from pisa_capc.stacked import fused
 
             return fused.gru(x, *parameters, tokens or 0, counts)
@@ -378,7 +379,7 @@ def attention(
     x: (R, N, L, width). qkv gives queries, keys and values, each with its heads side by side. weights, out: the inner
     and the outer dropout.
     """
-    if _fused(x) and x.shape[2] <= 128 and draws(weights, out):  # the kernel holds a sequence in one tile
+    if in_kernels(x) and x.shape[2] <= 128 and draws(weights, out):  # the kernel holds a sequence in one tile
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
@@ -400,7 +401,7 @@ def attention(
 
 def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
     """LN(x + dropout(down(dropout(ReLU(up(x)))))): x (R, N, L, width). hidden, out: the inner and the outer dropout."""
-    if _fused(x) and draws(hidden, out):
+    if in_kernels(x) and draws(hidden, out):
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)

@@ -1,9 +1,16 @@
-"""How many programs a kernel is launched with, and in which types they compute."""
+"""What launches have in common: how many programs, the types they compute in, dropout, and the sum of their shares."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import torch
 from torch import Tensor
+
+from pisa_capc.stacked.noise import salt, signed_threshold
+
+if TYPE_CHECKING:
+    from pisa_capc.stacked.layers import Dropout
 
 ROWS = 128  # rows of a tile; a tile of 128 × 32 channels fills a warp group without spilling
 MULTIPROCESSORS = 132  # of a Hopper GPU
@@ -25,8 +32,36 @@ def programs(count: int, runs: int, each: int) -> int:
     return max(1, min(count, MULTIPROCESSORS * each // runs))
 
 
+def low_type(x: Tensor) -> torch.dtype:
+    """The type of the products: what autocast chose, or that of x."""
+    return torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
+
+
 def low_precision(x: Tensor) -> Tensor:
     """x in the type that autocast chose, or as it is."""
-    if x.is_cuda and torch.is_autocast_enabled("cuda"):
-        x = x.to(torch.get_autocast_dtype("cuda"))
-    return x.contiguous()
+    return x.to(low_type(x)).contiguous()
+
+
+class Drop(NamedTuple):
+    """A dropout as the kernels take it: its place, the signed hash below which elements go, what makes up for it."""
+
+    salt: int
+    threshold: int
+    inflate: float
+
+    @classmethod
+    def of(cls, dropout: Dropout) -> Drop:
+        drop = dropout.probability if dropout.training else 0.0
+        return cls(salt(dropout.site), signed_threshold(drop), 1 / (1 - drop))
+
+
+def drop_key(x: Tensor, *dropouts: Dropout) -> tuple[Tensor, bool]:
+    """The key of the dropouts, and whether any is at work."""
+    key = next((d.key for d in dropouts if d.training and d.probability), None)
+    return (x.new_zeros(1, dtype=torch.int32), False) if key is None else (key, True)
+
+
+def summed(partial: Tensor, *parameters: Tensor) -> list[Tensor]:
+    """The gradients of the parameters from the programs' shares (programs, all elements)."""
+    pieces = partial.sum(0).split([p.numel() for p in parameters])
+    return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused.launching import PROGRAMS, REGISTERS, ROWS, precision
-from pisa_capc.stacked.noise import salt, signed_threshold
+from pisa_capc.stacked.fused.launching import PROGRAMS, REGISTERS, ROWS, Drop, drop_key, low_type, precision, summed
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
-
-
-class _Drop(NamedTuple):
-    """A dropout as the kernels take it: its place, the signed hash below which elements go, what makes up for it."""
-
-    salt: int
-    threshold: int
-    inflate: float
-
-    @classmethod
-    def of(cls, dropout: Dropout) -> _Drop:
-        drop = dropout.probability if dropout.training else 0.0
-        return cls(salt(dropout.site), signed_threshold(drop), 1 / (1 - drop))
-
-
-def _key(x: Tensor, *dropouts: Dropout) -> tuple[Tensor, bool]:
-    """The key of the dropouts, and whether any is at work."""
-    key = next((d.key for d in dropouts if d.training and d.probability), None)
-    return (x.new_zeros(1, dtype=torch.int32), False) if key is None else (key, True)
-
-
-def _low(x: Tensor) -> torch.dtype:
-    """The type of the products: what autocast chose, or that of x."""
-    return torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
-
-
-def _parts(partial: Tensor, *parameters: Tensor) -> list[Tensor]:
-    """The gradients of the parameters from the programs' shares (programs, all elements)."""
-    pieces = partial.sum(0).split([p.numel() for p in parameters])
-    return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
 
 
 def _row_splits(rows: int, runs: int, tile: int) -> tuple[int, int]:
@@ -61,13 +30,13 @@ class _Attention(torch.autograd.Function):
         beta: Tensor, eps: float, count: int, dropouts: tuple[Dropout, Dropout], keep: bool,
     ) -> Tensor:  # fmt: skip
         runs, n, length, width = x.shape
-        key, drop = _key(x, *dropouts)
-        inner, outer = (_Drop.of(d) for d in dropouts)
+        key, drop = drop_key(x, *dropouts)
+        inner, outer = (Drop.of(d) for d in dropouts)
 
         def kept(*shape: int, dtype: torch.dtype) -> Tensor:
             return x.new_empty(shape if keep else 1, dtype=dtype)
 
-        low = _low(x)
+        low = low_type(x)
         out = torch.empty_like(x)
         heads = kept(runs, n, length, 3, width, dtype=low)
         mixed, normed = kept(*x.shape, dtype=low), kept(*x.shape, dtype=low)
@@ -100,7 +69,7 @@ class _Attention(torch.autograd.Function):
             project, gamma, key, dout.contiguous(), mixed, normed, rstd, dx, dmixed, partial,
             runs, rows, each, *outer, BLOCK=ROWS, **options, num_warps=4, num_stages=1,
         )  # fmt: skip
-        dproject, dproject_bias, dgamma, dbeta = _parts(partial, *after)
+        dproject, dproject_bias, dgamma, dbeta = summed(partial, *after)
         kernels.attention_heads_gradient[(n, runs)](
             heads, key, mixed, logsum, dmixed, dheads, n, length, *inner,
             PAD=kernels.padded(width // ctx.tile["HEADS"]), **ctx.tile, **options, num_warps=4,
@@ -110,7 +79,7 @@ class _Attention(torch.autograd.Function):
             x, qkv, dheads, dx, partial, runs, rows, each,
             WIDTH=width, BLOCK=ROWS, PRECISION=options["PRECISION"], num_warps=4, num_stages=1,
         )  # fmt: skip
-        dqkv, dqkv_bias = _parts(partial, qkv, qkv_bias)
+        dqkv, dqkv_bias = summed(partial, qkv, qkv_bias)
         return dx, dqkv, dqkv_bias, dproject, dproject_bias, dgamma, dbeta, None, None, None, None
 
 
@@ -135,10 +104,10 @@ class _FeedForward(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         runs, n, length, width = x.shape
         rows = n * length
-        key, drop = _key(x, *dropouts)
-        numbers = [*_Drop.of(dropouts[0]), *_Drop.of(dropouts[1])]
+        key, drop = drop_key(x, *dropouts)
+        numbers = [*Drop.of(dropouts[0]), *Drop.of(dropouts[1])]
         out = torch.empty_like(x)
-        normed = x.new_empty(x.shape if keep else 1, dtype=_low(x))
+        normed = x.new_empty(x.shape if keep else 1, dtype=low_type(x))
         rstd = x.new_empty((runs, rows) if keep else 1, dtype=torch.float32)
         options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": precision(normed)}
         kernels.feed_forward[(kernels.tiles(rows, ROWS), runs)](
@@ -162,7 +131,7 @@ class _FeedForward(torch.autograd.Function):
             x, up, up_bias, down, gamma, key, dout.contiguous(), normed, rstd, dx, dy, partial,
             runs, rows, each, *ctx.numbers, CHUNK=64, BLOCK=ROWS // 2, **ctx.options, num_warps=4, num_stages=1,
         )  # fmt: skip
-        dup, ddown, dup_bias, ddown_bias, dgamma, dbeta = _parts(partial, *parameters)
+        dup, ddown, dup_bias, ddown_bias, dgamma, dbeta = summed(partial, *parameters)
         return dx, dup, dup_bias, ddown, ddown_bias, dgamma, dbeta, None, None, None
 
 

@@ -26,6 +26,12 @@ from pisa_capc.stacked.kernels.normalisation import (
     norm_statistics,
 )
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
+from pisa_capc.stacked.kernels.topology import (
+    separations,
+    topology,
+    topology_heads_gradient,
+    topology_rows_gradient,
+)
 
 __all__ = [
     "attention",
@@ -47,7 +53,11 @@ __all__ = [
     "norm_statistics",
     "padded",
     "power_of_two",
+    "separations",
     "tiles",
+    "topology",
+    "topology_heads_gradient",
+    "topology_rows_gradient",
     "weight_gradient",
 ]
 
