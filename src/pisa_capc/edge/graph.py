@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.edge.fronts import real_front
+from pisa_capc.edge.phases import InPhases, has_long_kernels
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.model import PISA, Single
@@ -91,7 +92,7 @@ class OneGRU(nn.Module):
 
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         """(1, N, T, inputs) → (1, N, T, 2·hidden); tokens: averaged over that many spans of time."""
-        series = x[0].transpose(0, 1)
+        series = x.squeeze(0).transpose(0, 1)
         y = torch.onnx.ops.symbolic(
             "GRU",
             (series, self.weight, self.recurrence, self.bias),
@@ -121,4 +122,6 @@ def expressible(trained: TrainedModel) -> Any:
         for name, child in module.named_children():
             if isinstance(child, GRU):
                 setattr(module, name, OneGRU(child))
+            elif has_long_kernels(child):
+                setattr(module, name, InPhases(child))
     return network
