@@ -89,6 +89,8 @@ def to_onnx(trained: TrainedModel) -> onnx.ModelProto:
         )
     assert program is not None
     model = program.model_proto
+    for node in model.graph.node:
+        del node.metadata_props[:]  # which line of which file here it comes from
     for name, value in (("present", present), ("descriptor", descriptor)):
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))  # what they are unless given
     onnx.helper.set_model_props(model, metadata(trained))

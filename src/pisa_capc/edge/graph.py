@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.edge.fronts import real_front
+from pisa_capc.edge.phases import InPhases, has_long_kernels
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.model import PISA, Single
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
-from pisa_capc.stacked import GRU
+from pisa_capc.stacked import GRU, adaptive_tokens
 
 
 class Graph(nn.Module):
@@ -89,9 +90,9 @@ class OneGRU(nn.Module):
         self.register_buffer("recurrence", reordered(layer.weight_hidden))
         self.register_buffer("bias", torch.cat([reordered(layer.bias_input), reordered(layer.bias_hidden)], dim=1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(1, N, T, inputs) → (1, N, T, 2·hidden)."""
-        series = x[0].transpose(0, 1)
+    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+        """(1, N, T, inputs) → (1, N, T, 2·hidden); tokens: averaged over that many spans of time."""
+        series = x.squeeze(0).transpose(0, 1)
         y = torch.onnx.ops.symbolic(
             "GRU",
             (series, self.weight, self.recurrence, self.bias),
@@ -99,7 +100,8 @@ class OneGRU(nn.Module):
             dtype=x.dtype,
             shape=(series.shape[0], 2, series.shape[1], self.hidden),
         )
-        return y.permute(2, 0, 1, 3).flatten(-2)[None]
+        y = y.permute(2, 0, 1, 3).flatten(-2)[None]
+        return y if tokens is None else adaptive_tokens(y, tokens)
 
 
 def expressible(trained: TrainedModel) -> Any:
@@ -120,4 +122,6 @@ def expressible(trained: TrainedModel) -> Any:
         for name, child in module.named_children():
             if isinstance(child, GRU):
                 setattr(module, name, OneGRU(child))
+            elif has_long_kernels(child):
+                setattr(module, name, InPhases(child))
     return network

@@ -131,7 +131,9 @@ def embed_many(
     present = np.empty((len(frames), frames.antennas), dtype=bool)
     in_blocks = device.type == "cpu" and not any(isinstance(network, OwnThreads) for network in networks)
     if in_blocks and len(frames) >= RECORDED_FROM:
-        networks = [_recorded(network, frames.antennas, samples, descriptor is not None, lower) for network in networks]
+        how = frames.antennas, samples, descriptor is not None, lower
+        with cpu_threads(1):  # a record is of few frames, for which threads would only wait
+            networks = [_recorded(network, *how) for network in networks]
 
     def compute(block: _Block) -> int:
         here = block.where

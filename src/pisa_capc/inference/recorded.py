@@ -7,6 +7,8 @@ TorchScript, which needs no compiler where it runs. What it cannot record, or re
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +40,18 @@ class _Scoring(nn.Module):
         return Scores(output.embedding, output.logits)
 
 
+@contextmanager
+def _constant(network: nn.Module) -> Iterator[None]:
+    """Weights that nobody learns: only those can be constants of a record."""
+    learnt = [value for value in network.parameters() if value.requires_grad]
+    try:
+        network.requires_grad_(False)
+        yield
+    finally:
+        for value in learnt:
+            value.requires_grad_(True)
+
+
 class Recorded(nn.Module):
     """A network for frames of one shape; frames that miss antennas go to the network itself.
 
@@ -50,10 +64,11 @@ class Recorded(nn.Module):
         super().__init__()
         self.network, self.classifier = network, network.classifier
         self._shape, self._described, self._lower = (antennas, samples, 2), described, lower
-        with warnings.catch_warnings(), self._precision():
+        scoring = _Scoring(network).eval()
+        with warnings.catch_warnings(), self._precision(), _constant(network):
             warnings.simplefilter("ignore")  # sizes that are constants here, and that TorchScript has successors
-            traced = torch.jit.trace(_Scoring(network).eval(), self._example(OWN), check_trace=False)
-            self._record = torch.jit.freeze(traced)
+            # Of a function, whose weights are constants at once: that of a module takes twice as long to make.
+            self._record = torch.jit.trace(lambda *given: scoring(*given), self._example(OWN), check_trace=False)
 
     def _precision(self) -> torch.autocast:
         return torch.autocast("cpu", torch.bfloat16, enabled=self._lower, cache_enabled=False)

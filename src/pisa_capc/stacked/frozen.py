@@ -148,7 +148,7 @@ def attention_heads(
 # Convolutions ---------------------------------------------------------------------------------------------------------
 
 
-def _folded(weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm) -> tuple[Tensor, Tensor]:
+def folded(weights: Sequence[Tensor], biases: Sequence[Tensor], norm: BatchNorm) -> tuple[Tensor, Tensor]:
     """Kernel (R, C_out, C_in, 1, k) and bias (R, C_out) of a convolution with its normalisation in them."""
     weight = joined(weights)
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
@@ -174,7 +174,7 @@ def conv_norm(
     """
     sources = [*weights, *biases, norm.weight, norm.bias, norm.running_mean, norm.running_var]
     dtype = product_dtype(x)
-    kernels, shifts = derived(norm, sources, dtype, lambda: [part.to(dtype) for part in _folded(weights, biases, norm)])
+    kernels, shifts = derived(norm, sources, dtype, lambda: [part.to(dtype) for part in folded(weights, biases, norm)])
     border = dilation * (kernels.shape[-1] // 2)
     lines = _each_run(x), [None] * len(x) if skip is None else _each_run(skip)
     parts = []
