@@ -24,6 +24,7 @@ from pisa_capc.inference.inputs import input_scale, model_input
 PIECE = 2048  # frames that are looked at together
 BLOCK = 512  # numbers that are multiplied together: they stay next to the core, twice as fast as by default
 SHARE = 0.6  # of the free memory that the frames may take
+GRAIN = 16  # frames that pieces of one size count in: Triton has quicker kernels for sizes that 16 divides
 
 
 def free_bytes(device: torch.device) -> int:
@@ -124,3 +125,21 @@ class Bank:
                     if len(copied) > AHEAD:  # a host that runs ahead of the device would pin ever more memory
                         copied.popleft().synchronize()
                 yield iq
+
+
+def even_pieces(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Rows (R, N) in as few pieces of about `most` as can be, all of one size: (pieces, R, B).
+
+    Rows that are missing at the end are the last one again.
+
+    >>> even_pieces(np.arange(2 * 10118).reshape(2, 10118), most=512).shape
+    (20, 2, 512)
+    >>> even_pieces(np.arange(70)[None], most=40)[1, 0, -28:-24]
+    array([68, 69, 69, 69])
+    """
+    runs, count = rows.shape
+    each = -(-count // -(-count // most))
+    each = -(-each // GRAIN) * GRAIN
+    pieces = -(-count // each)
+    padded = np.pad(rows, ((0, 0), (0, pieces * each - count)), mode="edge")
+    return padded.reshape(runs, pieces, each).swapaxes(0, 1).copy()

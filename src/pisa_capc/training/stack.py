@@ -24,9 +24,7 @@ from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, load_compiler, stack, unstack
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.threads import undivided
-from pisa_capc.training.bank import Bank
-
-GRAIN = 16  # frames that a captured validation counts in: Triton has quicker kernels for sizes that 16 divides
+from pisa_capc.training.bank import Bank, even_pieces
 
 
 class Stack:
@@ -311,24 +309,6 @@ def build_seeded(method: Method, seed: int) -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return method.build(1)
-
-
-def even_pieces(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Rows (R, N) in as few pieces of about `most` as can be, all of one size: (pieces, R, B).
-
-    Rows that are missing at the end are the last one again.
-
-    >>> even_pieces(np.arange(2 * 10118).reshape(2, 10118), most=512).shape
-    (20, 2, 512)
-    >>> even_pieces(np.arange(70)[None], most=40)[1, 0, -28:-24]
-    array([68, 69, 69, 69])
-    """
-    runs, count = rows.shape
-    each = -(-count // -(-count // most))
-    each = -(-each // GRAIN) * GRAIN
-    pieces = -(-count // each)
-    padded = np.pad(rows, ((0, 0), (0, pieces * each - count)), mode="edge")
-    return padded.reshape(runs, pieces, each).swapaxes(0, 1).copy()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
-from pisa_capc.training.bank import Bank
+from pisa_capc.training.bank import Bank, even_pieces
 
 
 @torch.no_grad()
@@ -52,13 +52,13 @@ def _forward(model: nn.Module, bank: Bank, rows: NDArray[np.int64]) -> tuple[Ten
     model.eval()
     embedding, logits = [], []
     batch = frames_at_a_time(bank.device, bank.frames.samples)
-    pieces = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    pieces = even_pieces(rows[None], batch)[:, 0]  # of one size: a GPU would need other kernels for each
     with closing(bank.stream(pieces)) as batches:
         for piece, iq in zip(pieces, batches, strict=True):
             output = model(iq, None if bank.descriptor is None else bank.descriptor[piece])
             embedding.append(output.embedding.float().cpu())
             logits.append(output.logits.float().cpu())
-    return torch.cat(embedding), torch.cat(logits)
+    return torch.cat(embedding)[: len(rows)], torch.cat(logits)[: len(rows)]
 
 
 def _temperature(logits: Tensor, label: Tensor) -> float:
