@@ -2,7 +2,7 @@
 
     make bench-edge                                        # PISA with every encoder, Single with the CNN
     make bench-edge ARGS="--methods single --encoders cnn,transformer"
-    make bench-edge ARGS="--int8 RUN DATASET"              # what eight bits cost a trained run, and what they gain
+    make bench-edge ARGS="--int8 DATASET RUN RUN"          # what eight bits cost trained runs, and what they gain
 
 Each engine is measured in a process of its own, by its processor time: speed in blocks of the size that is best for the
 engine, and one frame at a time; start from the start of the process to its first decision, of which memory is the peak.
@@ -19,19 +19,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.report import begin, show
-from pisa_capc.edge import Session, export_model
+from pisa_capc.edge import export_model, on_onnx
+from pisa_capc.edge.engine import FILE
 from pisa_capc.encoders import encoder_names
-from pisa_capc.frames import UnlabelledFrames, load
+from pisa_capc.frames import load
 from pisa_capc.geometry import square
-from pisa_capc.inference import SourceStatistics, TrainedModel, load_model
-from pisa_capc.inference.inputs import model_input
+from pisa_capc.inference import SourceStatistics, TrainedModel, embed, load_model
 from pisa_capc.inference.model import method_of
-from pisa_capc.inference.statistics import BANK
-from pisa_capc.scores import as_probability, macro_f1
+from pisa_capc.scores import as_probability
 
 BLOCKS = (1, 16, 64)
 SAMPLES = 320
@@ -118,55 +116,24 @@ def measured(method: str, encoder: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def quantised(path: Path, iq: np.ndarray, out: Path) -> None:
-    """The graph with convolutions of eight bits, whose ranges are those of some source frames.
-
-    Not the products: those of an equaliser would no longer be a Fourier transform.
-    """
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.parts = iter(np.array_split(iq, max(1, len(iq) // 64)))
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            part = next(self.parts, None)
-            return None if part is None else {"iq": part}
-
-    quantize_static(
-        str(path),
-        str(out),
-        Reader(),
-        quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=["Conv"],
-        per_channel=True,
-        reduce_range=True,  # or sums of sixteen bits overflow on processors without VNNI
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
-
-
-def logits(session: Session, frames: UnlabelledFrames) -> np.ndarray:
-    """(N, C), without a descriptor: the quantised graph has no input for one."""
-    return np.concatenate([session.run(model_input(part))[1] for part in frames.batches(64)])
-
-
 def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
     """Macro-F1 of a trained run in float32 and in eight bits, on the source validation and on the target."""
     trained = load_model(run)
     part = trained.recipe.split(load(dataset).segment(trained.about["samples"]))
     row: dict[str, Any] = {"method": trained.about["method"], "encoder": trained.about["encoder"]}
+    row |= {"training frames": len(part.train), "validation frames": len(part.validation)}
+    row |= {"target frames": len(part.target)}
     with tempfile.TemporaryDirectory() as folder:
-        path, small = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"
-        export_model(trained, path)
-        some = np.linspace(0, len(part.train) - 1, BANK * len(trained.devices)).astype(int)
-        quantised(path, model_input(part.train.select(some)), small)
-        for name, file in (("float32", path), ("int8", small)):
-            own, other = (logits(Session.open(file), frames) for frames in (part.validation, part.target))
-            row[f"{name} source"] = macro_f1(part.validation.device, own.argmax(axis=1), len(trained.devices))
+        for name, given in (("float32", None), ("int8", part)):
+            path = Path(folder) / name / FILE
+            path.parent.mkdir()
+            made = export_model(trained, path, given, most=1.0)
+            if made.cost is not None:
+                row |= {"float32 source": made.cost.before, "int8 source": made.cost.after}
+            other = embed(on_onnx(trained, path.parent), part.target, "cpu").logits
             row[f"{name} target"] = part.evaluator.score(as_probability(other)).macro_f1
-            row[f"{name} frames/s"] = in_own_process(ONNX, seconds, PATH=str(file))["frames/s"]
-            row[f"{name} kB"] = file.stat().st_size / 1e3
+            row[f"{name} frames/s"] = in_own_process(ONNX, seconds, PATH=str(path))["frames/s"]
+            row[f"{name} kB"] = made.bytes / 1e3
     for domain in ("source", "target"):
         row[f"int8 costs, {domain}"] = row[f"float32 {domain}"] - row[f"int8 {domain}"]
     return row
@@ -177,10 +144,11 @@ def main() -> None:
     parser.add_argument("--methods", default="pisa,single")
     parser.add_argument("--encoders", help="of every method; unless told all of PISA, and the CNN of the others")
     parser.add_argument("--seconds", type=float, default=0.5, help="time per measurement")
-    parser.add_argument("--int8", nargs=2, type=Path, metavar=("RUN", "DATASET"))
+    parser.add_argument("--int8", nargs="+", type=Path, metavar="DATASET RUN", help="a dataset, then runs of it")
     options = parser.parse_args()
     if options.int8 is not None:
-        show("edge: eight bits", [eight_bits(*options.int8, options.seconds)])
+        dataset, *runs = options.int8
+        show("edge: eight bits", [eight_bits(run, dataset, options.seconds) for run in runs])
         return
     methods = options.methods.split(",")
     if options.encoders is not None:

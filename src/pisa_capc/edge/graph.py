@@ -14,7 +14,7 @@ from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.model import PISA, Single
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
-from pisa_capc.stacked import GRU, adaptive_tokens
+from pisa_capc.stacked import GRU, Counts, adaptive_tokens
 
 
 class Graph(nn.Module):
@@ -22,12 +22,12 @@ class Graph(nn.Module):
 
     iq: (N, A, T, 2) as received, at any power. present: (N, A) antennas that are there, or (1, A) for all frames; one
     whose samples are all zero is absent anyway. descriptor: (N, 4), or (1, 4) for all; NaN where there is none.
-    A frame without an antenna, or with NaN in it, gives NaN.
+    A frame without an antenna, or with NaN in it, gives NaN. phases: whether long convolutions are taken in phases.
     """
 
-    def __init__(self, trained: TrainedModel) -> None:
+    def __init__(self, trained: TrainedModel, phases: bool = True) -> None:
         super().__init__()
-        self.network = expressible(trained)
+        self.network = expressible(trained, phases)
 
     def forward(self, iq: Tensor, present: Tensor, descriptor: Tensor) -> tuple[Tensor, Tensor]:
         peak = iq.abs().amax((2, 3))
@@ -90,8 +90,8 @@ class OneGRU(nn.Module):
         self.register_buffer("recurrence", reordered(layer.weight_hidden))
         self.register_buffer("bias", torch.cat([reordered(layer.bias_input), reordered(layer.bias_hidden)], dim=1))
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        """(1, N, T, inputs) → (1, N, T, 2·hidden); tokens: averaged over that many spans of time."""
+    def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
+        """As `GRU.forward`: (1, N, T, inputs) → (1, N, T, 2·hidden), or averaged over `tokens` spans of time."""
         series = x.squeeze(0).transpose(0, 1)
         y = torch.onnx.ops.symbolic(
             "GRU",
@@ -104,7 +104,7 @@ class OneGRU(nn.Module):
         return y if tokens is None else adaptive_tokens(y, tokens)
 
 
-def expressible(trained: TrainedModel) -> Any:
+def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if not isinstance(network, PISA | Single):
@@ -122,6 +122,6 @@ def expressible(trained: TrainedModel) -> Any:
         for name, child in module.named_children():
             if isinstance(child, GRU):
                 setattr(module, name, OneGRU(child))
-            elif has_long_kernels(child):
+            elif phases and has_long_kernels(child):
                 setattr(module, name, InPhases(child))
     return network

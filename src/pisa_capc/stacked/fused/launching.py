@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked.noise import salt, signed_threshold
+from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout
@@ -32,14 +33,9 @@ def programs(count: int, runs: int, each: int) -> int:
     return max(1, min(count, MULTIPROCESSORS * each // runs))
 
 
-def low_type(x: Tensor) -> torch.dtype:
-    """The type of the products: what autocast chose, or that of x."""
-    return torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
-
-
 def low_precision(x: Tensor) -> Tensor:
     """x in the type that autocast chose, or as it is."""
-    return x.to(low_type(x)).contiguous()
+    return x.to(product_dtype(x)).contiguous()
 
 
 class Drop(NamedTuple):

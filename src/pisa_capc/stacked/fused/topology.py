@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused.launching import ROWS, Drop, drop_key, low_type, precision, programs, summed
+from pisa_capc.stacked.fused.launching import ROWS, Drop, drop_key, precision, programs, summed
+from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
@@ -28,7 +29,7 @@ class _Topology(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         runs, frames, nodes, width = x.shape
         noise, drop = drop_key(x, dropout)
-        low = low_type(x)
+        low = product_dtype(x)
         apart = x.new_empty(2, nodes, nodes, dtype=torch.float32)
         kernels.separations[(kernels.tiles(nodes**2, PAIRS),)](
             distances, apart, nodes, nodes // len(distances), tau_s, BLOCK=PAIRS

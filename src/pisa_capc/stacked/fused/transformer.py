@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked import kernels
-from pisa_capc.stacked.fused.launching import PROGRAMS, REGISTERS, ROWS, Drop, drop_key, low_type, precision, summed
+from pisa_capc.stacked.fused.launching import PROGRAMS, REGISTERS, ROWS, Drop, drop_key, precision, summed
+from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
@@ -36,7 +37,7 @@ class _Attention(torch.autograd.Function):
         def kept(*shape: int, dtype: torch.dtype) -> Tensor:
             return x.new_empty(shape if keep else 1, dtype=dtype)
 
-        low = low_type(x)
+        low = product_dtype(x)
         out = torch.empty_like(x)
         heads = kept(runs, n, length, 3, width, dtype=low)
         mixed, normed = kept(*x.shape, dtype=low), kept(*x.shape, dtype=low)
@@ -107,7 +108,7 @@ class _FeedForward(torch.autograd.Function):
         key, drop = drop_key(x, *dropouts)
         numbers = [*Drop.of(dropouts[0]), *Drop.of(dropouts[1])]
         out = torch.empty_like(x)
-        normed = x.new_empty(x.shape if keep else 1, dtype=low_type(x))
+        normed = x.new_empty(x.shape if keep else 1, dtype=product_dtype(x))
         rstd = x.new_empty((runs, rows) if keep else 1, dtype=torch.float32)
         options = {"WIDTH": width, "HIDDEN": up.shape[1], "DROP": drop, "PRECISION": precision(normed)}
         kernels.feed_forward[(kernels.tiles(rows, ROWS), runs)](
