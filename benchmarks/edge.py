@@ -121,15 +121,15 @@ def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
     trained = load_model(run)
     part = trained.recipe.split(load(dataset).segment(trained.about["samples"]))
     row: dict[str, Any] = {"method": trained.about["method"], "encoder": trained.about["encoder"]}
-    row |= {"training frames": len(part.train), "validation frames": len(part.validation)}
-    row |= {"target frames": len(part.target)}
+    row |= {"validation frames": len(part.validation), "target frames": len(part.target)}
     with tempfile.TemporaryDirectory() as folder:
         for name, given in (("float32", None), ("int8", part)):
             path = Path(folder) / name / FILE
             path.parent.mkdir()
-            made = export_model(trained, path, given, most=1.0)
+            made = export_model(trained, path, given)
             if made.cost is not None:
                 row |= {"float32 source": made.cost.before, "int8 source": made.cost.after}
+                row["portable"] = made.cost.portable
             other = embed(on_onnx(trained, path.parent), part.target, "cpu").logits
             row[f"{name} target"] = part.evaluator.score(as_probability(other)).macro_f1
             row[f"{name} frames/s"] = in_own_process(ONNX, seconds, PATH=str(path))["frames/s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,16 +57,14 @@ def export_model_(
     made = export_model(trained, out, part)
     if as_json:
         said = {"out": str(out), "bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
-        cost = {} if made.cost is None else {"float32_f1": made.cost.before, "int8_f1": made.cost.after}
-        print(json.dumps(said | cost))
+        print(json.dumps(said | ({} if made.cost is None else {"eight_bits": asdict(made.cost)})))
         return
-    same = (
-        f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
-        if made.cost is None
-        else f"eight bits cost {made.cost.of_eight_bits:.4f} of Macro-F1 on held-out source frames "
-        f"({made.cost.before:.4f} to {made.cost.after:.4f})"
-    )
-    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {same}")
+    said_of = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
+    if made.cost is not None:
+        said_of = f"eight bits cost {made.cost.of_eight_bits:.4f} of Macro-F1 on held-out source frames "
+        said_of += f"({made.cost.before:.4f} to {made.cost.after:.4f})"
+        said_of += "" if made.cost.portable else "; only for ARM, and x86 processors with VNNI"
+    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {said_of}")
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pisa_capc import revisions
-from pisa_capc.edge.eight_bits import COST, Cost, measured_cost, quantised, some_of
+from pisa_capc.edge.eight_bits import COST, Cost, cheapest
 from pisa_capc.edge.graph import Graph
 from pisa_capc.edge.session import Session
 from pisa_capc.errors import MissingExtraError, ModelError
@@ -54,18 +54,15 @@ class Exported:
     cost: Cost | None = None
 
 
-def export_model(
-    trained: TrainedModel, out: str | Path, eight_bits: Split | None = None, most: float = COST
-) -> Exported:
+def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | None = None) -> Exported:
     """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
 
     Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits. See `Graph`.
 
     eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
-    that costs `most` of Macro-F1 on its held-out source frames.
+    that costs `COST` of Macro-F1 on its held-out source frames.
     """
-    # Sums of phases need a bit or two more than phases have.
-    model = to_onnx(trained, phases=eight_bits is None)
+    model = to_onnx(trained, phases=eight_bits is None)  # sums of phases need a bit more than phases have
     content = model.SerializeToString()
     difference, largest = compare(trained, Session(content))
     if not difference <= MOST * largest:
@@ -75,13 +72,11 @@ def export_model(
         )
     cost = None
     if eight_bits is not None:
-        model = quantised(model, some_of(trained, eight_bits))
-        content = model.SerializeToString()
-        cost = measured_cost(trained, Session(content), eight_bits)
-        if not cost.of_eight_bits < most:
+        content, cost = cheapest(trained, model, eight_bits)
+        if not cost.of_eight_bits < COST:
             raise ModelError(
                 f"{out}: not written. Eight bits would cost {cost.of_eight_bits:.4f} of Macro-F1 on held-out source "
-                f"frames ({cost.before:.4f} to {cost.after:.4f}); expected less than {most:g}. Export without --int8."
+                f"frames ({cost.before:.4f} to {cost.after:.4f}); expected less than {COST}. Export without --int8."
             )
     out = Path(out)
     with atomic(out) as temporary:
