@@ -120,7 +120,7 @@ def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
     """Macro-F1 of a trained run in float32 and in eight bits, on the source validation and on the target."""
     trained = load_model(run)
     part = trained.recipe.split(load(dataset).segment(trained.about["samples"]))
-    row: dict[str, Any] = {"method": trained.about["method"], "encoder": trained.about["encoder"]}
+    row: dict[str, Any] = {"dataset": dataset.name, **{key: trained.about[key] for key in ("method", "encoder")}}
     row |= {"validation frames": len(part.validation), "target frames": len(part.target)}
     with tempfile.TemporaryDirectory() as folder:
         for name, given in (("float32", None), ("int8", part)):
