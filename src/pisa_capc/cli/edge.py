@@ -11,12 +11,13 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import say
-from pisa_capc.errors import ConfigError
+from pisa_capc.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     import torch
 
     from pisa_capc.inference import TrainedModel
+    from pisa_capc.protocol import Split
 
 TORCH, ONNX = "torch", "onnx"
 Engine = typer.Option(
@@ -46,15 +47,13 @@ def export_model_(
     """
     from pisa_capc.edge import export_model
     from pisa_capc.edge.engine import FILE
-    from pisa_capc.frames import load
     from pisa_capc.inference import load_model
     from pisa_capc.store.files import refuse_existing
 
     out = run / FILE if out is None else out
     refuse_existing(out, force)
     trained = load_model(run)
-    part = None if int8 is None else trained.recipe.split(load(int8).segment(trained.about["samples"]))
-    made = export_model(trained, out, part)
+    made = export_model(trained, out, None if int8 is None else source_of(trained, run, int8))
     if as_json:
         said = {"out": str(out), "bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
         print(json.dumps(said | ({} if made.cost is None else {"eight_bits": asdict(made.cost)})))
@@ -65,6 +64,22 @@ def export_model_(
         said_of += f"({made.cost.before:.4f} to {made.cost.after:.4f})"
         said_of += "" if made.cost.portable else "; only for ARM, and x86 processors with VNNI"
     say(f"{out}: {made.bytes / 1e3:,.0f} kB; {said_of}")
+
+
+def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
+    """The split of the dataset that a run was trained on."""
+    from pisa_capc.evaluation import check_dataset
+    from pisa_capc.frames import load
+    from pisa_capc.store.native import fingerprint
+
+    frames = load(dataset)
+    if "changes" in trained.about:
+        raise ModelError(
+            f"{run}: its devices were changed since it was trained, so that no dataset says what eight bits cost. "
+            "Export it without --int8."
+        )
+    check_dataset(trained, frames, fingerprint(dataset), run, dataset)
+    return trained.recipe.split(frames.segment(trained.about["samples"]))
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:
