@@ -25,6 +25,7 @@ from benchmarks.report import begin, show
 from pisa_capc.edge import export_model, on_onnx
 from pisa_capc.edge.engine import FILE
 from pisa_capc.encoders import encoder_names
+from pisa_capc.errors import ConfigError
 from pisa_capc.frames import load
 from pisa_capc.geometry import square
 from pisa_capc.inference import SourceStatistics, TrainedModel, embed, load_model
@@ -148,6 +149,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.int8 is not None:
         dataset, *runs = options.int8
+        if not runs:
+            raise ConfigError(
+                f"--int8 {dataset}: expected runs that were trained on it behind the dataset, found none."
+            )
         show("edge: eight bits", [eight_bits(run, dataset, options.seconds) for run in runs])
         return
     methods = options.methods.split(",")

@@ -491,7 +491,6 @@ def test_eight_bits_are_measured_on_the_dataset_of_the_run(
     pisa: Command, trained: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pisa_capc.edge.eight_bits.COST", 2.0)
-    monkeypatch.setattr("pisa_capc.edge.export.COST", 2.0)
     file = tmp_path / "model.onnx"
     found = pisa("export-model", trained / "one", "--int8", data, "--out", file, "--json")
     assert found.code == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from pisa_capc.encoders import build_encoder
+from pisa_capc.encoders.cnn import CNN
 from pisa_capc.model import PISA, PisaConfig
 from pisa_capc.model.streams import distinct
 from pisa_capc.objective.views import drop_spans
@@ -28,11 +31,14 @@ def two_views(
     return torch.where(mask[..., None, None], both, 0), mask, span_keep.all(-1)
 
 
+@pytest.mark.parametrize("of_one_size", [False, True])
 @pytest.mark.parametrize(("antenna_drop", "span_drop"), [(0.25, 0.15), (0.0, 0.0), (0.6, 0.5), (0.0, 0.15)])
-def test_what_differs_is_there_once_and_stands_for_all(antenna_drop: float, span_drop: float) -> None:
+def test_what_differs_is_there_once_and_stands_for_all(
+    antenna_drop: float, span_drop: float, of_one_size: bool
+) -> None:
     iq, mask, unchanged = two_views(antenna_drop, span_drop)
     streams = iq.flatten(1, 2)
-    found = distinct(mask, unchanged)
+    found = distinct(mask, unchanged, of_one_size)
     chosen = found.of(streams)
     assert torch.equal(found.spread(chosen), streams)
     for run in range(RUNS):
@@ -47,7 +53,7 @@ def test_what_differs_is_there_once_and_stands_for_all(antenna_drop: float, span
 
 def test_gradients_of_the_same_stream_are_added_in_both_views() -> None:
     _, mask, unchanged = two_views(0.25, 0.15)
-    found = distinct(mask, unchanged)
+    found = distinct(mask, unchanged, of_one_size=True)
     features = torch.randn(*found.first.shape, 3, dtype=torch.float64, requires_grad=True)
     there = mask.flatten(1)[..., None]  # nobody learns from silence
     gradient = torch.randn(*found.place.shape, 3, dtype=torch.float64) * there
@@ -82,7 +88,7 @@ def test_pisa_learns_the_same_from_streams_that_are_computed_once(encoder: str) 
 @pytest.mark.parametrize("name", ["resnet", "cldnn"])
 def test_plain_layers_count_too(name: str) -> None:
     iq, mask, unchanged = two_views(0.25, 0.05)
-    streams, found = iq.flatten(1, 2), distinct(mask, unchanged)
+    streams, found = iq.flatten(1, 2), distinct(mask, unchanged, of_one_size=False)
     weight = torch.randn(*streams.shape[:2], 4, 32, dtype=torch.float64) * mask.flatten(1)[..., None, None]
     results = []
     for once in (False, True):
@@ -98,6 +104,37 @@ def test_plain_layers_count_too(name: str) -> None:
         results[-1] = [*(found for found in results[-1] if found is not None), *encoder.buffers()]
     for expected, got in zip(*results, strict=True):
         assert torch.allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+class Rectified(CNN):
+    """A `forward` that knows nothing of counts."""
+
+    def forward(self, x: torch.Tensor, tokens: int | None = None) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x.relu(), tokens)
+
+
+class Module(torch.nn.Module):
+    """An encoder that is no `Encoder`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = build_encoder("cnn", 1, RUNS)
+
+    def forward(self, x: torch.Tensor, tokens: int) -> torch.Tensor:
+        found: torch.Tensor = self.inner(x, tokens)
+        return found
+
+
+@pytest.mark.parametrize("make", [lambda: Rectified(1, RUNS), Module])
+def test_encoders_of_ones_own_need_not_count(make: Callable[[], torch.nn.Module]) -> None:
+    iq, mask, unchanged = two_views(0.25, 0.05)
+    model = PISA(5, "cnn", runs=RUNS)
+    model.identity_encoder = make()  # type: ignore[assignment]
+    model = model.double()
+    torch.manual_seed(5)
+    expected = model(iq, None, mask).logits
+    torch.manual_seed(5)
+    assert torch.equal(model(iq, None, mask, unchanged=unchanged).logits, expected)
 
 
 def test_transformers_draw_for_each_stream_so_that_none_stands_for_another() -> None:

@@ -55,8 +55,9 @@ def export_model_(
     trained = load_model(run)
     made = export_model(trained, out, None if int8 is None else source_of(trained, run, int8))
     if as_json:
-        said = {"out": str(out), "bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
-        print(json.dumps(said | ({} if made.cost is None else {"eight_bits": asdict(made.cost)})))
+        same = {"difference": made.difference, "largest_logit": made.largest}
+        costs = None if made.cost is None else {"eight_bits": asdict(made.cost)}
+        print(json.dumps({"out": str(out), "bytes": made.bytes, **(costs or same)}))
         return
     said_of = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
     if made.cost is not None:
@@ -72,12 +73,12 @@ def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
     from pisa_capc.frames import load
     from pisa_capc.store.native import fingerprint
 
-    frames = load(dataset)
     if "changes" in trained.about:
         raise ModelError(
             f"{run}: its devices were changed since it was trained, so that no dataset says what eight bits cost. "
             "Export it without --int8."
         )
+    frames = load(dataset)
     check_dataset(trained, frames, fingerprint(dataset), run, dataset)
     return trained.recipe.split(frames.segment(trained.about["samples"]))
 

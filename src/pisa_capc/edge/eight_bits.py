@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.descriptors import cfo_descriptors
+from pisa_capc.edge.engine import OnnxNetwork
 from pisa_capc.edge.session import Session
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel, embed
@@ -46,6 +46,10 @@ class Cost:
     @property
     def of_eight_bits(self) -> float:
         return self.before - self.after
+
+    @property
+    def is_little(self) -> bool:
+        return self.of_eight_bits < COST
 
 
 def quantised(model: onnx.ModelProto, iq: NDArray[np.float32], portable: bool) -> onnx.ModelProto:
@@ -124,31 +128,22 @@ class _Ranges:
         part = next(self._parts, None)
         return None if part is None else {"iq": part}
 
-    def __iter__(self) -> Iterator[dict[str, NDArray[np.float32]]]:
-        return iter(self.get_next, None)
-
 
 def cheapest(trained: TrainedModel, model: onnx.ModelProto, part: Split) -> tuple[bytes, Cost]:
     """The model's graph in eight bits, and what they cost: portable unless that costs too much."""
     some = np.linspace(0, len(part.train) - 1, BANK * len(trained.devices)).astype(int)
     iq = model_input(part.train.select(some))  # from all over the source: they say how large activations become
+    before = held_out_f1(trained, part)
     for portable in (True, False):
         content = quantised(model, iq, portable).SerializeToString()
-        cost = measured_cost(trained, Session(content), part, portable)
-        if cost.of_eight_bits < COST:
+        network = OnnxNetwork(trained.model, Session(content))
+        cost = Cost(before, held_out_f1(replace(trained, model=network), part), portable)
+        if cost.is_little:
             break
     return content, cost
 
 
-def measured_cost(trained: TrainedModel, session: Session, part: Split, portable: bool) -> Cost:
-    """What the graph of a session costs on the frames of the source that were held out."""
-    frames, classes = part.validation, len(trained.devices)
-    descriptor = cfo_descriptors(frames)
-    found, start = [], 0
-    for some in frames.batches(BLOCK):
-        own = None if descriptor is None else descriptor[start : start + len(some)]
-        found.append(session.run(model_input(some), descriptor=own)[1].argmax(axis=1))
-        start += len(some)
-    before = embed(trained, frames, "cpu").logits.argmax(axis=1)
-    after = np.concatenate(found)
-    return Cost(macro_f1(frames.device, before, classes), macro_f1(frames.device, after, classes), portable)
+def held_out_f1(trained: TrainedModel, part: Split) -> float:
+    """Macro-F1 on the frames of the source that were held out."""
+    said = embed(trained, part.validation, "cpu").logits.argmax(axis=1)
+    return macro_f1(part.validation.device, said, len(trained.devices))

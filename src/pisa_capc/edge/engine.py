@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.edge.export import weights_digest
 from pisa_capc.edge.session import Session
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.inference.recorded import OwnThreads
+from pisa_capc.inference.tensors import digest
 from pisa_capc.model.pisa import Output
 
 FILE = "model.onnx"  # in the folder of a run
@@ -30,6 +30,11 @@ def on_onnx(trained: TrainedModel, run: Path) -> TrainedModel:
             f"Write it again with `pisa export-model {run} --force`."
         )
     return replace(trained, model=OnnxNetwork(trained.model, session))
+
+
+def weights_digest(trained: TrainedModel) -> str:
+    """As `model.json` has it: of another training it is another."""
+    return digest({f"model.{name}": value for name, value in trained.model.state_dict().items()})
 
 
 class OnnxNetwork(OwnThreads):

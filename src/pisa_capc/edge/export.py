@@ -17,12 +17,12 @@ import torch
 
 from pisa_capc import revisions
 from pisa_capc.edge.eight_bits import COST, Cost, cheapest
+from pisa_capc.edge.engine import weights_digest
 from pisa_capc.edge.graph import Graph
 from pisa_capc.edge.session import Session
 from pisa_capc.errors import MissingExtraError, ModelError
 from pisa_capc.frames import UnlabelledFrames
 from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.inference.tensors import digest
 from pisa_capc.protocol import Split
 from pisa_capc.randomness import generator
 from pisa_capc.store.dataset import TIME
@@ -62,7 +62,7 @@ def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | Non
     eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
     that costs `COST` of Macro-F1 on its held-out source frames.
     """
-    model = to_onnx(trained, phases=eight_bits is None)  # sums of phases need a bit more than phases have
+    model = to_onnx(trained, phases=eight_bits is None)  # a sum of phases has twice their range, and would lose a bit
     content = model.SerializeToString()
     difference, largest = compare(trained, Session(content))
     if not difference <= MOST * largest:
@@ -73,7 +73,7 @@ def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | Non
     cost = None
     if eight_bits is not None:
         content, cost = cheapest(trained, model, eight_bits)
-        if not cost.of_eight_bits < COST:
+        if not cost.is_little:
             raise ModelError(
                 f"{out}: not written. Eight bits would cost {cost.of_eight_bits:.4f} of Macro-F1 on held-out source "
                 f"frames ({cost.before:.4f} to {cost.after:.4f}); expected less than {COST}. Export without --int8."
@@ -120,11 +120,6 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     about = {key: trained.about[key] for key in ABOUT if key in trained.about}
     made = {"version": revisions.PACKAGE, "sha256": weights_digest(trained)}
     return {key: json.dumps(value) for key, value in (about | made).items()}
-
-
-def weights_digest(trained: TrainedModel) -> str:
-    """As `model.json` has it: of another training it is another."""
-    return digest({f"model.{name}": value for name, value in trained.model.state_dict().items()})
 
 
 def compare(trained: TrainedModel, session: Session) -> tuple[float, float]:

@@ -135,7 +135,9 @@ def _plain(convolution: Convolution) -> tuple[Taps, Tensor]:
 
 def has_long_kernels(module: nn.Module) -> TypeGuard[Convolutional]:
     """Whether a module is an encoder of nothing but long convolutions, one after the other."""
-    return isinstance(module, Convolutional) and all(
+    if not isinstance(module, Convolutional) or type(module).forward is not Convolutional.forward:
+        return False
+    return all(
         max(weight.shape[-1] for weight in c.weights) >= LONG and c.dilation == 1 and not c.residual
         for c in module.convolutions()
     )

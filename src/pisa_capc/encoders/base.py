@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -15,9 +15,14 @@ class Encoder(Fusable):
     """Base of the encoders: (R, N, T, 2·streams) → (R, N, tokens, WIDTH), or (R, N, T', WIDTH) without `tokens`."""
 
     title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
-    # Whether equal streams give equal features in training, so that they need be computed only once: then `forward`
-    # also takes `counts`, how often each stream counts.
+    # Whether equal streams give equal features in training, so that they need be computed only once. Then `forward`
+    # also takes `counts`, how often each stream counts. It is said of a `forward`: one of a subclass says it again.
     counting: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "forward" in vars(cls) and "counting" not in vars(cls):
+            cls.counting = False
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

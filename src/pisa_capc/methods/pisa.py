@@ -93,13 +93,14 @@ class PisaMethod(Method):
 
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         iq, descriptor, count = batch.iq, batch.descriptor, batch.iq.shape[1]
-        mask, unchanged = torch.ones_like(batch.antenna_keep), None
+        mask, known = torch.ones_like(batch.antenna_keep), {}
         if self.two_views:
-            unchanged = batch.span_keep.all(-1)
+            if isinstance(model, PISA):
+                known["unchanged"] = batch.span_keep.all(-1)
             iq = torch.cat([iq, drop_spans(iq, batch.span_keep)], dim=1)
             mask = torch.cat([mask, batch.antenna_keep], dim=1)
             descriptor = None if descriptor is None else torch.cat([descriptor, descriptor], dim=1)
-        output: Any = model(iq, descriptor, mask, unchanged=unchanged)
+        output: Any = model(iq, descriptor, mask, **known)
         weighted = self._fused_weighted or self.weighted
         return weighted(output.logits, output.embedding, output.graph_loss[:, :count], batch.label)
 

@@ -187,8 +187,9 @@ class PISA(Fusable):
         tokens = context = None
         if self.config.pathway != "contextual":
             streams, count = iq.flatten(1, 2), self.config.tokens
-            if mask is not None and unchanged is not None and self.identity_encoder.counting and is_quick(iq):
-                found = distinct(mask, unchanged)
+            counting = getattr(self.identity_encoder, "counting", False)  # one of a user's need not be an Encoder
+            if mask is not None and unchanged is not None and counting and is_quick(iq):
+                found = distinct(mask, unchanged, of_one_size=iq.is_cuda)  # a captured step has one size
                 features = self.identity_encoder(found.of(streams), count, counts=found.counts)
                 tokens = found.spread(features).unflatten(1, iq.shape[1:3])
             else:

@@ -31,17 +31,9 @@ class Single(nn.Module):
         self.classifier = Linear(embedding, classes, runs)
 
     def forward(
-        self,
-        iq: Tensor,
-        descriptor: Tensor | None = None,
-        mask: Tensor | None = None,
-        details: bool = False,
-        unchanged: Tensor | None = None,
+        self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None, details: bool = False
     ) -> Output:
-        """iq: (B, A, T, 2) or (R, B, A, T, 2). An absent antenna is a channel of zeros.
-
-        The descriptor is not used, and which frames are unchanged neither: all antennas of a frame are one stream here.
-        """
+        """iq: (B, A, T, 2) or (R, B, A, T, 2). An absent antenna is a channel of zeros; the descriptor is not used."""
         stacked = iq.ndim == 5
         if not stacked:
             iq, mask = iq[None], None if mask is None else mask[None]

@@ -76,10 +76,10 @@ class Stack:
         self._span_keep = buffer(self.steps, runs, batch, SPANS, dtype=torch.bool)
         self._streamed = None if bank.resident else buffer(runs, batch, antennas, samples, 2, dtype=torch.float32)
         self._position = buffer(1, dtype=torch.int64)  # step of the epoch
-        self._step = buffer(1, dtype=torch.int32)  # step of the training
+        self._step = buffer(1, dtype=torch.int32)  # step of the training, which a checkpoint says
         self._keys = buffer(self.steps, runs, dtype=torch.int32)  # of each step, from which all its draws come
         self._key = buffer(runs, dtype=torch.int32)
-        self._short_seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32)
+        self._short_seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32)  # to be hashed
         bind_noise(self.model, self._key)
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)

@@ -23,7 +23,7 @@ def precision(x: Tensor) -> str:
     """How the products of tensors of this type are computed.
 
     Those of float32 in three parts, which keeps all but its last bits: as they are ("ieee"), they could not have the
-    matrix units, and would be up to 18 times slower.
+    matrix units.
     """
     return "tf32x3" if x.dtype == torch.float32 else "tf32"
 

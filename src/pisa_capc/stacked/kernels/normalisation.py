@@ -165,7 +165,7 @@ def norm_gradient_coefficients(
 @triton.jit
 def norm_gradient_apply(
     dout, y, scale, shift, skip, coefficient, dy, dskip, counts, used, rows, length, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr, 
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, POOLED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dy = a·(g + count·(slope·y + constant)), and dskip = g; zeros for frames that are not used."""
