@@ -18,7 +18,7 @@ BLOCK = 16  # frames at a time: what the layers pass on stays in the cache
 
 def main(model: str, file: str) -> None:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads, options.log_severity_level = 1, 3  # else it warns that inputs may be left out
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     about = {key: json.loads(value) for key, value in session.get_modelmeta().custom_metadata_map.items()}
     frames = np.load(file, mmap_mode="r", allow_pickle=False)

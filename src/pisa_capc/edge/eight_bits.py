@@ -69,8 +69,8 @@ def quantised(model: onnx.ModelProto, iq: NDArray[np.float32], portable: bool) -
         wide = _wide_convolutions(onnx.load(plain).graph)
         if not wide:
             raise ModelError(
-                f"eight bits: the model has no convolution of {CHANNELS} or more channels, so that they would change "
-                "nothing. Export it without --int8."
+                f"--int8: the model has no convolution of {CHANNELS} or more channels, so that eight bits would change "
+                "nothing. Export it without."
             )
         with _quiet():
             quantize_static(
