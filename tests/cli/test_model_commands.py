@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -158,10 +158,10 @@ def test_an_interrupted_training_goes_on(
 
     train_epoch = Stack.train_epoch
 
-    def interrupt(self: Stack, epoch: int, after_step: Callable[[], None]) -> object:
+    def interrupt(self: Stack, epoch: int, after_step: Callable[[], None], *rest: Any) -> object:
         if epoch == 1:
             raise KeyboardInterrupt
-        return train_epoch(self, epoch, after_step)
+        return train_epoch(self, epoch, after_step, *rest)
 
     assert pisa(*train(data, tmp_path / "whole", "--epochs", "2")).code == 0
     with monkeypatch.context() as patch:

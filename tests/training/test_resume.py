@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,8 +181,10 @@ def test_nan_in_training_names_run_and_step_and_keeps_the_last_good_checkpoint(
 ) -> None:
     train_epoch = Stack.train_epoch
 
-    def spoilt(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        losses = train_epoch(self, epoch, after_step)
+    def spoilt(
+        self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None, *rest: Any
+    ) -> NDArray[np.float32]:
+        losses = train_epoch(self, epoch, after_step, *rest)
         if epoch == 1 and where == "loss":
             losses[2, 1] = np.nan
         if epoch == 1 and where == "parameters":

@@ -68,10 +68,12 @@ class Killed(Exception):
 def kill_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     train_epoch = Stack.train_epoch
 
-    def until(self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
+    def until(
+        self: Stack, epoch: int, after_step: Callable[[], None] = lambda: None, *rest: Any
+    ) -> NDArray[np.float32]:
         def stop() -> None:
             raise Killed
 
-        return train_epoch(self, epoch, stop if epoch == number else after_step)
+        return train_epoch(self, epoch, stop if epoch == number else after_step, *rest)
 
     monkeypatch.setattr(Stack, "train_epoch", until)

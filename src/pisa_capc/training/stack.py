@@ -207,8 +207,13 @@ class Stack:
         self._position.zero_()
         return rows
 
-    def train_epoch(self, epoch: int, after_step: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        """One epoch; returns the losses (steps, R, terms)."""
+    def train_epoch(
+        self, epoch: int, after_step: Callable[[], None] = lambda: None, meanwhile: Callable[[], None] | None = None
+    ) -> NDArray[np.float32]:
+        """One epoch; returns the losses (steps, R, terms).
+
+        meanwhile: what else to do while a GPU is still at work on the steps.
+        """
         rows = self._drawn.pop(epoch, None)
         if rows is None:
             rows = self.draw(epoch)
@@ -227,6 +232,8 @@ class Stack:
         # Now, while a GPU is still at work on the steps. Copies wait for their turn in its stream: what the steps read
         # changes behind the last of them.
         self._drawn = {epoch + 1: self.draw(epoch + 1)}
+        if meanwhile is not None:
+            meanwhile()
         return self._losses.cpu().numpy()
 
     @torch.no_grad()

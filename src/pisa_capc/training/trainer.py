@@ -23,8 +23,8 @@ from pisa_capc.stacked import copy_runs, unstack
 from pisa_capc.training.bank import Bank
 from pisa_capc.training.checkpoint import CheckpointWriter, load_checkpoint
 from pisa_capc.training.runs import Run, TrainingConfig
-from pisa_capc.training.stack import Stack
-from pisa_capc.training.statistics import source_statistics
+from pisa_capc.training.stack import Stack, build_seeded
+from pisa_capc.training.statistics import compile_statistics, source_statistics
 
 
 class Trainer:
@@ -83,7 +83,7 @@ class Trainer:
         with CheckpointWriter(folder) as checkpoints, progress(label, len(epochs) * stack.steps, show) as bar:
             for done, epoch in enumerate(epochs, 1):
                 started = time.perf_counter()
-                losses = stack.train_epoch(epoch, bar.advance)
+                losses = stack.train_epoch(epoch, bar.advance, self._compile_statistics if done == 1 else None)
                 checkpoints.wait()  # long since written, or else nothing may be said of it
                 self._check(losses, stack, epoch)
                 f1 = stack.validate()
@@ -154,11 +154,17 @@ class Trainer:
         by_term = {name: [round(float(v), 6) for v in mean[:, i]] for i, name in enumerate(terms)}
         return {"loss": by_term, "validation_f1": [float(v) for v in f1], "seconds": round(seconds, 3)}
 
+    def _compile_statistics(self) -> None:
+        """What will be needed at the end, while a GPU is at work on the first epoch."""
+        if self.bank.device.type == "cuda":
+            model = build_seeded(self.method, 0).to(self.bank.device)
+            compile_statistics(model, self.bank, self.train_rows[0], self.validation_rows[0])
+
     def _models(self) -> list[TrainedModel]:
         models = []
-        for i, about in enumerate(self.abouts):
-            model = unstack(self.best, i, self.method.build(1).to(self.bank.device))
-            statistics = source_statistics(model, self.bank, self.train_rows[i], self.validation_rows[i])
+        each = [unstack(self.best, i, self.method.build(1).to(self.bank.device)) for i in range(len(self.runs))]
+        measured = source_statistics(each, self.bank, self.train_rows, self.validation_rows)
+        for i, (about, model, statistics) in enumerate(zip(self.abouts, each, measured, strict=True)):
             own = [
                 {
                     "loss": {name: values[i] for name, values in entry["loss"].items()},
