@@ -1,7 +1,7 @@
 """A chain of convolutions with batch normalisation on a GPU, in as few passes over the activations as there can be.
 
 A convolution normalises what it reads and sums what it gives, so that forward each activation is written once and read
-once. On the way back one kernel goes from the gradient before a ReLU to that before the ReLU of the convolution before
+once. What the first one gives is not even written where it has few inputs, but computed again by those who need it. On the way back one kernel goes from the gradient before a ReLU to that before the ReLU of the convolution before
 it, with the gradient of its weights and the sums that the next normalisation needs. Kept are the convolutions' outputs,
 and what a residual adds.
 """
@@ -19,6 +19,7 @@ from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.fused.convolution import Norm, convolve, weight_gradient
 from pisa_capc.stacked.fused.launching import REGISTERS, low_precision, precision, programs
+from pisa_capc.stacked.fused.window import LARGEST, Window
 from pisa_capc.stacked.precision import product_dtype
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class _Shape(NamedTuple):
     def of(cls, taps: int) -> _Shape:
         return cls(2, 4, kernels.tiles(2 + taps - 1, 4))
 
+    @classmethod
+    def forward(cls, taps: int) -> _Shape:
+        """Where nothing but outputs has to fit into the registers."""
+        return cls(4, 8, 1) if taps == 5 else cls.of(taps)
+
     def groups(self, layer: _Layer, x: Tensor) -> int:
         """Rows of the kernel, of a run."""
         return x.shape[1] * kernels.tiles(x.shape[2], self.span * layer.dilation) * layer.dilation
@@ -105,6 +111,8 @@ class _Chain:
         self.y: list[Tensor] = []
         self.norms: list[Norm] = []
         self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
+        self.window = _window(x, layers)  # of the first layer, where what it gives is not written
+        self.moments = x
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
@@ -120,25 +128,36 @@ class _Chain:
 
     def _convolve(self, i: int) -> tuple[Tensor, Tensor]:
         layer, x = self.layers[i], self.x
+        if i == 0 and self.window is not None:
+            if layer.norm.training:
+                self.moments, sums = self.window.moments(self.counts)
+                return x, sums
+            return x, x
         if i == 0:
             low = layer.weight.permute(0, 3, 2, 1).to(x.dtype).contiguous()
             return convolve(x, low, layer.dilation, self.counts)
         before, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
-        shape = _Shape(4, 8, 1) if layer.taps == 5 else _Shape.of(layer.taps)
+        shape = _Shape.forward(layer.taps)
         normed = layer.taps <= NORMED_FORWARD
+        y = x.new_empty(*x.shape[:3], layer.weight.shape[1])
         if layer.kept:
-            self.read[i] = torch.empty_like(before) if normed else self._activation(i)
-        y = torch.empty_like(before)
+            self.read[i] = torch.empty_like(y) if normed else self._activation(i)
         count = programs(kernels.tiles(shape.groups(layer, x), BLOCK), self.runs, 4)
         partial = x.new_empty(self.runs, count, 2, y.shape[3], dtype=torch.float32)
         kernels.chain_convolve[(count, self.runs)](
             before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
-            y, self.read.get(i, y), partial, self.counts.each, self.counts.used, self.frames,
-            **shape.options(layer, x, self.counts.grain), PARTS=shape.parts,
+            y, self.read.get(i, y), partial, self.counts.each, self.counts.used, self.layers[0].weight, self.frames,
+            **shape.options(layer, x, self.counts.grain), **self._first(i, shape.chunk), PARTS=shape.parts,
             NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed,
             maxnreg=REGISTERS if layer.taps == 3 else None,
         )  # fmt: skip
         return y, partial
+
+    def _first(self, i: int, outputs: int) -> dict[str, Any]:
+        """What the kernels of layer `i`, which take so many of its inputs at a time, have to know of the first."""
+        if i == 1 and self.window is not None:
+            return self.window.options(outputs)
+        return {"INPUTS": 0, "FIRST_TAPS": 0, "SEEN": 16}
 
     def _activation(self, i: int) -> Tensor:
         """What layer `i` reads; of the layer behind the last, what the chain gives."""
@@ -178,7 +197,9 @@ class _Chain:
         for i in range(last, -1, -1):
             layer = self.layers[i]
             dgamma, dbeta, coefficient = self.norms[i].gradients(layer.norm.weight, partial, self.values)
-            if i == 0:
+            if i == 0 and self.window is not None:
+                dweight = self.window.gradient(self.moments, u, coefficient)
+            elif i == 0:
                 first = (self.x, u, layer.weight, layer.dilation, self.counts)
                 dweight = weight_gradient(*first, self.y[0], coefficient)
             else:
@@ -204,27 +225,35 @@ class _Chain:
     def _layer_backward(
         self, i: int, u: Tensor, coefficient: Tensor, added: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """From the gradient before the ReLU of layer `i` to that before the ReLU of the one before it, its sums, dW."""
+        """From the gradient before the ReLU of layer `i` to that before the ReLU of the one before it, its sums, dW.
+
+        Of a first layer that is not written, the sums of its gradient with its window instead of the gradient.
+        """
         layer, before, norm = self.layers[i], self.y[i - 1], self.norms[i - 1]
         normed = layer.taps <= NORMED_BACKWARD
         kept = self.read.get(i) if self.layers[i - 1].residual or layer.taps > NORMED_FORWARD else None
         shape = _Shape.of(layer.taps)
         tiles = kernels.tiles(shape.groups(layer, u), BLOCK)
-        du, dy = torch.empty_like(u), u if normed else self._gradient(i, u, coefficient)
+        dy = u if normed else self._gradient(i, u, coefficient)
+        first = self._first(i, shape.span)
+        count, chunks = programs(tiles, self.runs, 2), shape.parts
+        if first["INPUTS"]:
+            du = u.new_empty(self.runs, count, shape.span * u.shape[3], first["SEEN"], dtype=torch.float32)
+        else:
+            du = torch.empty_like(u)
 
         def launch(count: int, chunks: int, sums: Tensor | None, dweight: Tensor | None) -> None:
             kernels.chain_gradient[(count, self.runs, chunks)](
                 dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
                 before if kept is None else kept, u if added is None else added, du, sums, dweight,
-                self.counts.each, self.counts.used, self.frames,
-                **shape.options(layer, u, self.counts.grain), PARTS=shape.parts // chunks, NORM=normed,
+                self.counts.each, self.counts.used, self.layers[0].weight, du, self.frames,
+                **shape.options(layer, u, self.counts.grain), **first, PARTS=shape.parts // chunks, NORM=normed,
                 KEPT=kept is not None, ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
             )  # fmt: skip
 
         def parts(count: int, *size: int) -> Tensor:
             return u.new_empty(self.runs, count, *size, dtype=torch.float32)
 
-        count, chunks = programs(tiles, self.runs, 2), shape.parts
         sums = parts(count, 2, u.shape[3])
         if chunks == 1:
             dweight = parts(count, *layer.weight.shape[1:])
@@ -234,7 +263,7 @@ class _Chain:
             count = programs(tiles, self.runs * chunks, 3)
             dweight = parts(count * chunks, *layer.weight.shape[1:])
             launch(count, chunks, None, dweight)
-        return du, sums, dweight.sum(1)
+        return du.sum(1) if first["INPUTS"] else du, sums, dweight.sum(1)
 
     def _gradient(self, i: int, u: Tensor, coefficient: Tensor) -> Tensor:
         """The gradient of y of layer `i` from that before its ReLU."""
@@ -246,6 +275,14 @@ class _Chain:
             C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return dy
+
+
+def _window(x: Tensor, layers: Sequence[_Layer]) -> Window | None:
+    """The first convolution as one that need not be written, where the second can compute again what it gave."""
+    first, second = layers[:2]
+    window = Window(x, first.weight)
+    near = first.dilation == second.dilation == 1 and second.taps <= NORMED_FORWARD
+    return window if near and window.seen(_Shape.forward(second.taps).chunk) <= LARGEST else None
 
 
 class _ConvChain(torch.autograd.Function):

@@ -3,7 +3,7 @@
 A convolution of short kernels shifts its input by a tap at a time, and shifts are what a GPU does badly. So a row here
 is a group of SPAN outputs, DILATION samples apart, and the SPAN + TAPS − 1 inputs that they see; the kernel is a matrix
 with the taps on its diagonals, and a product of matrices gives the outputs. Inputs are taken CHUNK at a time, a power
-of two.
+of two. The outputs of the first convolution are taken from its window where they are needed, see `window.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from pisa_capc.stacked.kernels.counted import count_of_rows
+from pisa_capc.stacked.kernels.window import window, window_matrix
 
 
 @triton.jit
@@ -81,14 +82,23 @@ def _each_channel(own):
 
 
 @triton.jit
+def _normed(values, gain, offset, C: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    """gain·values + offset of (BLOCK, SPAN·C), as a product of matrices gives it: a thread needs few of the channels."""
+    normed = tl.reshape(values, (BLOCK, SPAN, C)) * gain[None, None, :] + offset[None, None, :]
+    return tl.reshape(normed, (BLOCK, SPAN * C))
+
+
+@triton.jit
 def chain_convolve(
-    x, scale, shift, skip, weight, y, kept, partial, counts, used, frames,
+    x, scale, shift, skip, weight, y, kept, partial, counts, used, first_weight, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, WITH_SKIP: tl.constexpr,
-    KEEP: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    KEEP: tl.constexpr, INPUTS: tl.constexpr, FIRST_TAPS: tl.constexpr, SEEN: tl.constexpr, BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y = conv(z) with z = ReLU(scale·x + shift + skip) where NORM, else z = x; zero outside a frame.
 
+    INPUTS > 0: instead of x, the first convolution of x, which has so many channels. SEEN: numbers of its window.
     KEEP: writes z. Σ count·y and Σ count·y² of each channel are summed over the tiles of a program.
     """
     run = tl.program_id(1).to(tl.int64)
@@ -97,13 +107,19 @@ def chain_convolve(
     filled = tl.load(used + run)  # frames that are used
     rows = filled * LENGTH
     k = tl.arange(0, CHUNK * C)
-    if NORM:
+    if INPUTS > 0:
+        gain = tl.load(scale + run * C + tl.arange(0, C))
+        offset = tl.load(shift + run * C + tl.arange(0, C))
+    elif NORM:
         gain = tl.load(scale + run * C + k % C)[None, :]
         offset = tl.load(shift + run * C + k % C)[None, :]
     matrices = ()
     for part in tl.static_range(PARTS):
         matrix = _matrix(weight, run, part, C, TAPS, SPAN, CHUNK, False)
         matrices += (matrix.to(x.dtype.element_ty),)  # type: ignore[assignment]
+    if INPUTS > 0:
+        first_matrix = window_matrix(first_weight, run, INPUTS, FIRST_TAPS, C, CHUNK, SEEN).to(x.dtype.element_ty)
+        first_base = run * frames * LENGTH * INPUTS
     total = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     squares = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(filled * GROUPS, BLOCK), tl.num_programs(0)):
@@ -112,7 +128,13 @@ def chain_convolve(
         for part in tl.static_range(PARTS):
             at, inside = _inputs(first, frame, rows, part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
             if NORM:
-                z = tl.load(x + base + at, mask=inside).to(tl.float32) * gain + offset
+                if INPUTS > 0:
+                    ahead = part * CHUNK - TAPS // 2 - FIRST_TAPS // 2
+                    w = window(x, first_base, first, frame, rows, ahead, LENGTH, INPUTS, FIRST_TAPS + CHUNK - 1, SEEN)
+                    raw = tl.dot(w, first_matrix, input_precision=PRECISION)
+                    z = _normed(raw, gain, offset, C, CHUNK, BLOCK)
+                else:
+                    z = tl.load(x + base + at, mask=inside).to(tl.float32) * gain + offset
                 if WITH_SKIP:
                     z += tl.load(skip + base + at, mask=inside).to(tl.float32)
                 z = tl.where(inside, tl.maximum(z, 0.0), 0.0).to(x.dtype.element_ty)
@@ -136,11 +158,12 @@ def chain_convolve(
 
 @triton.jit
 def chain_gradient(
-    u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, counts, used, frames,
+    u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, counts, used,
+    first_weight, dfirst, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
-    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, INPUTS: tl.constexpr, FIRST_TAPS: tl.constexpr,
+    SEEN: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Through a convolution, from the gradient u before its ReLU to du, that before the ReLU of the one before it.
 
@@ -149,6 +172,8 @@ def chain_gradient(
     INPUT: du, which is convᵀ(dy) + added where z > 0, and Σdu and Σdu·before of each channel. WEIGHT: the gradient of
     the kernel from one chunk of dy, with PARTS = 1. Both sum over the tiles of a program. z, what the convolution read,
     is `kept` where KEPT, or else ReLU(scale·before + shift).
+    INPUTS > 0: instead of `before`, the first convolution of it, which has so many channels. Then nobody needs du, but
+    only Σ du wᵀ with its windows of SEEN numbers, see `window_gradient`.
     """
     run = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(2)
@@ -162,7 +187,10 @@ def chain_gradient(
     if NORM:
         slope = tl.load(a + C + k % C)[None, :]
         constant = tl.load(a + 2 * C + k % C)[None, :]
-    if not KEPT:
+    if INPUTS > 0:
+        gain = tl.load(scale + run * C + tl.arange(0, C))
+        offset = tl.load(shift + run * C + tl.arange(0, C))
+    elif not KEPT:
         gain = tl.load(scale + run * C + n % C)[None, :]
         offset = tl.load(shift + run * C + n % C)[None, :]
     if INPUT:
@@ -176,6 +204,10 @@ def chain_gradient(
         along = tl.zeros((BLOCK // 16, 8, C), dtype=tl.float32)
     if WEIGHT:
         dw = tl.zeros((SPAN * C, CHUNK * C), dtype=tl.float32)
+    if INPUTS > 0:
+        first_matrix = window_matrix(first_weight, run, INPUTS, FIRST_TAPS, C, SPAN, SEEN).to(u.dtype.element_ty)
+        first_base = run * frames * LENGTH * INPUTS
+        along_window = tl.zeros((SPAN * C, SEEN), dtype=tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(filled * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         here, there = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
@@ -191,11 +223,20 @@ def chain_gradient(
             else:
                 dy = tl.load(u + base + at, mask=inside, other=0.0)
             if part == 0:
-                raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
+                if INPUTS > 0:
+                    ahead = -(FIRST_TAPS // 2)
+                    w = window(before, first_base, first, frame, rows, ahead, LENGTH, INPUTS, FIRST_TAPS + SPAN - 1, SEEN)
+                    raw = tl.dot(w, first_matrix, input_precision=PRECISION)
+                else:
+                    raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
                 if KEPT:
                     z = tl.load(kept + base + here, mask=there, other=0.0)
                 else:
-                    z = tl.where(there, tl.maximum(raw * gain + offset, 0.0), 0.0).to(u.dtype.element_ty)
+                    if INPUTS > 0:
+                        z = _normed(raw, gain, offset, C, SPAN, BLOCK)
+                    else:
+                        z = raw * gain + offset
+                    z = tl.where(there, tl.maximum(z, 0.0), 0.0).to(u.dtype.element_ty)
             if WEIGHT:
                 dw = tl.dot(tl.trans(z), dy, dw, input_precision=PRECISION)
             if INPUT:
@@ -204,7 +245,11 @@ def chain_gradient(
             if ADDED:
                 g += tl.load(added + base + here, mask=there, other=0.0).to(tl.float32)
             g = tl.where(z > 0, g, 0.0)
-            tl.store(du + base + here, g.to(du.dtype.element_ty), mask=there)
+            if INPUTS > 0:
+                low = tl.trans(g.to(w.dtype))
+                along_window = tl.dot(low, w, along_window, input_precision=PRECISION)
+            else:
+                tl.store(du + base + here, g.to(du.dtype.element_ty), mask=there)
             total += _own_sums(g, C, SPAN, BLOCK)
             along += _own_sums(g * raw, C, SPAN, BLOCK)
     program = run * tl.num_programs(0) + tl.program_id(0)
@@ -212,6 +257,9 @@ def chain_gradient(
         at = partial + program * 2 * C + tl.arange(0, C)
         tl.store(at, _each_channel(total))
         tl.store(at + C, _each_channel(along))
+        if INPUTS > 0:
+            at = dfirst + (program * SPAN * C + n[:, None]) * SEEN + tl.arange(0, SEEN)[None, :]
+            tl.store(at, along_window)
     if WEIGHT:
         # A tap's gradient stands in dw wherever sample s of what was read is TAPS − 1 − tap before that of dy.
         blocks = tl.reshape(dw, (SPAN, C, CHUNK, C))
