@@ -39,11 +39,13 @@ def first_step(encoder: str) -> None:
     from pisa_capc.inference.devices import choose_device, choose_precision
     from pisa_capc.protocol import split
     from pisa_capc.stacked import load_compiler
+    from pisa_capc.stacked.elsewhere import compilers
     from pisa_capc.training.bank import Bank, union
 
     device = choose_device("auto")
     if device.type == "cuda":
         load_compiler()  # as `fit` does
+        compilers()
     part = split(random_frames(16), ["E2", "E3"], "E1", 0)
     bank = Bank(union([part.train, part.validation]), device)
     stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))

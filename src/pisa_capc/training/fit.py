@@ -18,6 +18,7 @@ from pisa_capc.inference.model import TrainedModel
 from pisa_capc.methods.registry import Method, Setup, build_method
 from pisa_capc.protocol import Split
 from pisa_capc.stacked import check_run_axis, load_compiler
+from pisa_capc.stacked.elsewhere import compilers
 from pisa_capc.threads import cpu_threads
 from pisa_capc.training.bank import Bank, union
 from pisa_capc.training.keep import Keep, describe_run, kept_threads
@@ -96,6 +97,8 @@ def fit(
         groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
         for number, group in enumerate(groups, 1):
             if bank is None:
+                if place.type == "cuda":
+                    compilers()  # they start while the frames are read
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))

@@ -22,6 +22,7 @@ from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, load_compiler, stack, unstack
+from pisa_capc.stacked.elsewhere import compilers, let_go
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.threads import undivided
 from pisa_capc.training.bank import Bank, even_pieces
@@ -139,16 +140,24 @@ class Stack:
         self.model.train()
         self.draw(0)
         if self.fused:
-            loading = load_compiler()
             with _stream_of_its_own():
-                self._warm_up(1)  # our own kernels are compiled while PyTorch's compiler is loaded
-                loading.join()
-                self._fuse()
-                self._warm_up(3)
+                self._compile()
+                self._warm_up(2)
             self._graph = self._captured(self._one_step, "a step")
         else:
             self._one_step()
         self.reset(initial)
+
+    def _compile(self) -> None:
+        """Have all kernels compiled that a step needs: ours elsewhere, while PyTorch's compiler is loaded and at work."""
+        loading, elsewhere = load_compiler(), compilers()
+        with nullcontext() if elsewhere is None else elsewhere.asked():
+            self._warm_up(1)
+            loading.join()
+            self._fuse()
+            self._warm_up(1)
+        if elsewhere is not None:
+            let_go(elsewhere)
 
     def _warm_up(self, steps: int) -> None:
         for _ in range(steps):

@@ -35,7 +35,7 @@ class Window(NamedTuple):
         x, (runs, width, _, _) = self.x, self.weight.shape
         _, frames, length, _ = x.shape
         shape = self._shape()
-        count = programs(kernels.tiles(frames * length, ROWS), runs, 4)
+        count = programs(kernels.tiles(frames * length, ROWS), runs, 8)
         partial = x.new_empty(runs, count, shape["PADDED"], shape["PADDED"], dtype=torch.float32)
         kernels.window_moments[(count, runs)](
             x, partial, counts.each, counts.used, frames, LENGTH=length, **shape, BLOCK=ROWS, PRECISION=precision(x)
