@@ -162,6 +162,8 @@ class _Chain:
     def _activation(self, i: int) -> Tensor:
         """What layer `i` reads; of the layer behind the last, what the chain gives."""
         y, norm, skip = self.y[i - 1], self.norms[i - 1], self._skip(i - 1)
+        if i == 1 and self.window is not None:
+            return self.window.activation(norm.scale, norm.shift, self.counts)
         out = torch.empty_like(y)
         kernels.norm_apply[(kernels.tiles(self.rows, 128), self.runs)](
             y, norm.scale, norm.shift, y if skip is None else skip, out, self.counts.used, self.rows, self.length,
@@ -281,8 +283,11 @@ def _window(x: Tensor, layers: Sequence[_Layer]) -> Window | None:
     """The first convolution as one that need not be written, where the second can compute again what it gave."""
     first, second = layers[:2]
     window = Window(x, first.weight)
-    near = first.dilation == second.dilation == 1 and second.taps <= NORMED_FORWARD
-    return window if near and window.seen(_Shape.forward(second.taps).chunk) <= LARGEST else None
+    outputs = _Shape.of(second.taps).span
+    if second.taps <= NORMED_FORWARD:
+        outputs = _Shape.forward(second.taps).chunk
+    near = first.dilation == second.dilation == 1
+    return window if near and window.seen(outputs) <= LARGEST else None
 
 
 class _ConvChain(torch.autograd.Function):

@@ -44,6 +44,17 @@ class Window(NamedTuple):
         kernels.window_sums[(runs,)](x, moments, self.weight, sums, **shape, C=width)
         return moments, sums
 
+    def activation(self, scale: Tensor, shift: Tensor, counts: Counts) -> Tensor:
+        """ReLU(scale · y + shift) of the outputs y, where they have to be written after all: (R, N, T, C)."""
+        x, (runs, width, inputs, taps) = self.x, self.weight.shape
+        _, frames, length, _ = x.shape
+        out = x.new_empty(runs, frames, length, width)
+        kernels.window_apply[(kernels.tiles(frames * length, ROWS), runs)](
+            x, self.weight, scale, shift, out, counts.used, frames,
+            LENGTH=length, INPUTS=inputs, TAPS=taps, C=width, PADDED=self.seen(1), BLOCK=ROWS, PRECISION=precision(x),
+        )  # fmt: skip
+        return out
+
     def gradient(self, moments: Tensor, along: Tensor, coefficient: Tensor) -> Tensor:
         """dW like the kernel. along: Σ u wᵀ (R, outputs·C, seen), coefficient: of dy, as `norm_gradient_apply` has it."""
         runs, width, _, _ = self.weight.shape

@@ -32,7 +32,7 @@ from pisa_capc.stacked.kernels.topology import (
     topology_heads_gradient,
     topology_rows_gradient,
 )
-from pisa_capc.stacked.kernels.window import window_gradient, window_moments, window_sums
+from pisa_capc.stacked.kernels.window import window_apply, window_gradient, window_moments, window_sums
 
 __all__ = [
     "attention",
@@ -60,6 +60,7 @@ __all__ = [
     "topology_heads_gradient",
     "topology_rows_gradient",
     "weight_gradient",
+    "window_apply",
     "window_gradient",
     "window_moments",
     "window_sums",

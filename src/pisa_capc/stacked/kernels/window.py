@@ -60,6 +60,26 @@ def window_moments(
 
 
 @triton.jit
+def window_apply(
+    x, weight, scale, shift, out, used, frames,
+    LENGTH: tl.constexpr, INPUTS: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr, PADDED: tl.constexpr,
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out = ReLU(scale·conv(x) + shift) of frames that are used."""
+    run = tl.program_id(1).to(tl.int64)
+    rows = tl.load(used + run) * LENGTH
+    c = tl.arange(0, C)
+    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    frame = m // LENGTH * LENGTH
+    base = run * frames * LENGTH
+    w = window(x, base * INPUTS, m - frame, frame, rows, -(TAPS // 2), LENGTH, INPUTS, TAPS, PADDED)
+    matrix = window_matrix(weight, run, INPUTS, TAPS, C, 1, PADDED).to(w.dtype)
+    y = tl.dot(w, matrix, input_precision=PRECISION)
+    z = tl.maximum(y * tl.load(scale + run * C + c)[None, :] + tl.load(shift + run * C + c)[None, :], 0.0)
+    tl.store(out + (base + m)[:, None] * C + c[None, :], z.to(out.dtype.element_ty), mask=(m < rows)[:, None])
+
+
+@triton.jit
 def _order(run, INPUTS: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr, PADDED: tl.constexpr):
     """Where the numbers of a run's kernel (R, C, INPUTS, TAPS) are, in the order of a window: (C, PADDED)."""
     k = tl.arange(0, PADDED)[None, :]
