@@ -145,3 +145,25 @@ def test_transformers_draw_for_each_stream_so_that_none_stands_for_another() -> 
         model = PISA(5, "transformer", runs=RUNS).double()
         results.append(model(iq, None, mask, unchanged=given).logits)
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("frames", [FRAMES, 64])
+@pytest.mark.parametrize(("antenna_drop", "span_drop"), [(0.25, 0.15), (0.0, 0.0), (0.6, 0.5), (0.0, 0.15)])
+def test_a_kernel_finds_what_differs_just_so(antenna_drop: float, span_drop: float, frames: int) -> None:
+    pytest.importorskip("triton")
+    from pisa_capc.stacked import fused
+
+    torch.manual_seed(3)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    keep = torch.rand(RUNS, frames, ANTENNAS, device=device) >= antenna_drop
+    mask = torch.cat([torch.ones_like(keep), keep], 1)
+    unchanged = torch.rand(RUNS, frames, device=device) >= span_drop
+    with plain_layers():
+        expected = distinct(mask, unchanged, of_one_size=True)
+    size = expected.first.shape[1]
+    first, kind, place, each, used = fused.distinct_streams(mask, unchanged, size, expected.counts.grain)
+    assert torch.equal(place, expected.place)
+    assert torch.equal(first, expected.first)
+    assert torch.equal(kind, expected.kind)
+    assert torch.equal(each, expected.counts.each)
+    assert torch.equal(used, expected.counts.used)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pisa_capc.stacked import Counts
+from pisa_capc.stacked import Counts, in_kernels
 
 # Of one size: streams that are used are filled up to a multiple of GRAIN, so that tiles of the kernels are whole; and
 # there is room for a multiple of ROOM, as for all sizes that 16 divides Triton has one kernel.
@@ -45,6 +45,12 @@ def distinct(mask: Tensor, unchanged: Tensor, of_one_size: bool) -> Distinct:
     """
     present = mask.flatten(1)
     runs, total = present.shape
+    size = -(-(total + 1) // ROOM) * ROOM
+    if of_one_size and in_kernels(mask) and size <= 2**14:  # a program has all streams of a run
+        from pisa_capc.stacked import fused
+
+        first, kind, place, each, used = fused.distinct_streams(mask, unchanged, size, GRAIN)
+        return Distinct(first, kind, place, Counts(each, used, total, GRAIN))
     one, other = present.chunk(2, 1)
     both = one & other & unchanged.repeat_interleave(mask.shape[2], dim=1)
     twice = torch.cat([both, both], 1)
@@ -55,7 +61,7 @@ def distinct(mask: Tensor, unchanged: Tensor, of_one_size: bool) -> Distinct:
     place = torch.where(twice, singles[:, -1:] + torch.cat([pairs, pairs], 1) - 1, place)
     used = silence[:, 0] + 1
     if of_one_size:
-        grain, size = GRAIN, -(-(total + 1) // ROOM) * ROOM
+        grain = GRAIN
         used = (used + GRAIN - 1) // GRAIN * GRAIN
     else:
         grain, size = 1, int(used.max())

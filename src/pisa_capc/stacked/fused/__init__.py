@@ -11,7 +11,8 @@ AVAILABLE = find_spec("triton") is not None
 if AVAILABLE:
     from pisa_capc.stacked.fused.convolution import conv_norm
     from pisa_capc.stacked.fused.recurrence import gru
+    from pisa_capc.stacked.fused.streams import distinct_streams
     from pisa_capc.stacked.fused.topology import topology
     from pisa_capc.stacked.fused.transformer import attention, feed_forward
 
-__all__ = ["AVAILABLE", "attention", "conv_norm", "feed_forward", "gru", "topology"]
+__all__ = ["AVAILABLE", "attention", "conv_norm", "distinct_streams", "feed_forward", "gru", "topology"]

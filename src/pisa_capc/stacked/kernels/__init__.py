@@ -26,6 +26,7 @@ from pisa_capc.stacked.kernels.normalisation import (
     norm_statistics,
 )
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
+from pisa_capc.stacked.kernels.streams import distinct_streams
 from pisa_capc.stacked.kernels.topology import (
     separations,
     topology,
@@ -42,6 +43,7 @@ __all__ = [
     "chain_convolve",
     "chain_gradient",
     "convolve",
+    "distinct_streams",
     "feed_forward",
     "feed_forward_gradient",
     "gru_backward",
