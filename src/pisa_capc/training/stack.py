@@ -21,7 +21,7 @@ from pisa_capc.inference.devices import frames_at_a_time
 from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
-from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, load_compiler, stack, unstack
+from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, in_kernels, load_compiler, stack, unstack
 from pisa_capc.stacked.elsewhere import compilers, let_go
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.threads import undivided
@@ -60,13 +60,7 @@ class Stack:
         self.steps = -(-self.train_rows.shape[1] // batch)
         runs = len(seeds)
         self.model = stack([build_seeded(method, seed) for seed in seeds], method.build(runs)).to(self.device)
-        self.optimiser = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=learning_rate,
-            weight_decay=weight_decay,
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        self.optimiser = _adamw([*self.model.parameters()], lr=learning_rate, weight_decay=weight_decay)
 
         def buffer(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=self.device)
@@ -149,7 +143,7 @@ class Stack:
         self.reset(initial)
 
     def _compile(self) -> None:
-        """Have all kernels compiled that a step needs: ours elsewhere, while PyTorch's compiler is loaded and at work."""
+        """Compile all kernels of a step: ours elsewhere, while PyTorch's compiler is loaded and at work."""
         loading, elsewhere = load_compiler(), compilers()
         with nullcontext() if elsewhere is None else elsewhere.asked():
             self._warm_up(1)
@@ -318,6 +312,16 @@ class Stack:
         with torch.no_grad():
             for name, value in self.state().items():
                 value.copy_(tensors[name])
+
+
+def _adamw(parameters: Sequence[torch.nn.Parameter], **settings: float) -> torch.optim.AdamW:
+    """AdamW that can be captured on a GPU, in as few launches as there can be."""
+    gpu = parameters[0].is_cuda
+    if gpu and in_kernels(parameters[0]) and all(p.dtype == torch.float32 for p in parameters):
+        from pisa_capc.stacked.fused import FlatAdamW
+
+        return FlatAdamW(parameters, **settings)
+    return torch.optim.AdamW(parameters, **settings, fused=True, capturable=gpu)  # type: ignore[arg-type]
 
 
 def build_seeded(method: Method, seed: int) -> torch.nn.Module:

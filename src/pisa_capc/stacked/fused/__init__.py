@@ -1,5 +1,5 @@
-"""The stacked layers on a GPU: convolutions with batch normalisation, the GRU, both halves of a Transformer layer, and
-the propagation over the array, each a few kernels in all.
+"""The stacked layers on a GPU: convolutions with batch normalisation, the GRU, both halves of a Transformer layer, the
+propagation over the array, and what is between them and the parameters, each a few kernels in all.
 
 What makes them quick is what they do not do: no launch per run, no pass over the activations that another kernel
 could have done, and nothing kept for the backward pass but what the next layer keeps anyway.
@@ -9,10 +9,11 @@ from importlib.util import find_spec
 
 AVAILABLE = find_spec("triton") is not None
 if AVAILABLE:
+    from pisa_capc.stacked.fused.adamw import FlatAdamW
     from pisa_capc.stacked.fused.convolution import conv_norm
     from pisa_capc.stacked.fused.recurrence import gru
     from pisa_capc.stacked.fused.streams import distinct_streams
     from pisa_capc.stacked.fused.topology import topology
     from pisa_capc.stacked.fused.transformer import attention, feed_forward
 
-__all__ = ["AVAILABLE", "attention", "conv_norm", "distinct_streams", "feed_forward", "gru", "topology"]
+__all__ = ["AVAILABLE", "FlatAdamW", "attention", "conv_norm", "distinct_streams", "feed_forward", "gru", "topology"]

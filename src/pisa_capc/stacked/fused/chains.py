@@ -1,9 +1,10 @@
 """A chain of convolutions with batch normalisation on a GPU, in as few passes over the activations as there can be.
 
 A convolution normalises what it reads and sums what it gives, so that forward each activation is written once and read
-once. What the first one gives is not even written where it has few inputs, but computed again by those who need it. On the way back one kernel goes from the gradient before a ReLU to that before the ReLU of the convolution before
-it, with the gradient of its weights and the sums that the next normalisation needs. Kept are the convolutions' outputs,
-and what a residual adds.
+once. What the first one gives is not even written where it has few inputs, but computed again by those who need it. On
+the way back one kernel goes from the gradient before a ReLU to that before the ReLU of the convolution before it, with
+the gradient of its weights and the sums that the next normalisation needs. Kept are the convolutions' outputs, and what
+a residual adds.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Window(NamedTuple):
         return out
 
     def gradient(self, moments: Tensor, along: Tensor, coefficient: Tensor) -> Tensor:
-        """dW like the kernel. along: Σ u wᵀ (R, outputs·C, seen), coefficient: of dy, as `norm_gradient_apply` has it."""
+        """dW. along: Σ u wᵀ (R, outputs·C, seen); coefficient: of dy, as `norm_gradient_apply` has it."""
         runs, width, _, _ = self.weight.shape
         dweight = torch.empty_like(self.weight)
         kernels.window_gradient[(runs,)](

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import triton
 
+from pisa_capc.stacked.kernels.adamw import adamw
 from pisa_capc.stacked.kernels.attention import (
     attention,
     attention_heads_gradient,
@@ -36,6 +37,7 @@ from pisa_capc.stacked.kernels.topology import (
 from pisa_capc.stacked.kernels.window import window_apply, window_gradient, window_moments, window_sums
 
 __all__ = [
+    "adamw",
     "attention",
     "attention_heads_gradient",
     "attention_input_gradient",

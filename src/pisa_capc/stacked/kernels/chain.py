@@ -83,7 +83,7 @@ def _each_channel(own):
 
 @triton.jit
 def _normed(values, gain, offset, C: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
-    """gain·values + offset of (BLOCK, SPAN·C), as a product of matrices gives it: a thread needs few of the channels."""
+    """gain·values + offset of (BLOCK, SPAN·C), as a product of matrices gives it: a thread needs few channels."""
     normed = tl.reshape(values, (BLOCK, SPAN, C)) * gain[None, None, :] + offset[None, None, :]
     return tl.reshape(normed, (BLOCK, SPAN * C))
 
@@ -224,18 +224,17 @@ def chain_gradient(
                 dy = tl.load(u + base + at, mask=inside, other=0.0)
             if part == 0:
                 if INPUTS > 0:
-                    ahead = -(FIRST_TAPS // 2)
-                    w = window(before, first_base, first, frame, rows, ahead, LENGTH, INPUTS, FIRST_TAPS + SPAN - 1, SEEN)
+                    w = window(
+                        before, first_base, first, frame, rows, -(FIRST_TAPS // 2), LENGTH, INPUTS,
+                        FIRST_TAPS + SPAN - 1, SEEN,
+                    )  # fmt: skip
                     raw = tl.dot(w, first_matrix, input_precision=PRECISION)
                 else:
                     raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
                 if KEPT:
                     z = tl.load(kept + base + here, mask=there, other=0.0)
                 else:
-                    if INPUTS > 0:
-                        z = _normed(raw, gain, offset, C, SPAN, BLOCK)
-                    else:
-                        z = raw * gain + offset
+                    z = _normed(raw, gain, offset, C, SPAN, BLOCK) if INPUTS > 0 else raw * gain + offset
                     z = tl.where(there, tl.maximum(z, 0.0), 0.0).to(u.dtype.element_ty)
             if WEIGHT:
                 dw = tl.dot(tl.trans(z), dy, dw, input_precision=PRECISION)
