@@ -123,7 +123,11 @@ def compile_kernel(request: dict[str, Any]) -> None:
     # What was a tuple before it became JSON must be one again, or the kernel would be taken for another.
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in how["options"].items()}
     source = ASTSource(getattr(kernels, request["kernel"]), how["signature"], constants, known)
-    triton.compile(source, target=GPUTarget(*request["target"]), options=options)
+    kernel = triton.compile(source, target=GPUTarget(*request["target"]), options=options)
+    with suppress(Exception):  # some versions also compile what launches it, a quarter of a second each
+        from triton.backends.nvidia.driver import CudaLauncher
+
+        CudaLauncher(kernel.src, kernel.metadata)
 
 
 def main() -> None:
