@@ -12,7 +12,7 @@ import pytest
 from pisa_capc import Frames
 from pisa_capc.edge import Session, export_model, on_onnx
 from pisa_capc.edge import eight_bits as parts
-from pisa_capc.edge.export import to_onnx
+from pisa_capc.edge.export import FEW, to_onnx
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import embed
 from pisa_capc.inference.inputs import model_input
@@ -85,8 +85,9 @@ def test_a_model_without_wide_convolutions_says_so(
 
 
 @pytest.mark.slow
-def test_antennas_and_descriptor_still_count_in_eight_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = model("pisa", samples=SAMPLES)
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn"])
+def test_antennas_and_descriptor_still_count_in_eight_bits(encoder: str) -> None:
+    trained = model("pisa", encoder, samples=SAMPLES)
     graph, iq = to_onnx(trained, phases=False), np.random.default_rng(0).normal(size=(64, 4, SAMPLES, 2))
     iq = iq.astype(np.float32)
     plain, small = (Session(one.SerializeToString()) for one in (graph, parts.quantised(graph, iq, portable=True)))
@@ -95,3 +96,5 @@ def test_antennas_and_descriptor_still_count_in_eight_bits(tmp_path: Path, monke
     for given in ({"present": present}, {"descriptor": descriptor}):
         found, expected = small.run(iq, **given)[1], plain.run(iq, **given)[1]  # type: ignore[arg-type]
         assert np.abs(found - alone).max() > 3 * np.abs(found - expected).max()
+    few = small.run(iq[:FEW])[1]
+    np.testing.assert_allclose(few, alone[:FEW], atol=1e-5)

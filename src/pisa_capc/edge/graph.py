@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from pisa_capc.edge.fronts import real_front
 from pisa_capc.edge.phases import InPhases, has_long_kernels
+from pisa_capc.edge.recurrence import Recurrent
 from pisa_capc.errors import ModelError
 from pisa_capc.inference import TrainedModel
 from pisa_capc.model import PISA, Single
 from pisa_capc.model.dynamics import DynamicsModulator, Modulation, unmodulated
-from pisa_capc.stacked import GRU, Counts, adaptive_tokens
+from pisa_capc.stacked import GRU
 
 
 class Graph(nn.Module):
@@ -71,39 +72,6 @@ class WhereKnown(nn.Module):
         return Modulation(*(torch.where(unknown, none, value) for none, value in pairs))
 
 
-class OneGRU(nn.Module):
-    """The recurrent layer as ONNX has it: gates in the order update, reset, new; time in front."""
-
-    weight: Tensor
-    recurrence: Tensor
-    bias: Tensor
-
-    def __init__(self, layer: GRU) -> None:
-        super().__init__()
-        self.hidden = layer.hidden
-
-        def reordered(value: Tensor) -> Tensor:
-            reset, update, new = value[0].detach().chunk(3, dim=1)
-            return torch.cat([update, reset, new], dim=1)
-
-        self.register_buffer("weight", reordered(layer.weight_input))
-        self.register_buffer("recurrence", reordered(layer.weight_hidden))
-        self.register_buffer("bias", torch.cat([reordered(layer.bias_input), reordered(layer.bias_hidden)], dim=1))
-
-    def forward(self, x: Tensor, tokens: int | None = None, counts: Counts | None = None) -> Tensor:
-        """As `GRU.forward`: (1, N, T, inputs) → (1, N, T, 2·hidden), or averaged over `tokens` spans of time."""
-        series = x.squeeze(0).transpose(0, 1)
-        y = torch.onnx.ops.symbolic(
-            "GRU",
-            (series, self.weight, self.recurrence, self.bias),
-            {"hidden_size": self.hidden, "direction": "bidirectional", "linear_before_reset": 1},
-            dtype=x.dtype,
-            shape=(series.shape[0], 2, series.shape[1], self.hidden),
-        )
-        y = y.permute(2, 0, 1, 3).flatten(-2)[None]
-        return y if tokens is None else adaptive_tokens(y, tokens)
-
-
 def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
@@ -121,7 +89,7 @@ def expressible(trained: TrainedModel, phases: bool) -> Any:
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, GRU):
-                setattr(module, name, OneGRU(child))
+                setattr(module, name, Recurrent(child))
             elif phases and has_long_kernels(child):
                 setattr(module, name, InPhases(child))
     return network
