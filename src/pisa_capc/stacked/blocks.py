@@ -22,6 +22,7 @@ from torch import Tensor
 from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.precision import full_precision, product_dtype
+from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
@@ -372,15 +373,17 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, coun
     dtype = product_dtype(x)
     norms = [c.norm for c in convolutions]
     parts = []
-    for run, own in enumerate(x):
+    weights = [[apart(w) for w in c.weights] for c in convolutions]
+    affine = [(apart(norm.weight), apart(norm.bias)) for norm in norms]
+    for run, own in enumerate(apart(x)):
         layers, biases, tensors = [], [], []
         for i, c in enumerate(convolutions):
-            weight = joined([w[run] for w in c.weights])[:, :, None]
+            weight = joined([w[run] for w in weights[i]])[:, :, None]
             shared = i + 1 < len(convolutions) and convolutions[i + 1].residual
             layers.append(_Layer(weight.detach(), c.dilation, c.residual, shared))
             biases.append(torch.cat([b[run].detach() for b in c.biases]))
-            tensors += [weight, c.norm.weight[run], c.norm.bias[run]]
+            tensors += [weight, *(part[run] for part in affine[i])]
         with full_precision(x):
             own_counts = None if counts is None else counts.each[run]
             parts.append(_ConvChain.apply(own, dtype, layers, norms, run, biases, tokens, own_counts, *tensors))
-    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
+    return together(parts)

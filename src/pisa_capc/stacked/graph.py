@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.stacked.sequences import Drop, Heads, each_block, sums
 from pisa_capc.threads import all_in_threads
@@ -126,7 +127,7 @@ def attention(
             _Graph.apply(
                 *own, space, gap, never, partial(Heads, heads=heads, drop=Drop(dropout, run), dtype=dtype), w, b
             )
-            for run, (*own, w, b) in enumerate(zip(x, tau_t, beta, seen, weight, bias, strict=True))
+            for run, (*own, w, b) in enumerate(zip(*map(apart, (x, tau_t, beta, seen, weight, bias)), strict=True))
         ]
         mixed, loss = zip(*runs, strict=True)
-        return torch.stack(mixed), torch.stack(loss)
+        return together(mixed), together(loss)

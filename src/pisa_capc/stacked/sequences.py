@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import fill_hashed, shifted_places, signed_threshold, site_key
+from pisa_capc.stacked.noise import fill_hashed, own_site_key, shifted_places, signed_threshold
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
@@ -46,7 +47,7 @@ class Drop:
         self.hashed: _Hash = None
         if probability:
             assert dropout.key is not None
-            own = int(site_key(dropout.key[run : run + 1], dropout.site))
+            own = own_site_key(int(dropout.key[run]), dropout.site)
             self.hashed = shifted_places(), own, signed_threshold(probability)
 
 
@@ -295,9 +296,9 @@ def _half(
             _Half.apply(
                 at_least_float32(own), partial(wide, drop=Drop(inner, run), dtype=dtype), Drop(outer, run), eps, *of_run
             )
-            for run, (own, *of_run) in enumerate(zip(x, *parameters, strict=True))
+            for run, (own, *of_run) in enumerate(zip(*map(apart, (x, *parameters)), strict=True))
         ]
-        return runs[0][None] if len(runs) == 1 else torch.stack(runs)
+        return together(runs)
 
 
 def attention(
