@@ -1,5 +1,5 @@
 """The layers: plain PyTorch, the kernels of `fused/` on a GPU that has Triton, and in training on a CPU the blocks of
-`blocks.py`, `sequences.py` and `gru.py`."""
+`blocks.py`, `sequences.py`, `graph.py` and `gru.py`."""
 
 from __future__ import annotations
 
