@@ -120,22 +120,24 @@ def test_a_run_is_the_same_alone_and_in_a_stack(name: str) -> None:
 
 
 def test_attention_over_the_array_in_blocks_is_the_plain_one() -> None:
-    nodes, found = 6, []
+    antennas, tokens, found = 3, 2, []
     random = torch.Generator().manual_seed(4)
-    x = torch.randn(RUNS, FRAMES, nodes, 32, generator=random, dtype=torch.float64)
-    log_prior = torch.randn(RUNS, FRAMES, nodes, nodes, generator=random, dtype=torch.float64)
-    beta = torch.rand(RUNS, FRAMES, generator=random, dtype=torch.float64)
-    available = torch.rand(RUNS, FRAMES, nodes, generator=random) < 0.7
-    available[..., 0] = True
+    x = torch.randn(RUNS, FRAMES, antennas * tokens, 32, generator=random, dtype=torch.float64)
+    tau_t, beta = 0.5 + 2 * torch.rand(2, RUNS, FRAMES, generator=random, dtype=torch.float64)
+    place = torch.rand(antennas, 2, generator=random, dtype=torch.float64)
+    there = torch.rand(RUNS, FRAMES, antennas, generator=random) < 0.7
+    there[..., 0] = True
     for plain in (False, True):
         torch.manual_seed(2)
         block = TopologyBlock(32, 4, 0.5, 0.1, RUNS).double().train()
         bind_noise(block, torch.tensor([3, 2026], dtype=torch.int32))
-        given = [part.clone().requires_grad_() for part in (x, log_prior, beta)]
+        given = [part.clone().requires_grad_() for part in (x, tau_t, beta)]
+        available = there.repeat_interleave(tokens, dim=-1)
         with plain_layers() if plain else nullcontext():
-            tokens, mean = block(*given, available)
-        (tokens.sin().sum() + mean.square().sum()).backward()
-        found.append([tokens, mean, *(part.grad for part in (*given, *block.parameters()))])
+            nodes, loss, *_ = block.propagate(given[0], torch.cdist(place, place), 0.7, *given[1:], available)
+        assert loss is not None
+        (nodes.sin().sum() + (loss * torch.linspace(-1, 1, FRAMES)).sum()).backward()
+        found.append([nodes, loss, *(part.grad for part in (*given, *block.parameters()))])
     assert not torch.equal(found[0][0], found[1][0])  # they are two ways
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-9)
 

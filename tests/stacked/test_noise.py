@@ -9,7 +9,17 @@ from scipy import stats
 from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, bind_noise
-from pisa_capc.stacked.noise import BLOCK, keep_factor, keep_mask, permutation, step_key, symmetric_beta, uniform
+from pisa_capc.stacked.noise import (
+    BLOCK,
+    keep_factor,
+    keep_mask,
+    own_site_key,
+    permutation,
+    site_key,
+    step_key,
+    symmetric_beta,
+    uniform,
+)
 
 SHAPE = (64, 256)
 
@@ -117,3 +127,9 @@ def test_draws_do_not_depend_on_how_wide_a_compiler_counts_the_elements(monkeypa
     monkeypatch.setattr(torch, "arange", lambda n, dtype, device: arange(n, dtype=torch.int64, device=device))
     for draw, expected in zip(draws, narrow, strict=True):
         assert torch.equal(draw(), expected)
+
+
+@pytest.mark.parametrize("key", [0, -1, 77, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("site", [0, 3, 500])
+def test_the_key_of_one_run_is_that_of_the_stack(key: int, site: int) -> None:
+    assert own_site_key(key, site) == int(site_key(torch.tensor([key], dtype=torch.int32), site))

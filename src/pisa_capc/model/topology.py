@@ -23,12 +23,18 @@ def topology_exponent(distances: Tensor, tokens: int, tau_s: float, tau_t: Tenso
     distances: (A, A), in wavelengths like τ_s. tau_t: (R, N), in tokens. Returns (R, N, A·K, A·K); node (a, k) has
     index a·K + k. The diagonal, where both exponents are zero, is the self-loop.
     """
-    step = torch.arange(tokens, device=distances.device, dtype=tau_t.dtype)
+    space, gap = node_distances(distances, tokens, tau_s, tau_t.dtype)
+    return -space - gap / tau_t[..., None, None]
+
+
+def node_distances(distances: Tensor, tokens: int, tau_s: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """d(p_a, p_b)/τ_s and |k − l| of all pairs of nodes: (A·K, A·K) each."""
+    step = torch.arange(tokens, device=distances.device, dtype=dtype)
     gap = (step[:, None] - step[None]).abs()
     antennas = len(distances)
     space = (distances / tau_s)[:, None, :, None].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
     time = gap[None, :, None, :].expand(antennas, tokens, antennas, tokens).flatten(2).flatten(0, 1)
-    return -space - time / tau_t[..., None, None]
+    return space, time
 
 
 def log_topology_prior(distances: Tensor, tokens: int, tau_s: float, tau_t: Tensor, available: Tensor) -> Tensor:
@@ -104,6 +110,8 @@ class TopologyBlock(Fusable):
             layers = self.query, self.key, self.value, self.out
             given = x, tau_t, beta, available, distances, tau_s
             return Propagated(*fused.topology(*given, self.norm, layers, self.heads, self.scale, self.dropout))
+        if self.training and in_blocks(x) and draws(self.dropout) and not details:
+            return self._in_blocks(x, distances, tau_s, tau_t, beta, available)
         found: Propagated = self.part("propagate_plainly")(x, distances, tau_s, tau_t, beta, available)
         return found
 
@@ -122,9 +130,6 @@ class TopologyBlock(Fusable):
         Returns the propagated tokens and the attention averaged over heads.
         """
         normed = self.norm(x)
-        if self.training and in_blocks(x) and draws(self.dropout):
-            mixed, attention = self._in_blocks(normed, log_prior, beta, available)
-            return x + self.scale * self.out(mixed), attention
         q, k, v = (
             layer(normed).unflatten(-1, (self.heads, -1)).transpose(2, 3)
             for layer in (self.query, self.key, self.value)
@@ -134,14 +139,19 @@ class TopologyBlock(Fusable):
         update = self.out(mixed.transpose(2, 3).flatten(-2))
         return x + self.scale * update, attention.mean(2)
 
-    def _in_blocks(self, x: Tensor, log_prior: Tensor, beta: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
-        """dropout(A) V of normalised tokens, and A averaged over heads, in training on a CPU."""
-        from pisa_capc.stacked import sequences
+    def _in_blocks(
+        self, x: Tensor, distances: Tensor, tau_s: float, tau_t: Tensor, beta: Tensor, available: Tensor
+    ) -> Propagated:
+        """`propagate` in training on a CPU."""
+        from pisa_capc.stacked import graph
 
-        exponent = (beta[..., None, None] * log_prior).masked_fill(~available[..., None, :], NEVER)
+        pairs = node_distances(distances, x.shape[2] // len(distances), tau_s, tau_t.dtype)
         layers = (self.query, self.key, self.value)
         weight, bias = (torch.cat([getattr(layer, kind) for layer in layers], 1) for kind in ("weight", "bias"))
-        return sequences.attention_heads(x, exponent, weight, bias, self.heads, self.dropout)
+        mixed, loss = graph.attention(
+            self.norm(x), tau_t, beta, available, *pairs, NEVER, weight, bias, self.heads, self.dropout
+        )
+        return Propagated(x + self.scale * self.out(mixed), loss)
 
     def infer(self, x: Tensor, exponent: Tensor, available: Tensor | None) -> Tensor:
         """The propagated tokens of a frozen model, as `forward` has them.

@@ -22,6 +22,7 @@ from torch import Tensor
 from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.precision import full_precision, product_dtype
+from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
@@ -97,14 +98,15 @@ def _relu(x: Tensor) -> Tensor:
     return x.relu_()
 
 
-def _activation(y: Tensor, norm: _Affine, skip: Tensor | None) -> Tensor:
-    """ReLU(scale · y + shift + skip), or y where there is no scale and shift."""
-    if norm is None:
-        return y
+def _normalised(y: Tensor, norm: tuple[Tensor, Tensor], skip: Tensor | None) -> Tensor:
+    """scale · y + shift + skip."""
     z = _affine(y, norm[0], norm[1])
-    if skip is not None:
-        z.add_(skip)
-    return _relu(z)
+    return z if skip is None else z.add_(skip)
+
+
+def _activation(y: Tensor, norm: _Affine, skip: Tensor | None) -> Tensor:
+    """The ReLU of `_normalised`, or y where there is no scale and shift."""
+    return y if norm is None else _relu(_normalised(y, norm, skip))
 
 
 def _moments(y: Tensor) -> Tensor:
@@ -132,24 +134,27 @@ def _pooled(y: Tensor, norm: _Affine, skip: Tensor | None, tokens: int) -> Tenso
     return z[:, :, 0].permute(0, 2, 1)
 
 
-def _before_relu(z: Tensor, dz: Tensor, y: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """From the gradient behind a ReLU to that before it, du, in its place; and Σ du and Σ du · (y − mean): (2, C)."""
-    du = torch.ops.aten.threshold_backward(dz, z, 0, grad_input=dz)
+def _gradient_sums(du: Tensor, y: Tensor, mean: Tensor) -> Tensor:
+    """Σ du and Σ du · (y − mean): (2, C)."""
     one = torch.ones_like(mean)
     _, along, total = torch.ops.aten.native_batch_norm_backward(
         du, y, one, mean, one, None, None, False, 0.0, [False, True, True]
     )
-    return du, torch.stack([total, along])
+    return torch.stack([total, along])
 
 
 def _cut(
-    y: Tensor, norm: _Affine, skip: Tensor | None, mean: Tensor, dout: Tensor, tokens: int
+    y: Tensor, norm: tuple[Tensor, Tensor], skip: Tensor | None, mean: Tensor, dout: Tensor, tokens: int
 ) -> tuple[Tensor, Tensor]:
-    """From the gradient of what the chain gives, (N, T, C) or (N, tokens, C), to that before its last ReLU."""
-    z = _activation(y, norm, skip)
-    span = z.shape[-1] // tokens if tokens else 1
-    dz = (dout / span)[:, :, None].expand(-1, -1, span, -1).contiguous()  # is written to
-    return _before_relu(z, dz.flatten(1, 2).permute(0, 2, 1)[:, :, None], y, mean)
+    """From the gradient of what the chain gives, (N, T, C) or (N, tokens, C), to that before its last ReLU, du.
+
+    Returns du, in the place of what the ReLU read, and its sums.
+    """
+    u = _normalised(y, norm, skip)
+    span = u.shape[-1] // tokens if tokens else 1
+    spans = u[:, :, 0].unflatten(-1, [-1, span])
+    torch.ops.aten.threshold_backward((dout / span).mT[..., None].expand_as(spans), spans, 0, grad_input=spans)
+    return u, _gradient_sums(u, y, mean)
 
 
 def _gradient(
@@ -197,8 +202,8 @@ def _through(
         dz = dz.add_(added)
     if below is None:
         return dkernel, dz, dz
-    before, sums = _before_relu(z, dz, below[0], below[1])
-    return dkernel, before, sums
+    before = torch.ops.aten.threshold_backward(dz, z, 0, grad_input=dz)
+    return dkernel, before, _gradient_sums(before, below[0], below[1])
 
 
 class _Chain:
@@ -219,6 +224,8 @@ class _Chain:
         self.x = _lines(x).split([size for _, blocks in sizes for size in blocks])
         self.frames = sum(count * len(own) for count, own in zip(self.counts, self.x, strict=True))
         self.values = self.frames * x.shape[1]  # of a channel
+        counted = [count * len(own) for count, own in zip(self.counts, self.x, strict=True)]
+        self.share = torch.tensor(counted).double()[:, None] / self.frames  # of each block
         self.backwards = True  # whether the last pass ended at the first block
         self.y: list[list[Tensor]] = []  # of each layer and block
         self.norms: list[_Norm] = []
@@ -262,11 +269,9 @@ class _Chain:
         if layer.shared:
             self.kept[i] = list(read)
         self.y.append(list(y))
-        counted = [count * len(own) for count, own in zip(self.counts, y, strict=True)]
-        share = torch.tensor(counted).double()[:, None] / self.frames
         means, variances = torch.stack(moments).double().unbind(1)
-        mean = (share * means).sum(0)
-        variance = (share * (variances + (means - mean) ** 2)).sum(0)
+        mean = (self.share * means).sum(0)
+        variance = (self.share * (variances + (means - mean) ** 2)).sum(0)
         return mean.to(self.sum_dtype), variance.to(self.sum_dtype)
 
     def normalise(self, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> None:
@@ -298,11 +303,13 @@ class _Chain:
             du, sums, own = self._layer_backward(i, du, sums, added, to_input or i > 0)
             gradients.append(own)
             added = to_skip
-        return torch.cat([_frames(own) for own in du]) if to_input else None, gradients[::-1]
+        dweights = all_in_threads(lambda gradient: gradient[0](), gradients)  # their sums take a while
+        flat = [(dweight, *rest) for dweight, (_, *rest) in zip(dweights, gradients, strict=True)]
+        return torch.cat([_frames(own) for own in du]) if to_input else None, flat[::-1]
 
     def _layer_backward(
         self, i: int, du: list[Any], sums: list[Any], added: list[Any], further: bool
-    ) -> tuple[list[Any], list[Any], tuple[Tensor, Tensor, Tensor]]:
+    ) -> tuple[list[Any], list[Any], tuple[Callable[[], Tensor], Tensor, Tensor]]:
         """Through layer `i`, from the gradient before its ReLU to that before the ReLU of the layer before it.
 
         The gradient of y is g = scale · (du + count · (slope · y + constant)), of which the scale is left to the
@@ -331,7 +338,7 @@ class _Chain:
             return dweight.to(self.sum_dtype), *before
 
         dweights, before, before_sums = zip(*self.each(through), strict=True)
-        return list(before), list(before_sums), (torch.stack(dweights).sum(0) * scale, dgamma, dbeta)
+        return list(before), list(before_sums), (lambda: torch.stack(dweights).sum(0) * scale, dgamma, dbeta)
 
 
 class _ConvChain(torch.autograd.Function):
@@ -366,15 +373,17 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, coun
     dtype = product_dtype(x)
     norms = [c.norm for c in convolutions]
     parts = []
-    for run, own in enumerate(x):
+    weights = [[apart(w) for w in c.weights] for c in convolutions]
+    affine = [(apart(norm.weight), apart(norm.bias)) for norm in norms]
+    for run, own in enumerate(apart(x)):
         layers, biases, tensors = [], [], []
         for i, c in enumerate(convolutions):
-            weight = joined([w[run] for w in c.weights])[:, :, None]
+            weight = joined([w[run] for w in weights[i]])[:, :, None]
             shared = i + 1 < len(convolutions) and convolutions[i + 1].residual
             layers.append(_Layer(weight.detach(), c.dilation, c.residual, shared))
             biases.append(torch.cat([b[run].detach() for b in c.biases]))
-            tensors += [weight, c.norm.weight[run], c.norm.bias[run]]
+            tensors += [weight, *(part[run] for part in affine[i])]
         with full_precision(x):
             own_counts = None if counts is None else counts.each[run]
             parts.append(_ConvChain.apply(own, dtype, layers, norms, run, biases, tokens, own_counts, *tensors))
-    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
+    return together(parts)

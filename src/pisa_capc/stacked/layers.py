@@ -1,5 +1,5 @@
 """The layers: plain PyTorch, the kernels of `fused/` on a GPU that has Triton, and in training on a CPU the blocks of
-`blocks.py`, `sequences.py` and `gru.py`."""
+`blocks.py`, `sequences.py`, `graph.py` and `gru.py`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pisa_capc.stacked import frozen
 from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.noise import keep_factor, keep_mask
 from pisa_capc.stacked.precision import at_least_float32, full_precision
+from pisa_capc.stacked.runs import apart, together
 
 _fused_allowed = True
 
@@ -326,7 +327,8 @@ class GRU(nn.Module):
             from pisa_capc.stacked.gru import gru
 
             with full_precision(x):  # a step's products are too small to gain by it, and its sums too many
-                return torch.stack([gru(*run) for run in zip(at_least_float32(x), *parameters, strict=True)])
+                runs = zip(*map(apart, (at_least_float32(x), *parameters)), strict=True)
+                return together([gru(*run) for run in runs])
         parts = []
         for r in range(len(x)):
             flat: list[Tensor] = []

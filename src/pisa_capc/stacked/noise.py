@@ -43,6 +43,16 @@ def site_key(key: Tensor, site: int) -> Tensor:
     return _mix(_mix(key) + salt(site))
 
 
+def own_site_key(key: int, site: int) -> int:
+    """`site_key` of one run. Its dozen operations would each take longer than the arithmetic of a number."""
+    for added in (0, salt(site)):
+        key += added
+        for shift, bits, factor in ROUNDS:
+            key = (key ^ ((key >> shift) & bits)) * factor
+            key = (key + 2**31) % 2**32 - 2**31  # as 32 bits overflow
+    return key
+
+
 def drop_threshold(drop: float) -> int:
     """The value of `_bits` under which an element is dropped, with probability `drop`."""
     return round(drop * 2**31)

@@ -1,4 +1,4 @@
-"""Attention, and the two halves of a Transformer layer, in training on a CPU, some sequences at a time.
+"""The two halves of a Transformer layer, in training on a CPU, some sequences at a time.
 
 A block of sequences goes through everything that can be done with it while it is in the cache of a core. Dropout only
 sets zeros here: what makes up for it, 1/(1 − p), is in the weights before it, where there is least to multiply. Each
@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import fill_hashed, shifted_places, signed_threshold, site_key
+from pisa_capc.stacked.noise import fill_hashed, own_site_key, shifted_places, signed_threshold
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
@@ -46,7 +47,7 @@ class Drop:
         self.hashed: _Hash = None
         if probability:
             assert dropout.key is not None
-            own = int(site_key(dropout.key[run : run + 1], dropout.site))
+            own = own_site_key(int(dropout.key[run]), dropout.site)
             self.hashed = shifted_places(), own, signed_threshold(probability)
 
 
@@ -88,7 +89,7 @@ def _weight_gradient(g: Tensor, x: Tensor) -> Tensor:
 def _heads_forth(
     x: Tensor, weight: Tensor, bias: Tensor, heads: int, hashed: _Hash, start: int, exponent: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """See `_Heads`: of sequences from `start` on, and what `_heads_back` needs. exponent: (n, L, L)."""
+    """See `Heads`: of sequences from `start` on, and what `_heads_back` needs. exponent: (n, L, L)."""
     count, length, width = x.shape
     qkv = torch.baddbmm(bias, weight.expand(count, -1, -1), x.to(weight.dtype).mT).to(x.dtype)
     q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
@@ -178,7 +179,7 @@ def _close_back(
 # Blocks of sequences --------------------------------------------------------------------------------------------------
 
 
-class _Heads:
+class Heads:
     """dropout(softmax(QKᵀ/√d + exponent)) V of all heads of one run: (n, L, W) → (n, L, W).
 
     Queries, keys and values are (n, heads, 3, d, L): products with a side of d elements are several times quicker when
@@ -233,59 +234,26 @@ class _Hidden:
         return dweight * self.inflate, dbias * self.inflate
 
 
-def _each(count: int, elements: int, work: Callable[[slice], T]) -> list[T]:
+def each_block(count: int, elements: int, work: Callable[[slice], T]) -> list[T]:
     """What is made of each block of sequences, of so many elements each."""
     ends = accumulate(block_sizes(count, BLOCK // elements), initial=0)
     return all_in_threads(work, [slice(*pair) for pair in pairwise(ends)])
 
 
-def _sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+def sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     """Of what comes of each block, in their order."""
     return [torch.stack(own).sum(0) for own in zip(*parts, strict=True)]
 
 
-class _Attention(torch.autograd.Function):
-    """What `_Heads` gives, and the attention averaged over heads: (N, L, W), (N, L, L) → (N, L, W), (N, L, L)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, exponent: Tensor, heads: Callable[..., _Heads], *parameters: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        own = heads(*parameters)
-        out, mean = torch.empty_like(x), torch.empty_like(exponent)
-
-        def forth(rows: slice) -> tuple[slice, Any]:
-            out[rows], kept = own.forward(x[rows], rows.start, exponent[rows])
-            mean[rows] = kept[1].view(-1, own.heads, *exponent.shape[1:]).mean(1)
-            return rows, kept
-
-        ctx.save_for_backward(x)
-        ctx.heads, ctx.kept = own, _each(len(x), own.elements(x.shape[1]), forth)
-        return out, mean
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor, dmean: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        dx, dexponent = torch.empty_like(x), torch.empty_like(dmean)
-
-        def back(block: tuple[slice, Any]) -> Sequence[Tensor]:
-            rows, kept = block
-            dx[rows], gradients, dscore = ctx.heads.backward(x[rows], kept, dout[rows], dmean[rows])
-            dexponent[rows] = dscore.sum(1)
-            return gradients
-
-        return dx, dexponent, None, *ctx.heads.gradients(*_sums(all_in_threads(back, ctx.kept)))
-
-
 class _Half(torch.autograd.Function):
-    """LN(x + dropout(W wide(x) + b)) of one run: (N, L, width), of wide = `_Heads` or `_Hidden`.
+    """LN(x + dropout(W wide(x) + b)) of one run: (N, L, width), of wide = `Heads` or `_Hidden`.
 
     parameters: two for `wide`, then W, b, γ and β.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, make: Callable[..., _Heads | _Hidden], drop: Drop, eps: float, *parameters: Tensor
+        ctx: Any, x: Tensor, make: Callable[..., Heads | _Hidden], drop: Drop, eps: float, *parameters: Tensor
     ) -> Tensor:
         wide, out = make(*parameters[:2]), torch.empty_like(x)
         own = [*((part * drop.inflate).to(wide.weight.dtype) for part in parameters[2:4]), *parameters[4:]]
@@ -297,7 +265,7 @@ class _Half(torch.autograd.Function):
             return rows, of_wide, kept
 
         ctx.save_for_backward(x, own[0].t().contiguous(), *parameters[4:])
-        ctx.wide, ctx.drop, ctx.blocks = wide, drop, _each(len(x), wide.elements(x.shape[1]), forth)
+        ctx.wide, ctx.drop, ctx.blocks = wide, drop, each_block(len(x), wide.elements(x.shape[1]), forth)
         return out
 
     @staticmethod
@@ -312,28 +280,9 @@ class _Half(torch.autograd.Function):
             torch.add(dtotal, further, out=dx[rows])
             return *of_parameters, *of_last
 
-        *first, dweight, dbias, dgamma, dbeta = _sums(all_in_threads(back, range(len(blocks))))
+        *first, dweight, dbias, dgamma, dbeta = sums(all_in_threads(back, range(len(blocks))))
         last = (dweight * drop.inflate, dbias * drop.inflate, dgamma, dbeta)
         return dx, None, None, None, *ctx.wide.gradients(*first), *last
-
-
-def attention_heads(
-    x: Tensor, exponent: Tensor, weight: Tensor, bias: Tensor, heads: int, dropout: Dropout
-) -> tuple[Tensor, Tensor]:
-    """dropout(A) V and the mean A over heads, A = softmax(QKᵀ/√d + exponent), for each run.
-
-    x: (R, N, L, W); exponent: (R, N, L, L); weight (R, 3W, W) and bias (R, 3W) of queries, keys and values.
-    """
-    dtype = product_dtype(x)
-    with full_precision(x):
-        runs = [
-            _Attention.apply(
-                at_least_float32(own), beside, partial(_Heads, heads=heads, drop=Drop(dropout, run), dtype=dtype), w, b
-            )
-            for run, (own, beside, w, b) in enumerate(zip(x, exponent, weight, bias, strict=True))
-        ]
-        mixed, mean = zip(*runs, strict=True)
-        return torch.stack(mixed), torch.stack(mean)
 
 
 def _half(
@@ -347,16 +296,16 @@ def _half(
             _Half.apply(
                 at_least_float32(own), partial(wide, drop=Drop(inner, run), dtype=dtype), Drop(outer, run), eps, *of_run
             )
-            for run, (own, *of_run) in enumerate(zip(x, *parameters, strict=True))
+            for run, (own, *of_run) in enumerate(zip(*map(apart, (x, *parameters)), strict=True))
         ]
-        return runs[0][None] if len(runs) == 1 else torch.stack(runs)
+        return together(runs)
 
 
 def attention(
     x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
 ) -> Tensor:
     """See `layers.attention`."""
-    return _half(x, partial(_Heads, heads=heads), weights, out, (qkv, project, norm), norm.eps)
+    return _half(x, partial(Heads, heads=heads), weights, out, (qkv, project, norm), norm.eps)
 
 
 def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
