@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,18 @@ def first_step(encoder: str) -> None:
     from pisa_capc.training.bank import Bank, union
 
     device = choose_device("auto")
-    if device.type == "cuda":
-        load_compiler()  # as `fit` does
-        compilers()
-    part = split(random_frames(16), ["E2", "E3"], "E1", 0)
-    bank = Bank(union([part.train, part.validation]), device)
-    stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))
-    stack.step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    gpu = device.type == "cuda"
+    with compilers() if gpu else nullcontext() as elsewhere:
+        if gpu:
+            load_compiler()  # as `fit` does
+        if elsewhere is not None:
+            elsewhere.start()
+        part = split(random_frames(16), ["E2", "E3"], "E1", 0)
+        bank = Bank(union([part.train, part.validation]), device)
+        stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))
+        stack.step()
+        if gpu:
+            torch.cuda.synchronize()
 
 
 def seconds_of(arguments: list[str], environment: Mapping[str, str] | None = None) -> float:

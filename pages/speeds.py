@@ -29,10 +29,10 @@ cores).
 
 The {pisa["runs"]} PISA runs of a table ({pisa["training_frames"]:,} training frames, {pisa["epochs"]} epochs each, with
 compiling, validation after every epoch and writing of models) in **{pisa["seconds"]:.0f} s** on one
-{pisa["machine"]["gpu"]}, nothing compiled before; the aim of 300 s {_met(pisa["seconds"] <= 300)}. Again, with all
-compiled, **{again["seconds"]:.0f} s**; the aim of 240 s {_met(again["seconds"] <= 240)}. Nine runs of an encoder are
-stacked, and {pisa["workers"]} and {again["workers"]} encoders were trained at a time, so that the seconds of the
-encoders add up to more than those of all. These are of the first time:
+{pisa["machine"]["gpu"]}, nothing compiled before; the aim of 300 s {_met(pisa["seconds"] <= 300)}. Nine runs of an
+encoder are stacked, and {pisa["workers"]} encoders were trained at a time, so that the seconds of the encoders add up
+to more than those of all. Again, {again["workers"]} at a time and with all compiled, in
+**{again["seconds"]:.0f} s**; the aim of 240 s {_met(again["seconds"] <= 240)}. Of the first time:
 
 {table(["encoder", "seconds", "mean Macro-F1 on held-out source frames"], encoders)}
 
@@ -87,6 +87,20 @@ def train() -> str:
     twice = ", ".join(row["encoder"] for row in most if row["× before"] >= 2) or "none"
     twice_mixed = ", ".join(row["encoder"] for row in most if row.get("bfloat16 × before", 0) >= 2) or "none"
     slower = ", ".join(row["encoder"] for row in most if row["× eager"] < 1) or "none"
+    other = read("speed/train-cpu-other.json")
+    other_rows = [
+        [row["encoder"], *(f"{row[kind]:.0f}" for kind in ("eager", "before", "now", "bfloat16", "side by side"))]
+        + [f"{row[kind]:.2f}×" for kind in ("× eager", "× before", "bfloat16 × before")]
+        for row in other["rows"]
+        if row["threads"] == other["cores"]
+    ]
+    other_headings = ["encoder", "eager", "before", "now", "bfloat16", "side by side"]
+    other_headings += ["× eager", "× before", "bfloat16 × before"]
+    other_twice, other_mixed = (
+        ", ".join(r["encoder"] for r in other["rows"] if r["threads"] == other["cores"] and r[kind] >= 2) or "none"
+        for kind in ("× before", "bfloat16 × before")
+    )
+    other_embed = ", ".join(f"{e['frames_per_s']:,.0f} ({e['encoder']}, {e['precision']})" for e in other["embed"])
     rates = record["embed_frames_per_s"]
     embed_rows = [
         [f"{cores['cores']} CPU cores", f"{_embed_rate(cores, 'transformer', 'float32'):,.0f}"],
@@ -102,7 +116,8 @@ def train() -> str:
 Milliseconds per step of one run: PISA, batch 128, two views. {record["machine"]["gpu"]}, bfloat16,
 torch {record["machine"]["torch"]}. The floor is the counted FLOP at the rate of a large matrix product there
 ({record["matmul_tflops"]:.0f} TFLOP/s).
-`prepare` is the start with the compiler's caches filled; the first start on a machine is [below](#starts).
+`prepare` is the start with the compiler's caches filled, the start of the processes that would compile included; the
+first start on a machine is [below](#starts).
 These are {record["taken"]}.
 
 {table(headings, rows)}
@@ -129,6 +144,13 @@ float32 runs together, a thread each. These are {cores["taken"]}.
 The aim was twice what was before with {cores["cores"]} threads, which these reach in float32: {twice}; in bfloat16:
 {twice_mixed}. Slower than eager there in float32: {slower}. Dropout masks are computed from the run's seed and the
 step, which makes a run the same in every stack and after every stop, and costs more on a CPU than drawing them.
+
+The same with today's version, {other["cores"]} threads, on a processor of about half the speed
+({other["machine"]["processor"]}, on a busy host: small differences say little):
+
+{table(other_headings, other_rows)}
+
+Twice in float32: {other_twice}; in bfloat16: {other_mixed}. `embed` has {other_embed} frames/s there.
 
 `embed` with a Transformer (on the GPU, reading and normalising the frames is what takes the time):
 

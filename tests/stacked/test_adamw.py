@@ -8,6 +8,7 @@ from torch import nn
 
 pytest.importorskip("triton")
 
+from pisa_capc.errors import ConfigError
 from pisa_capc.stacked import fused
 from tests.stacked.test_fused import DEVICE, relative
 
@@ -61,6 +62,16 @@ def test_it_goes_on_from_a_state_that_was_copied_into_it() -> None:
     train(quick, ours, 2, seed=4)
     train(later, again, 2, seed=4)
     assert all(torch.equal(p, q) for p, q in zip(ours, again, strict=True))
+
+
+def test_a_gradient_that_comes_later_is_refused() -> None:
+    ours = parameters()
+    quick = fused.FlatAdamW(ours, lr=1e-2, weight_decay=0.1)
+    train(quick, ours, 1)
+    for p in ours:
+        p.grad = torch.ones_like(p)
+    with pytest.raises(ConfigError, match="5 parameters have a gradient, and 4 had one in the first step"):
+        quick.step()
 
 
 def test_every_parameter_stands_where_kernels_expect_it() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,65 +45,103 @@ def compiled(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*.cubin"))
 
 
-def test_a_kernel_is_compiled_elsewhere_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def found() -> Iterator[elsewhere.Compilers]:
+    own = elsewhere.Compilers()
+    yield own
+    own.close()
+
+
+def test_a_kernel_is_compiled_elsewhere_and_once(
+    found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    found = elsewhere.Compilers(1)
-    found.ask(SUMS)
-    found.ask(SUMS)
-    found.ask({**SUMS, "kernel": "no_such_kernel"})
-    assert sorted(found.finish()) == [
+    found.start(1)
+    assert found.ask(SUMS)
+    assert found.ask(SUMS)
+    assert found.ask({**SUMS, "kernel": "no_such_kernel"})
+    assert sorted(found.wait()) == [
         "AttributeError: module 'pisa_capc.stacked.kernels' has no attribute 'no_such_kernel'\n",
         "compiled\n",
     ]
     assert compiled(tmp_path) == ["window_sums.cubin"]
 
 
-def test_a_compiler_that_is_gone_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_is_gone_is_done_without(found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere.sys, "executable", "/bin/false")
-    found = elsewhere.Compilers(2)
     for number in range(3):
-        found.ask({**SUMS, "kernel": f"kernel_{number}"})
-    assert found.finish() == ["", "", ""]
+        assert found.ask({**SUMS, "kernel": f"kernel_{number}"})
+    assert found.wait() == ["", "", ""]
 
 
-def test_compilers_are_shared_until_they_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
+def test_where_no_process_can_be_started_kernels_are_compiled_here(
+    found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere.sys, "executable", "/no/such/python")
+    assert not found.ask(SUMS)
+    assert found.wait() == []
 
-    class Process:
-        def __init__(self, command: list[str], **how: Any) -> None:
-            started.append(command)
 
-        def communicate(self) -> None:
-            pass
+def test_compilers_are_those_that_are_there_and_end_with_whoever_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere.sys, "executable", "/bin/cat")
+    with elsewhere.compilers() as outer:
+        assert outer is not None
+        outer.start()
+        processes = [*outer._processes]
+        assert 1 <= len(processes) <= elsewhere.COMPILERS
+        with elsewhere.compilers() as inner:
+            assert inner is outer
+        assert outer._processes == processes
+    assert all(process.returncode is not None for process in processes)
+    with suppress(ZeroDivisionError), elsewhere.compilers() as broken:
+        assert broken is not None
+        broken.start()
+        processes = [*broken._processes]
+        raise ZeroDivisionError
+    assert all(process.returncode is not None for process in processes)
+    assert elsewhere._running is None
 
-    monkeypatch.setattr(subprocess, "Popen", Process)
-    found = elsewhere.compilers()
-    assert found is not None
-    assert elsewhere.compilers() is found
-    assert 1 <= len(started) <= elsewhere.COMPILERS
-    elsewhere.let_go(found)
-    again = elsewhere.compilers()
-    assert again is not None
-    assert again is not found
-    elsewhere.let_go(again)
+
+def test_only_our_kernels_are_asked_for_and_only_meanwhile(
+    found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[dict[str, Any]] = []
+    monkeypatch.setattr(found, "ask", lambda request: not requests.append(request))
+    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_target=lambda: HOPPER))
+
+    def launch(module: str, **compile: str) -> bool:
+        """What Triton does before it compiles."""
+        hook = triton.knobs.runtime.jit_cache_hook
+        fn = SimpleNamespace(module=module, name="window_sums")
+        return bool(hook and hook(key="", repr="", fn=fn, compile=compile, is_manual_warmup=False))
+
+    ours = "pisa_capc.stacked.kernels.window"
+    with suppress(ZeroDivisionError), found.asked():
+        assert launch(ours, specialization_data="{}")
+        assert not launch(ours)  # a version that does not say what it needs
+        assert not launch("somebody.else", specialization_data="{}")
+        raise ZeroDivisionError
+    assert requests == [{"kernel": "window_sums", "how": "{}", "target": ["cuda", 90, 32]}]
+    assert not launch(ours, specialization_data="{}")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_launch_is_left_out_until_its_kernel_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_is_left_out_until_its_kernel_is_there(
+    found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pisa_capc.stacked import kernels
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     moments, weight = torch.eye(16, device="cuda")[None], torch.ones(1, 32, 2, 3, device="cuda")
     sums = torch.full((1, 1, 2, 32), -1.0, device="cuda")
-    found = elsewhere.Compilers(1)
 
     def launch() -> None:
         kernels.window_sums[(1,)](weight, moments, weight, sums, INPUTS=2, TAPS=3, C=32, PADDED=16)
 
     with found.asked():
         launch()
-    assert found.finish() == ["compiled\n"]
+    assert found.wait() == ["compiled\n"]
     assert (sums == -1).all()
     before = compiled(tmp_path)
     launch()

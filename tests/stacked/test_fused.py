@@ -180,6 +180,18 @@ def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
     compare_chain(encoder, torch.randn(RUNS, STREAMS, 45, 2, device=DEVICE), tokens)
 
 
+@pytest.mark.parametrize(("name", "streams", "written"), [("cnn", 2, False), ("cnn", 4, True), ("resnet", 2, True)])
+def test_the_first_convolution_is_written_where_it_reads_many_channels(
+    name: str, streams: int, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, own = [], chains.convolve
+    monkeypatch.setattr(chains, "convolve", lambda *given: found.append(given) or own(*given))
+    torch.manual_seed(16)
+    encoder = build_encoder(name, streams, RUNS).to(DEVICE)
+    compare_chain(encoder, torch.randn(RUNS, STREAMS, 45, 2 * streams, device=DEVICE), 5)
+    assert bool(found) == written
+
+
 def test_fused_chain_of_whole_tiles_several_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "MULTIPROCESSORS", 1)
     torch.manual_seed(12)
@@ -197,7 +209,7 @@ def poisoned() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("name", ["cnn", "mscnn", "tcn"])
+@pytest.mark.parametrize("name", ["cnn", "mscnn", "cvcnn", "tcn"])
 def test_fused_chain_of_frames_that_stand_for_several(name: str) -> None:
     torch.manual_seed(14)
     encoder = build_encoder(name, 1, RUNS).to(DEVICE)

@@ -420,3 +420,19 @@ def test_impossible_trainings_are_refused(frames: Frames) -> None:
         TrainingConfig(weight_decay=math.inf)
     with pytest.raises(DataError, match="one dataset"):
         fit(runs(frames, (1, 1)) + runs(small_frames(), (2, 2)), **FAST)
+
+
+def test_only_what_is_all_ours_takes_a_step_on_whatever_is_in_memory(frames: Frames) -> None:
+    class Mine(PisaMethod):
+        """Somebody's loss, which may check what it is given."""
+
+    class Net(torch.nn.Module):
+        """Somebody's network."""
+
+    made = make_stack(frames, runs(frames))
+    assert made._is_ours()
+    method, made.method = made.method, Mine.__new__(Mine)
+    assert not made._is_ours()
+    made.method = method
+    made.model.extra = Net()
+    assert not made._is_ours()

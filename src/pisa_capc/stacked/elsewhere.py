@@ -1,13 +1,13 @@
 """Our own kernels compiled in processes of their own, all at once, while this one has other things to do.
 
 A first step says which kernels it needs: under `Compilers.asked` a launch whose kernel is not there is left out, and
-the kernel is compiled elsewhere, into the cache where Triton looks for it. What such a step computes is of no use. What
-could not be compiled elsewhere, for whatever reason, is compiled where it is launched, as ever.
+the kernel is compiled elsewhere, into the cache where Triton looks for it. What such a step computes is whatever was in
+memory, so that only code that can stand that may take it. What could not be compiled elsewhere is compiled where it is
+launched, as ever. One training at a time of a process may do this.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
@@ -20,18 +20,31 @@ from typing import Any
 
 COMPILERS = 4  # processes: as many as have done their share while PyTorch's compiler is loaded
 
+_running: Compilers | None = None
+
 
 class Compilers:
     """Processes that compile kernels of `stacked/kernels`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         self._requests: dict[str, Future[str]] = {}
-        self._threads = ThreadPoolExecutor(count, "kernels")
+        self._threads: ThreadPoolExecutor | None = None
+        self._processes: list[subprocess.Popen[str]] = []
         self._idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-        for _ in range(count):
-            command = [sys.executable, "-m", __name__]
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self._idle.put(subprocess.Popen(command, text=True, **pipes))
+
+    def start(self, count: int = COMPILERS) -> None:
+        """Start the processes, unless they run; it takes them seconds until they can do something."""
+        if self._threads is not None:
+            return
+        # Not from the folder that this happens to be called in, which may have files of any name.
+        command = [sys.executable, "-P", "-m", __name__]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        for _ in range(min(count, os.cpu_count() or 1)):
+            with suppress(OSError):  # there are too many already
+                self._processes.append(subprocess.Popen(command, text=True, **pipes))
+        self._threads = ThreadPoolExecutor(max(1, len(self._processes)), "kernels")
+        for process in self._processes:
+            self._idle.put(process)
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -40,13 +53,13 @@ class Compilers:
 
         from pisa_capc.stacked import kernels
 
-        target = triton.runtime.driver.active.get_current_target()
+        target = [*vars(triton.runtime.driver.active.get_current_target()).values()]
 
         def ask(fn: Any, compile: dict[str, Any], **others: Any) -> bool:
-            if not fn.module.startswith(kernels.__name__):
-                return False  # somebody else's, who may want to see what it gives
-            self.ask({"kernel": fn.name, "how": compile["specialization_data"], "target": [*vars(target).values()]})
-            return True
+            how = compile.get("specialization_data")  # not every version of Triton says it
+            if how is None or not fn.module.startswith(kernels.__name__):
+                return False  # or it is somebody else's, who may want to see what it gives
+            return self.ask({"kernel": fn.name, "how": how, "target": target})
 
         before = triton.knobs.runtime.jit_cache_hook
         triton.knobs.runtime.jit_cache_hook = ask
@@ -55,54 +68,65 @@ class Compilers:
         finally:
             triton.knobs.runtime.jit_cache_hook = before
 
-    def ask(self, request: dict[str, Any]) -> None:
-        """Have one kernel compiled, once."""
+    def ask(self, request: dict[str, Any]) -> bool:
+        """Have one kernel compiled, once. Whether there is anybody who does it."""
+        self.start()
+        if not self._processes or self._threads is None:
+            return False
         line = json.dumps(request)
         if line not in self._requests:
             self._requests[line] = self._threads.submit(self._answer, line)
+        return True
 
     def _answer(self, line: str) -> str:
         process = self._idle.get()
+        assert process.stdin is not None
+        assert process.stdout is not None
         answer = ""
         with suppress(OSError):  # it is gone, and its kernels are compiled where they are launched
-            assert process.stdin is not None
-            assert process.stdout is not None
             process.stdin.write(line + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         self._idle.put(process)
         return answer
 
-    def finish(self) -> list[str]:
-        """Wait for all that was asked for, and let the processes go. Returns their answers."""
+    def wait(self) -> list[str]:
+        """Until all that was asked for is done. Returns the answers."""
         wait(self._requests.values())
-        self._threads.shutdown()
-        while not self._idle.empty():
-            with suppress(OSError):
-                self._idle.get().communicate()
         return [one.result() for one in self._requests.values()]
 
+    def close(self) -> None:
+        """End the processes, whatever they are at; others are started when they are needed."""
+        for process in self._processes:
+            process.kill()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+        for process in self._processes:
+            with suppress(OSError):
+                process.communicate()
+        self._requests, self._threads, self._processes, self._idle = {}, None, [], SimpleQueue()
 
-@functools.cache
-def _running() -> Compilers:
-    return Compilers(min(COMPILERS, os.cpu_count() or 1))
 
-
-def compilers() -> Compilers | None:
-    """Those that are running, started if need be; none where Triton is missing or too old."""
+@contextmanager
+def compilers() -> Iterator[Compilers | None]:
+    """Those that are there, or new ones as long as this lasts; none where Triton is missing or too old."""
+    global _running
     from pisa_capc.stacked import fused
 
-    if not fused.AVAILABLE:
-        return None
+    if _running is not None or not fused.AVAILABLE:
+        yield _running
+        return
     import triton
 
-    return _running() if hasattr(getattr(triton, "knobs", None), "runtime") else None
-
-
-def let_go(found: Compilers) -> None:
-    """Wait for these; others are started when somebody needs them."""
-    _running.cache_clear()
-    found.finish()
+    if not hasattr(getattr(triton, "knobs", None), "runtime"):
+        yield None
+        return
+    _running = Compilers()
+    try:
+        yield _running
+    finally:
+        found, _running = _running, None
+        found.close()
 
 
 def compile_kernel(request: dict[str, Any]) -> None:

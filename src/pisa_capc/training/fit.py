@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,13 @@ def fit(
     _check_batch(how.batch, runs)
     abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
     keep = Keep(out, runs, abouts)
-    with keep.alone(), cpu_threads(threads):
+    with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as elsewhere:
         bank = None
         groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
         for number, group in enumerate(groups, 1):
             if bank is None:
-                if place.type == "cuda":
-                    compilers()  # they start while the frames are read
+                if elsewhere is not None:
+                    elsewhere.start()  # while the frames are read
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))

@@ -22,7 +22,7 @@ from pisa_capc.methods.registry import Batch, Method
 from pisa_capc.objective.views import SPANS, draw_epoch
 from pisa_capc.scores import f1_per_class
 from pisa_capc.stacked import Fusable, PerRun, bind_noise, in_blocks, in_kernels, load_compiler, stack, unstack
-from pisa_capc.stacked.elsewhere import compilers, let_go
+from pisa_capc.stacked.elsewhere import compilers
 from pisa_capc.stacked.noise import step_key
 from pisa_capc.threads import undivided
 from pisa_capc.training.bank import Bank, even_pieces
@@ -60,7 +60,6 @@ class Stack:
         self.steps = -(-self.train_rows.shape[1] // batch)
         runs = len(seeds)
         self.model = stack([build_seeded(method, seed) for seed in seeds], method.build(runs)).to(self.device)
-        self.optimiser = _adamw([*self.model.parameters()], lr=learning_rate, weight_decay=weight_decay)
 
         def buffer(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=self.device)
@@ -76,6 +75,8 @@ class Stack:
         self._key = buffer(runs, dtype=torch.int32)
         self._short_seeds = torch.tensor([s & 0x7FFFFFFF for s in seeds], dtype=torch.int32)  # to be hashed
         bind_noise(self.model, self._key)
+        self._ordinary = any(isinstance(module, PerRun) for module in self.model.modules())
+        self.optimiser = self._adamw(lr=learning_rate, weight_decay=weight_decay)
         self.terms = method.terms
         self._losses = buffer(self.steps, runs, len(self.terms), dtype=torch.float32)
         self._drawn: dict[int, NDArray[np.int64]] = {}  # the rows of an epoch that lies ready in the buffers
@@ -86,8 +87,17 @@ class Stack:
         self._pieces = torch.from_numpy(even_pieces(self.validation_rows, most)).to(self.device)
         self._decided = torch.zeros_like(self._pieces)
         self._piece = buffer(1, dtype=torch.int64)
-        self._ordinary = any(isinstance(module, PerRun) for module in self.model.modules())
         self._prepare()
+
+    def _adamw(self, **settings: float) -> torch.optim.AdamW:
+        """AdamW that can be captured on a GPU; ordinary modules may want their parameters where they are."""
+        parameters = [*self.model.parameters()]
+        if in_kernels(self._key) and not self._ordinary and all(p.dtype == torch.float32 for p in parameters):
+            from pisa_capc.stacked.fused import FlatAdamW
+
+            return FlatAdamW(parameters, **settings)
+        gpu = self.device.type == "cuda"
+        return torch.optim.AdamW(parameters, **settings, fused=True, capturable=gpu)  # type: ignore[arg-type]
 
     # One step ---------------------------------------------------------------------------------------------------------
 
@@ -144,14 +154,21 @@ class Stack:
 
     def _compile(self) -> None:
         """Compile all kernels of a step: ours elsewhere, while PyTorch's compiler is loaded and at work."""
-        loading, elsewhere = load_compiler(), compilers()
-        with nullcontext() if elsewhere is None else elsewhere.asked():
-            self._warm_up(1)
-            loading.join()
-            self._fuse()
-            self._warm_up(1)
-        if elsewhere is not None:
-            let_go(elsewhere)
+        loading = load_compiler()
+        with compilers() as elsewhere:
+            with elsewhere.asked() if elsewhere is not None and self._is_ours() else nullcontext():
+                self._warm_up(1)
+                loading.join()
+                self._fuse()
+                self._warm_up(1)
+            if elsewhere is not None:
+                elsewhere.wait()
+                elsewhere.close()
+
+    def _is_ours(self) -> bool:
+        """Whether all that a step does is known, so that it does no harm to take one with whatever is in memory."""
+        parts = (self.method, *self.model.modules())
+        return all(type(part).__module__.startswith(("pisa_capc.", "torch.nn.")) for part in parts)
 
     def _warm_up(self, steps: int) -> None:
         for _ in range(steps):
@@ -312,16 +329,6 @@ class Stack:
         with torch.no_grad():
             for name, value in self.state().items():
                 value.copy_(tensors[name])
-
-
-def _adamw(parameters: Sequence[torch.nn.Parameter], **settings: float) -> torch.optim.AdamW:
-    """AdamW that can be captured on a GPU, in as few launches as there can be."""
-    gpu = parameters[0].is_cuda
-    if gpu and in_kernels(parameters[0]) and all(p.dtype == torch.float32 for p in parameters):
-        from pisa_capc.stacked.fused import FlatAdamW
-
-        return FlatAdamW(parameters, **settings)
-    return torch.optim.AdamW(parameters, **settings, fused=True, capturable=gpu)  # type: ignore[arg-type]
 
 
 def build_seeded(method: Method, seed: int) -> torch.nn.Module:

@@ -113,7 +113,7 @@ class _Chain:
         self.norms: list[Norm] = []
         self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
         self.window = _window(x, layers)  # of the first layer, where what it gives is not written
-        self.moments = x
+        self.moments: Tensor | None = None  # of that window, in training
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
@@ -148,15 +148,15 @@ class _Chain:
         kernels.chain_convolve[(count, self.runs)](
             before if normed else self.read[i], norm.scale, norm.shift, y if skip is None else skip, layer.weight,
             y, self.read.get(i, y), partial, self.counts.each, self.counts.used, self.layers[0].weight, self.frames,
-            **shape.options(layer, x, self.counts.grain), **self._first(i, shape.chunk), PARTS=shape.parts,
+            **shape.options(layer, x, self.counts.grain), **self._first(i, shape.chunk, normed), PARTS=shape.parts,
             NORM=normed, WITH_SKIP=skip is not None, KEEP=layer.kept and normed,
             maxnreg=REGISTERS if layer.taps == 3 else None,
         )  # fmt: skip
         return y, partial
 
-    def _first(self, i: int, outputs: int) -> dict[str, Any]:
+    def _first(self, i: int, outputs: int, needed: bool = True) -> dict[str, Any]:
         """What the kernels of layer `i`, which take so many of its inputs at a time, have to know of the first."""
-        if i == 1 and self.window is not None:
+        if needed and i == 1 and self.window is not None:
             return self.window.options(outputs)
         return {"INPUTS": 0, "FIRST_TAPS": 0, "SEEN": 16}
 
@@ -201,6 +201,7 @@ class _Chain:
             layer = self.layers[i]
             dgamma, dbeta, coefficient = self.norms[i].gradients(layer.norm.weight, partial, self.values)
             if i == 0 and self.window is not None:
+                assert self.moments is not None
                 dweight = self.window.gradient(self.moments, u, coefficient)
             elif i == 0:
                 first = (self.x, u, layer.weight, layer.dilation, self.counts)

@@ -1,5 +1,5 @@
-"""The first convolution of a chain, whose outputs are never written: it has so few inputs that whoever needs them takes
-them from there again.
+"""The first convolution of a chain, whose outputs need not be written: it has so few inputs that whoever needs them
+takes them from there again.
 
 What a program reads is a window, the samples that some outputs see, channel by channel: they lie side by side. Batch
 statistics of the outputs follow from the second moments of windows, and so does much of the weights' gradient.
