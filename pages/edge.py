@@ -68,10 +68,10 @@ def _elsewhere(record: dict[str, Any]) -> str:
     pisa = {row["encoder"]: row for row in rows if row["method"] == "pisa"}
     slowest, fastest = (choose(row["frames/s"] for row in pisa.values()) for choose in (min, max))
     cldnn = pisa["cldnn"]
-    return f"""The CLDNN of this table took its frames one after the other. It takes many at once now, which was measured on
-another processor alone ({record["machine"]["processor"]}): {cldnn["frames/s"]:,.0f} frames/s there, {cldnn["speed-up"]:.1f}
-times what PyTorch has, and {cldnn["one by one"]:,.0f} one by one. PISA has {slowest:,.0f} to {fastest:,.0f} there,
-and {quick} of {len(rows)} reach {SPEED:,}."""
+    return f"""The CLDNN of this table took its frames one after the other. It takes many at once now, as measured
+on another processor alone ({record["machine"]["processor"]}): {cldnn["frames/s"]:,.0f} frames/s there,
+{cldnn["speed-up"]:.1f} times what PyTorch has, and {cldnn["one by one"]:,.0f} one by one. PISA has {slowest:,.0f} to
+{fastest:,.0f} there, and {quick} of {len(rows)} reach {SPEED:,}."""
 
 
 def _all(rows: list[dict[str, Any]], what: str, most: float) -> str:

@@ -5,9 +5,9 @@
 
 A runtime's own GRU goes through the gates of one sequence after the other: every sequence takes it as long. In plain
 products all sequences take a step at once, each in less time, but every operation of a step costs something before it
-begins. So few sequences go through the GRU, and many step by step. Directions have products of
-their own, since in one, with a matrix that is half zeros, they would be twice as many; and so have gates, since to cut
-one result in three takes longer.
+begins. So few sequences go through the GRU, and many step by step. Directions have products of their own, since in one,
+with a matrix that is half zeros, they would be twice as many; and so have gates, since to cut one result in three takes
+longer.
 """
 
 from __future__ import annotations
