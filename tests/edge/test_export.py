@@ -74,6 +74,13 @@ def test_power_does_not_matter_and_a_frame_without_antennas_is_nan(run: tuple[Tr
         assert np.isnan(session.run(unusable)[1]).all()
 
 
+def test_of_no_frames_there_are_no_scores(run: tuple[TrainedModel, Path]) -> None:
+    trained, folder = run
+    embedding, logits = Session.open(folder / "model.onnx").run(np.empty((0, 4, 64, 2), np.float32))
+    assert embedding.shape == (0, 64)
+    assert logits.shape == (0, len(trained.devices))
+
+
 def test_the_file_says_what_it_is(run: tuple[TrainedModel, Path]) -> None:
     said = {key: json.loads(value) for key, value in Session.open(run[1] / "model.onnx").metadata.items()}
     assert said["devices"] == DEVICES

@@ -48,6 +48,10 @@ class Session:
         descriptor: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Embedding (N, D) and logits (N, C) of frames (N, A, T, 2)."""
+        if len(iq) == 0:  # some graphs end the process
+            sizes = (output.shape[1] for output in self._session.get_outputs())
+            embedding, logits = (np.empty((0, size), np.float32) for size in sizes)
+            return embedding, logits
         given: dict[str, Any] = {"iq": iq, "present": present, "descriptor": descriptor}
         known = {name: value for name, value in given.items() if value is not None}
         embedding, logits = self._session.run(["embedding", "logits"], known)
