@@ -88,22 +88,28 @@ def _order(run, INPUTS: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr, PADDE
 
 
 @triton.jit
+def _outputs(x, moments, weight, run, INPUTS: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr,
+             PADDED: tl.constexpr):  # fmt: skip
+    """Of y = conv(x) from the moments (R, PADDED, PADDED): the kernel in the order of a window, Σ count·y wᵀ, and
+    Σ count·w as a row. The type of x is that in which the products are taken."""
+    k = tl.arange(0, PADDED)
+    at, there = _order(run, INPUTS, TAPS, C, PADDED)
+    kernel = tl.load(weight + at, mask=there, other=0.0).to(x.dtype.element_ty).to(tl.float32)
+    square = tl.load(moments + (run * PADDED + k[:, None]) * PADDED + k[None, :])
+    total = tl.load(moments + (run * PADDED + INPUTS * TAPS) * PADDED + k)[None, :]
+    return kernel, tl.dot(kernel, square, input_precision="ieee"), total
+
+
+@triton.jit
 def window_sums(
     x, moments, weight, sums, INPUTS: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr, PADDED: tl.constexpr
 ):  # fmt: skip
-    """Σ count·y and Σ count·y² of each channel of y = conv(x), from the moments (R, PADDED, PADDED).
-
-    The type of x is that in which the products are taken.
-    """
+    """Σ count·y and Σ count·y² of each channel of y = conv(x)."""
     run = tl.program_id(0)
-    k = tl.arange(0, PADDED)
     c = tl.arange(0, C)
-    at, there = _order(run, INPUTS, TAPS, C, PADDED)
-    w = tl.load(weight + at, mask=there, other=0.0).to(x.dtype.element_ty).to(tl.float32)
-    square = tl.load(moments + (run * PADDED + k[:, None]) * PADDED + k[None, :])
-    along = tl.load(moments + (run * PADDED + INPUTS * TAPS) * PADDED + k)
-    tl.store(sums + run * 2 * C + c, tl.sum(w * along[None, :], 1))
-    tl.store(sums + (run * 2 + 1) * C + c, tl.sum(tl.dot(w, square, input_precision="ieee") * w, 1))
+    kernel, along, total = _outputs(x, moments, weight, run, INPUTS, TAPS, C, PADDED)
+    tl.store(sums + run * 2 * C + c, tl.sum(kernel * total, 1))
+    tl.store(sums + (run * 2 + 1) * C + c, tl.sum(along * kernel, 1))
 
 
 @triton.jit
@@ -119,14 +125,12 @@ def window_gradient(
     k = tl.arange(0, PADDED)
     c = tl.arange(0, C)
     at, there = _order(run, INPUTS, TAPS, C, PADDED)
-    w = tl.load(weight + at, mask=there, other=0.0).to(x.dtype.element_ty).to(tl.float32)
-    square = tl.load(moments + (run * PADDED + k[:, None]) * PADDED + k[None, :])
-    along = tl.load(moments + (run * PADDED + INPUTS * TAPS) * PADDED + k)
+    _, along, total = _outputs(x, moments, weight, run, INPUTS, TAPS, C, PADDED)
     a = tl.load(coefficient + run * 3 * C + c)[:, None]
     slope = tl.load(coefficient + (run * 3 + 1) * C + c)[:, None]
     constant = tl.load(coefficient + (run * 3 + 2) * C + c)[:, None]
-    total = slope * tl.dot(w, square, input_precision="ieee") + constant * along[None, :]
+    g = slope * along + constant * total
     for s in tl.static_range(SPAN):
         own = ((run * SPAN + s) * C + c[:, None]) * SEEN + s * INPUTS + k[None, :]
-        total += tl.load(seen + own, mask=there, other=0.0)
-    tl.store(dweight + at, a * total, mask=there)
+        g += tl.load(seen + own, mask=there, other=0.0)
+    tl.store(dweight + at, a * g, mask=there)
