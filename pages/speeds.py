@@ -145,7 +145,7 @@ The aim was twice what was before with {cores["cores"]} threads, which these rea
 {twice_mixed}. Slower than eager there in float32: {slower}. Dropout masks are computed from the run's seed and the
 step, which makes a run the same in every stack and after every stop, and costs more on a CPU than drawing them.
 
-The same with today's version, {other["cores"]} threads, on a processor of about half the speed
+The same with today's version, {other["cores"]} threads, on a slower processor
 ({other["machine"]["processor"]}, on a busy host: small differences say little):
 
 {table(other_headings, other_rows)}

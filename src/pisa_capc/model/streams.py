@@ -17,6 +17,7 @@ from pisa_capc.stacked import Counts, in_kernels
 # Of one size: streams that are used are filled up to a multiple of GRAIN, so that tiles of the kernels are whole; and
 # there is room for a multiple of ROOM, as for all sizes that 16 divides Triton has one kernel.
 GRAIN, ROOM = 8, 16
+MOST = 2**14  # streams of a run for which one program of a kernel has room
 
 
 class Distinct(NamedTuple):
@@ -46,7 +47,7 @@ def distinct(mask: Tensor, unchanged: Tensor, of_one_size: bool) -> Distinct:
     present = mask.flatten(1)
     runs, total = present.shape
     size = -(-(total + 1) // ROOM) * ROOM
-    if of_one_size and in_kernels(mask) and size <= 2**14:  # a program has all streams of a run
+    if of_one_size and in_kernels(mask) and size <= MOST:
         from pisa_capc.stacked import fused
 
         first, kind, place, each, used = fused.distinct_streams(mask, unchanged, size, GRAIN)

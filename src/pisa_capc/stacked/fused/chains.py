@@ -250,7 +250,7 @@ class _Chain:
             kernels.chain_gradient[(count, self.runs, chunks)](
                 dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
                 before if kept is None else kept, u if added is None else added, du, sums, dweight,
-                self.counts.each, self.counts.used, self.layers[0].weight, du, self.frames,
+                self.counts.each, self.counts.used, self.layers[0].weight, self.frames,
                 **shape.options(layer, u, self.counts.grain), **first, PARTS=shape.parts // chunks, NORM=normed,
                 KEPT=kept is not None, ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
             )  # fmt: skip

@@ -159,7 +159,7 @@ def chain_convolve(
 @triton.jit
 def chain_gradient(
     u, y, coefficient, weight, before, scale, shift, kept, added, du, partial, dweight, counts, used,
-    first_weight, dfirst, frames,
+    first_weight, frames,
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
     ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, INPUTS: tl.constexpr, FIRST_TAPS: tl.constexpr,
@@ -172,8 +172,8 @@ def chain_gradient(
     INPUT: du, which is convᵀ(dy) + added where z > 0, and Σdu and Σdu·before of each channel. WEIGHT: the gradient of
     the kernel from one chunk of dy, with PARTS = 1. Both sum over the tiles of a program. z, what the convolution read,
     is `kept` where KEPT, or else ReLU(scale·before + shift).
-    INPUTS > 0: instead of `before`, the first convolution of it, which has so many channels. Then nobody needs du, but
-    only Σ du wᵀ with its windows of SEEN numbers, see `window_gradient`.
+    INPUTS > 0: instead of `before`, the first convolution of it, which has so many channels. Then nobody needs du, and
+    its place is for parts of Σ du wᵀ with the windows of SEEN numbers, see `window_gradient`.
     """
     run = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(2)
@@ -257,7 +257,7 @@ def chain_gradient(
         tl.store(at, _each_channel(total))
         tl.store(at + C, _each_channel(along))
         if INPUTS > 0:
-            at = dfirst + (program * SPAN * C + n[:, None]) * SEEN + tl.arange(0, SEEN)[None, :]
+            at = du + (program * SPAN * C + n[:, None]) * SEEN + tl.arange(0, SEEN)[None, :]
             tl.store(at, along_window)
     if WEIGHT:
         # A tap's gradient stands in dw wherever sample s of what was read is TAPS − 1 − tap before that of dy.
