@@ -68,6 +68,14 @@ def test_a_kernel_is_compiled_elsewhere_and_once(
     assert compiled(tmp_path) == ["window_sums.cubin"]
 
 
+def test_a_kernel_is_the_same_one_after_its_way_through_json() -> None:
+    backend = make_backend(HOPPER)
+    options = backend.parse_options({"num_warps": 2, "maxnreg": 128})
+    read = json.loads(json.dumps(vars(options)))
+    assert backend.parse_options(elsewhere.restored(read)).hash() == options.hash()
+    assert backend.parse_options(read).hash() != options.hash()
+
+
 def test_a_compiler_that_is_gone_is_done_without(found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere.sys, "executable", "/bin/false")
     for number in range(3):

@@ -129,6 +129,11 @@ def compilers() -> Iterator[Compilers | None]:
         found.close()
 
 
+def restored(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that were JSON: what was a tuple must be one again, or the kernel would be taken for another."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+
+
 def compile_kernel(request: dict[str, Any]) -> None:
     """Compile one kernel into Triton's cache. No GPU is needed.
 
@@ -144,10 +149,8 @@ def compile_kernel(request: dict[str, Any]) -> None:
     constants, known = (
         dict(zip(map(tuple, how[f"{kind}_keys"]), how[f"{kind}_vals"], strict=True)) for kind in ("constant", "attrs")
     )
-    # What was a tuple before it became JSON must be one again, or the kernel would be taken for another.
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in how["options"].items()}
     source = ASTSource(getattr(kernels, request["kernel"]), how["signature"], constants, known)
-    kernel = triton.compile(source, target=GPUTarget(*request["target"]), options=options)
+    kernel = triton.compile(source, target=GPUTarget(*request["target"]), options=restored(how["options"]))
     with suppress(Exception):  # some versions also compile what launches it, a quarter of a second each
         from triton.backends.nvidia.driver import CudaLauncher
 
