@@ -49,7 +49,7 @@ def first_step(encoder: str) -> None:
         if gpu:
             load_compiler()  # as `fit` does
         if elsewhere is not None:
-            elsewhere.start()
+            elsewhere.expect()
         part = split(random_frames(16), ["E2", "E3"], "E1", 0)
         bank = Bank(union([part.train, part.validation]), device)
         stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))

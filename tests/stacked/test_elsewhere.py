@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +71,41 @@ def test_a_kernel_is_compiled_elsewhere_and_once(
     assert compiled(tmp_path) == ["window_sums.cubin"]
 
 
+def test_a_kernel_that_is_in_the_cache_is_known_to_be_there(tmp_path: Path) -> None:
+    """In a process of its own: here kernels may be interpreted."""
+    program = """
+import json, sys
+from pisa_capc.stacked import elsewhere
+request, other = (json.loads(line) for line in sys.stdin)
+print(elsewhere.nothing_compiled(), elsewhere.is_compiled(request))
+elsewhere.compile_kernel(request)
+print(elsewhere.nothing_compiled(), elsewhere.is_compiled(request), elsewhere.is_compiled(other))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    other = request("window_sums", POINTERS, {"INPUTS": 2, "TAPS": 5, "C": 32, "PADDED": 16})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=f"{json.dumps(SUMS)}\n{json.dumps(other)}",
+        env=environment | {"TRITON_CACHE_DIR": str(tmp_path / "new")},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["True False", "False True False"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_compilers_that_have_nothing_to_do_are_not_started(
+    before: int, found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(elsewhere.sys, "executable", "/bin/cat")
+    for number in range(before):
+        (tmp_path / f"kernel{number}").mkdir()
+    found.expect()
+    assert (len(found._processes) > 0) == (before == 0)
+
+
 def test_a_kernel_is_the_same_one_after_its_way_through_json() -> None:
     backend = make_backend(HOPPER)
     options = backend.parse_options({"num_warps": 2, "maxnreg": 128})
@@ -115,7 +153,9 @@ def test_only_our_kernels_are_asked_for_and_only_meanwhile(
     found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[dict[str, Any]] = []
+    there = [False]
     monkeypatch.setattr(found, "ask", lambda request: not requests.append(request))
+    monkeypatch.setattr(elsewhere, "is_compiled", lambda request: there[0])
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_target=lambda: HOPPER))
 
     def launch(module: str, **compile: str) -> bool:
@@ -129,6 +169,8 @@ def test_only_our_kernels_are_asked_for_and_only_meanwhile(
         assert launch(ours, specialization_data="{}")
         assert not launch(ours)  # a version that does not say what it needs
         assert not launch("somebody.else", specialization_data="{}")
+        there[0] = True
+        assert not launch(ours, specialization_data="{}")  # Triton has it
         raise ZeroDivisionError
     assert requests == [{"kernel": "window_sums", "how": "{}", "target": ["cuda", 90, 32]}]
     assert not launch(ours, specialization_data="{}")

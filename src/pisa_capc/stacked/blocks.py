@@ -84,7 +84,8 @@ def _affine(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """scale · y + shift of each channel, rounded once."""
     if y.dtype == scale.dtype:
         return torch.addcmul(shift[:, None, None], y, scale[:, None, None])
-    return F.batch_norm(y, torch.zeros_like(scale), torch.ones_like(scale), scale, shift, False, 0.0, 0.0)
+    # Not that of `functional`, which in some versions refuses an eps of zero.
+    return torch.batch_norm(y, scale, shift, torch.zeros_like(scale), torch.ones_like(scale), False, 0.0, 0.0, False)
 
 
 def _relu(x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from pisa_capc.stacked.elsewhere import nothing_compiled
+
 # One way to compute a kernel, by rule: what is timed on the spot takes longer to compile than it saves here, and a
 # reduction whose shape depends on the timing gives other bits from start to start.
 BY_RULE = {"deterministic": True, "triton.autotune_pointwise": False}
@@ -40,15 +42,19 @@ class Fusable(nn.Module):
 
 @functools.cache
 def load_compiler() -> Thread:
-    """Load PyTorch's compiler in a thread and start its processes: ten seconds in which other things can be done."""
+    """Load PyTorch's compiler in a thread: seconds in which other things can be done.
+
+    Its processes are started too if nothing was compiled yet; else it starts them when it needs them.
+    """
     thread = Thread(target=_load, name="compiler", daemon=True)
     thread.start()
     return thread
 
 
 def _load() -> None:
-    with suppress(ImportError):  # how its processes are started is its own affair, and may move
-        from torch._inductor.async_compile import maybe_warm_pool
+    if nothing_compiled():
+        with suppress(ImportError):  # how its processes are started is its own affair, and may move
+            from torch._inductor.async_compile import maybe_warm_pool
 
-        maybe_warm_pool()
+            maybe_warm_pool()
     import torch._inductor.compile_fx  # noqa: F401  (and all that it loads)

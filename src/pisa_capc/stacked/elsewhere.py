@@ -1,6 +1,6 @@
 """Our own kernels compiled in processes of their own, all at once, while this one has other things to do.
 
-A first step says which kernels it needs: under `Compilers.asked` a launch whose kernel is not there is left out, and
+A first step says which kernels it needs: under `Compilers.asked` a launch whose kernel is in no cache is left out, and
 the kernel is compiled elsewhere, into the cache where Triton looks for it. What such a step computes is whatever was in
 memory, so that only code that can stand that may take it. What could not be compiled elsewhere is compiled where it is
 launched, as ever. One training at a time of a process may do this.
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -46,6 +48,14 @@ class Compilers:
         for process in self._processes:
             self._idle.put(process)
 
+    def expect(self) -> None:
+        """Start the processes now if there will be much to compile; where there was some before, as it is asked for.
+
+        Where nothing is left to do, trainings side by side would only take the cores from one another with this.
+        """
+        if nothing_compiled():
+            self.start()
+
     @contextmanager
     def asked(self) -> Iterator[None]:
         """Within it, kernels that are not there are asked for, and their launches left out."""
@@ -59,7 +69,8 @@ class Compilers:
             how = compile.get("specialization_data")  # not every version of Triton says it
             if how is None or not fn.module.startswith(kernels.__name__):
                 return False  # or it is somebody else's, who may want to see what it gives
-            return self.ask({"kernel": fn.name, "how": how, "target": target})
+            request = {"kernel": fn.name, "how": how, "target": target}
+            return not is_compiled(request) and self.ask(request)
 
         before = triton.knobs.runtime.jit_cache_hook
         triton.knobs.runtime.jit_cache_hook = ask
@@ -107,6 +118,17 @@ class Compilers:
         self._requests, self._threads, self._processes, self._idle = {}, None, [], SimpleQueue()
 
 
+def nothing_compiled() -> bool:
+    """Whether Triton's cache is empty, or cannot be asked."""
+    try:
+        import triton
+
+        folder = Path(triton.knobs.cache.dir)
+        return next(folder.iterdir(), None) is None
+    except (ImportError, AttributeError, TypeError, OSError):
+        return True
+
+
 @contextmanager
 def compilers() -> Iterator[Compilers | None]:
     """Those that are there, or new ones as long as this lasts; none where Triton is missing or too old."""
@@ -134,12 +156,9 @@ def restored(options: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
-def compile_kernel(request: dict[str, Any]) -> None:
-    """Compile one kernel into Triton's cache. No GPU is needed.
-
-    The request is what Triton says of a launch: types, constants, and what it knows of each argument.
-    """
-    import triton
+def _described(request: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Source, target and options of a kernel, from what Triton says of a launch: types, constants, and what it knows of
+    each argument."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -150,7 +169,30 @@ def compile_kernel(request: dict[str, Any]) -> None:
         dict(zip(map(tuple, how[f"{kind}_keys"]), how[f"{kind}_vals"], strict=True)) for kind in ("constant", "attrs")
     )
     source = ASTSource(getattr(kernels, request["kernel"]), how["signature"], constants, known)
-    kernel = triton.compile(source, target=GPUTarget(*request["target"]), options=restored(how["options"]))
+    return source, GPUTarget(*request["target"]), restored(how["options"])
+
+
+def is_compiled(request: dict[str, Any]) -> bool:
+    """Whether Triton will find this kernel in its cache; not every version lets that be told."""
+    with suppress(Exception):
+        from triton._C.libtriton import get_cache_invalidating_env_vars
+        from triton.compiler import make_backend
+        from triton.runtime.cache import get_cache_key, get_cache_manager
+
+        source, target, options = _described(request)
+        backend = make_backend(target)
+        key = get_cache_key(source, backend, backend.parse_options(options), get_cache_invalidating_env_vars())
+        name = f"{source.name}.json"
+        return name in (get_cache_manager(sha256(key.encode()).hexdigest()).get_group(name) or {})
+    return False
+
+
+def compile_kernel(request: dict[str, Any]) -> None:
+    """Compile one kernel into Triton's cache. No GPU is needed."""
+    import triton
+
+    source, target, options = _described(request)
+    kernel = triton.compile(source, target=target, options=options)
     with suppress(Exception):  # some versions also compile what launches it, a quarter of a second each
         from triton.backends.nvidia.driver import CudaLauncher
 

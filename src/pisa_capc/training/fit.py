@@ -98,7 +98,7 @@ def fit(
         for number, group in enumerate(groups, 1):
             if bank is None:
                 if elsewhere is not None:
-                    elsewhere.start()  # while the frames are read
+                    elsewhere.expect()  # while the frames are read
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))
