@@ -5,7 +5,8 @@
 
 Frames, splits, seeds and settings are those of the protocol wifi-sim. Counted is time on the clock from the first
 training to the last, with compilation, validation after every epoch and writing of models; not the simulation of the
-frames. Without a GPU the set is small and the epochs few, unless --scale and --epochs say otherwise.
+frames, nor what `bytecode.py` says. Without a GPU the set is small and the epochs few, unless --scale and --epochs say
+otherwise.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
 
+from benchmarks.bytecode import kept_bytecode
 from benchmarks.report import begin, show
 from pisa_capc.benchmark.plan import PlannedRun, jobs_of, plan, select
 from pisa_capc.benchmark.protocols import read_protocol
@@ -50,12 +53,13 @@ def main() -> None:
         generate("wifi-own-place", data, scale=options.scale, show_progress=False)
         jobs = [(group, options.epochs, data, Path(folder) / group[0].encoder, threads) for group in groups]
         rows = []
-        started = time.perf_counter()
-        for row in run_jobs(train, jobs, workers=options.workers):
-            rows.append(row)
-            print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-            bar.advance(1)
-        seconds = time.perf_counter() - started
+        with kept_bytecode() if options.workers > 1 else nullcontext():
+            started = time.perf_counter()
+            for row in run_jobs(train, jobs, workers=options.workers):
+                rows.append(row)
+                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+                bar.advance(1)
+            seconds = time.perf_counter() - started
     runs = sum(len(group) for group in groups)
     facts = {
         "seconds": round(seconds, 1),

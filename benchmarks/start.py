@@ -2,11 +2,11 @@
 
     make bench-start [ARGS="--encoders cnn,transformer"]
 
-Each is a process of its own. The command line and the import are the median of several after a first one, which leaves
-Python's compiled modules for the others, as anybody's first start does; the aim is 0.3 s. A first step
-is that of PISA, one run with batch 128, from the start of Python to the end of the step, with what the compilers keep
-in a new folder, so that nothing is compiled when it begins; where there is a GPU, the aim is 30 s. `again` is the next
-start, with that folder filled.
+Each is a process of its own, of an installation that has been started before: see `bytecode.py`. The command line and
+the import are the median of several after a first one; the aim is 0.3 s. A first step is that of PISA, one run with
+batch 128, from the start of Python to the end of the step, with what the compilers keep in a new folder, so that no
+kernel is compiled when it begins; where there is a GPU, the aim is 30 s. `again` is the next start, with that folder
+filled.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bytecode import kept_bytecode
 from benchmarks.report import begin, show
 from pisa_capc.encoders import build_encoder, encoder_names
 from pisa_capc.progress import progress
@@ -77,7 +78,7 @@ def main() -> None:
     for name in encoders:
         build_encoder(name)  # says so where there is none of that name
     rows: list[dict[str, Any]] = []
-    with progress("starts", len(STARTS) + len(encoders)) as bar:
+    with kept_bytecode(), progress("starts", len(STARTS) + len(encoders)) as bar:
         for name, arguments in STARTS.items():
             taken = starts(arguments, options.repeats)
             rows.append({"what": name, "seconds": statistics.median(taken), "least": min(taken)})
@@ -91,10 +92,7 @@ def main() -> None:
 
 def starts(arguments: list[str], repeats: int) -> list[float]:
     """Seconds of so many starts after a first one."""
-    with tempfile.TemporaryDirectory() as folder:
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment = {**kept, "PYTHONPYCACHEPREFIX": folder}
-        return [seconds_of(arguments, environment) for _ in range(1 + repeats)][1:]
+    return [seconds_of(arguments) for _ in range(1 + repeats)][1:]
 
 
 def first_steps(encoder: str) -> dict[str, float]:

@@ -33,6 +33,11 @@ def programs(count: int, runs: int, each: int) -> int:
     return max(1, min(count, MULTIPROCESSORS * each // runs))
 
 
+def fetches(x: Tensor) -> bool:
+    """Whether kernels may fetch what they read next: by an instruction of NVIDIA's."""
+    return x.is_cuda and torch.version.hip is None
+
+
 def low_precision(x: Tensor) -> Tensor:
     """x in the type that autocast chose, or as it is."""
     return x.to(product_dtype(x)).contiguous()

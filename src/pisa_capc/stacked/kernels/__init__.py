@@ -25,6 +25,7 @@ from pisa_capc.stacked.kernels.normalisation import (
     norm_gradient_sums,
     norm_pool,
     norm_statistics,
+    pool_gradient_sums,
 )
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
 from pisa_capc.stacked.kernels.streams import distinct_streams
@@ -57,6 +58,7 @@ __all__ = [
     "norm_pool",
     "norm_statistics",
     "padded",
+    "pool_gradient_sums",
     "power_of_two",
     "separations",
     "tiles",

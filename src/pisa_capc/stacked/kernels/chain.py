@@ -4,6 +4,9 @@ A convolution of short kernels shifts its input by a tap at a time, and shifts a
 is a group of SPAN outputs, DILATION samples apart, and the SPAN + TAPS − 1 inputs that they see; the kernel is a matrix
 with the taps on its diagonals, and a product of matrices gives the outputs. Inputs are taken CHUNK at a time, a power
 of two. The outputs of the first convolution are taken from its window where they are needed, see `window.py`.
+
+A program waits for memory more than it computes. So all that a tile needs is asked for before anything waits for it (no
+read is moved across a barrier), and what the next tile needs is fetched into the cache, for which no register waits.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import triton
 import triton.language as tl
 
 from pisa_capc.stacked.kernels.counted import count_of_rows
+from pisa_capc.stacked.kernels.shared import fetch
 from pisa_capc.stacked.kernels.window import window, window_matrix
 
 
@@ -82,6 +86,13 @@ def _each_channel(own):
 
 
 @triton.jit
+def _fetch(values, run, tile, frames, LENGTH: tl.constexpr, C: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    """Have the outputs of a tile come into the cache."""
+    size = frames * LENGTH * C
+    fetch(values + run * size, tile * (BLOCK * SPAN * C), size, BLOCK * SPAN * C)
+
+
+@triton.jit
 def _normed(values, gain, offset, C: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
     """gain·values + offset of (BLOCK, SPAN·C), as a product of matrices gives it: a thread needs few channels."""
     normed = tl.reshape(values, (BLOCK, SPAN, C)) * gain[None, None, :] + offset[None, None, :]
@@ -94,12 +105,12 @@ def chain_convolve(
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, WITH_SKIP: tl.constexpr,
     KEEP: tl.constexpr, INPUTS: tl.constexpr, FIRST_TAPS: tl.constexpr, SEEN: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """y = conv(z) with z = ReLU(scale·x + shift + skip) where NORM, else z = x; zero outside a frame.
 
     INPUTS > 0: instead of x, the first convolution of x, which has so many channels. SEEN: numbers of its window.
-    KEEP: writes z. Σ count·y and Σ count·y² of each channel are summed over the tiles of a program.
+    KEEP: writes z. FETCH: see `fetch`. Σ count·y and Σ count·y² of each channel are summed over the tiles of a program.
     """
     run = tl.program_id(1).to(tl.int64)
     GROUPS: tl.constexpr = (LENGTH + SPAN * DILATION - 1) // (SPAN * DILATION) * DILATION
@@ -125,6 +136,13 @@ def chain_convolve(
     for tile in range(tl.program_id(0), tl.cdiv(filled * GROUPS, BLOCK), tl.num_programs(0)):
         first, frame = _rows(tile, LENGTH, DILATION, SPAN, BLOCK)
         out = tl.zeros((BLOCK, SPAN * C), dtype=tl.float32)
+        count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
+        if FETCH:
+            coming = tile + tl.num_programs(0)
+            if INPUTS == 0:
+                _fetch(x, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+            if WITH_SKIP:
+                _fetch(skip, run, coming, frames, LENGTH, C, SPAN, BLOCK)
         for part in tl.static_range(PARTS):
             at, inside = _inputs(first, frame, rows, part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
             if NORM:
@@ -147,7 +165,6 @@ def chain_convolve(
             out = tl.dot(z, matrices[part], out, input_precision=PRECISION)
         at, inside = _outputs(first, frame, rows, LENGTH, C, DILATION, SPAN, BLOCK, WHOLE)
         tl.store(y + base + at, out.to(y.dtype.element_ty), mask=inside)
-        count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
         out = tl.where(inside, out, 0.0)
         total += _own_sums(count * out, C, SPAN, BLOCK)
         squares += _own_sums(count * out * out, C, SPAN, BLOCK)
@@ -163,7 +180,7 @@ def chain_gradient(
     LENGTH: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, SPAN: tl.constexpr,
     CHUNK: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, KEPT: tl.constexpr,
     ADDED: tl.constexpr, INPUT: tl.constexpr, WEIGHT: tl.constexpr, INPUTS: tl.constexpr, FIRST_TAPS: tl.constexpr,
-    SEEN: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    SEEN: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """Through a convolution, from the gradient u before its ReLU to du, that before the ReLU of the one before it.
 
@@ -173,7 +190,7 @@ def chain_gradient(
     the kernel from one chunk of dy, with PARTS = 1. Both sum over the tiles of a program. z, what the convolution read,
     is `kept` where KEPT, or else ReLU(scale·before + shift).
     INPUTS > 0: instead of `before`, the first convolution of it, which has so many channels. Then nobody needs du, and
-    its place is for parts of Σ du wᵀ with the windows of SEEN numbers, see `window_gradient`.
+    its place is for parts of Σ du wᵀ with the windows of SEEN numbers, see `window_gradient`. FETCH: see `fetch`.
     """
     run = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(2)
@@ -216,10 +233,9 @@ def chain_gradient(
         for part in tl.static_range(PARTS):
             at, inside = _inputs(first, frame, rows, chunk + part, LENGTH, C, TAPS, DILATION, SPAN, CHUNK, WHOLE)
             if NORM:
-                dy = tl.load(y + base + at, mask=inside).to(tl.float32) * slope + constant
-                dy *= count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
-                dy += tl.load(u + base + at, mask=inside).to(tl.float32)
-                dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
+                count = count_of_rows(counts, run, frames * LENGTH, LENGTH, frame, frame < rows)[:, None]
+                given = tl.load(y + base + at, mask=inside)
+                dy = tl.load(u + base + at, mask=inside)
             else:
                 dy = tl.load(u + base + at, mask=inside, other=0.0)
             if part == 0:
@@ -228,12 +244,29 @@ def chain_gradient(
                         before, first_base, first, frame, rows, -(FIRST_TAPS // 2), LENGTH, INPUTS,
                         FIRST_TAPS + SPAN - 1, SEEN,
                     )  # fmt: skip
-                    raw = tl.dot(w, first_matrix, input_precision=PRECISION)
                 else:
-                    raw = tl.load(before + base + here, mask=there, other=0.0).to(tl.float32)
+                    own = tl.load(before + base + here, mask=there, other=0.0)
                 if KEPT:
                     z = tl.load(kept + base + here, mask=there, other=0.0)
-                else:
+                if ADDED:
+                    more = tl.load(added + base + here, mask=there, other=0.0)
+                if FETCH:
+                    coming = tile + tl.num_programs(0)
+                    _fetch(u, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+                    if NORM:
+                        _fetch(y, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+                    if INPUTS == 0 and (INPUT or not KEPT):
+                        _fetch(before, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+                    if KEPT:
+                        _fetch(kept, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+                    if ADDED:
+                        _fetch(added, run, coming, frames, LENGTH, C, SPAN, BLOCK)
+            if NORM:
+                dy = count * (given.to(tl.float32) * slope + constant) + dy.to(tl.float32)
+                dy = tl.where(inside, dy, 0.0).to(u.dtype.element_ty)
+            if part == 0:
+                raw = tl.dot(w, first_matrix, input_precision=PRECISION) if INPUTS > 0 else own.to(tl.float32)
+                if not KEPT:
                     z = _normed(raw, gain, offset, C, SPAN, BLOCK) if INPUTS > 0 else raw * gain + offset
                     z = tl.where(there, tl.maximum(z, 0.0), 0.0).to(u.dtype.element_ty)
             if WEIGHT:
@@ -242,7 +275,7 @@ def chain_gradient(
                 g = tl.dot(dy, matrices[part], g, input_precision=PRECISION)
         if INPUT:
             if ADDED:
-                g += tl.load(added + base + here, mask=there, other=0.0).to(tl.float32)
+                g += more.to(tl.float32)
             g = tl.where(z > 0, g, 0.0)
             if INPUTS > 0:
                 low = tl.trans(g.to(w.dtype))
