@@ -19,7 +19,7 @@ from pisa_capc.stacked import kernels
 from pisa_capc.stacked.branches import joined
 from pisa_capc.stacked.counts import Counts
 from pisa_capc.stacked.fused.convolution import Norm, convolve, weight_gradient
-from pisa_capc.stacked.fused.launching import REGISTERS, ROWS, fetches, low_precision, precision, programs
+from pisa_capc.stacked.fused.launching import REGISTERS, fetches, low_precision, precision, programs
 from pisa_capc.stacked.fused.window import LARGEST, Window
 from pisa_capc.stacked.precision import product_dtype
 
@@ -115,7 +115,6 @@ class _Chain:
         self.read: dict[int, Tensor] = {}  # what layer i read, where it is needed again
         self.window = _window(x, layers)  # of the first layer, where what it gives is not written
         self.moments: Tensor | None = None  # of that window, in training
-        self.above: Tensor | None = None  # what the pooling knows of the last ReLU
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
@@ -184,12 +183,10 @@ class _Chain:
             return self._activation(len(self.layers))
         y, norm, skip = self.y[-1], self.norms[-1], self._skip(len(self.layers) - 1)
         out = y.new_empty(self.runs, self.frames, tokens, y.shape[3])
-        if self.layers[-1].norm.training and skip is None:  # what is added needs the gradient before the ReLU itself
-            self.above = y.new_empty(self.runs, self.frames * tokens, 2, y.shape[3], dtype=torch.float32)
         kernels.norm_pool[(self.frames * tokens, self.runs)](
-            y, norm.scale, norm.shift, y if skip is None else skip, out, out if self.above is None else self.above,
-            self.counts.used, self.rows, self.length, self.length // tokens,
-            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, KEEP=self.above is not None, BLOCK=64, num_warps=1,
+            y, norm.scale, norm.shift, y if skip is None else skip, out, self.counts.used, self.rows, self.length,
+            self.length // tokens,
+            C=y.shape[3], WITH_SKIP=skip is not None, RELU=True, BLOCK=64, num_warps=1,
         )  # fmt: skip
         return out
 
@@ -198,8 +195,7 @@ class _Chain:
     def backward(self, dout: Tensor, tokens: int) -> list[Tensor]:
         """The gradients of each layer's weight, γ and β."""
         last = len(self.layers) - 1
-        pooled = self.above is not None  # then u of the last layer is dout, which the pooling spread over its samples
-        u, partial = (dout, self._sums_of_pooled(dout)) if pooled else self._before_last_relu(dout, tokens)
+        u, partial = self._before_last_relu(dout, tokens)
         gradients: list[Tensor] = []
         added: Tensor | None = None
         for i in range(last, -1, -1):
@@ -212,7 +208,7 @@ class _Chain:
                 first = (self.x, u, layer.weight, layer.dilation, self.counts)
                 dweight = weight_gradient(*first, self.y[0], coefficient)
             else:
-                du, partial, dweight = self._layer_backward(i, u, coefficient, added, pooled and i == last)
+                du, partial, dweight = self._layer_backward(i, u, coefficient, added)
                 added = u if layer.residual else None
                 u = du
             gradients = [dweight, dgamma, dbeta, *gradients]
@@ -231,52 +227,39 @@ class _Chain:
         )  # fmt: skip
         return u, partial
 
-    def _sums_of_pooled(self, dout: Tensor) -> Tensor:
-        """Parts of the sums that the last normalisation needs, from the gradient of what was pooled."""
-        assert self.above is not None
-        bins, width = self.above.shape[1], dout.shape[3]
-        count = programs(kernels.tiles(bins, ROWS), self.runs, 8)
-        partial = dout.new_empty(self.runs, count, 2, width, dtype=torch.float32)
-        kernels.pool_gradient_sums[(count, self.runs)](
-            dout, self.above, partial, self.counts.used, bins, bins // self.frames, self.rows // bins,
-            C=width, BLOCK=ROWS, num_warps=4,
-        )  # fmt: skip
-        return partial
-
     def _layer_backward(
-        self, i: int, u: Tensor, coefficient: Tensor, added: Tensor | None, pooled: bool
+        self, i: int, u: Tensor, coefficient: Tensor, added: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """From the gradient before the ReLU of layer `i` to that before the ReLU of the one before it, its sums, dW.
 
-        Of a first layer that is not written, the sums of its gradient with its window instead of the gradient. pooled:
-        u is the gradient of what was pooled behind that ReLU.
+        Of a first layer that is not written, the sums of its gradient with its window instead of the gradient.
         """
         layer, before, norm = self.layers[i], self.y[i - 1], self.norms[i - 1]
-        normed = layer.taps <= NORMED_BACKWARD and not pooled
+        normed = layer.taps <= NORMED_BACKWARD
         kept = self.read.get(i) if self.layers[i - 1].residual or layer.taps > NORMED_FORWARD else None
         shape = _Shape.of(layer.taps)
-        dy = u if normed else self._gradient(i, u, coefficient, pooled)
-        tiles, width = kernels.tiles(shape.groups(layer, dy), BLOCK), dy.shape[3]
+        tiles = kernels.tiles(shape.groups(layer, u), BLOCK)
+        dy = u if normed else self._gradient(i, u, coefficient)
         first = self._first(i, shape.span)
         count, chunks = programs(tiles, self.runs, 2), shape.parts
         if first["INPUTS"]:
-            du = dy.new_empty(self.runs, count, shape.span * width, first["SEEN"], dtype=torch.float32)
+            du = u.new_empty(self.runs, count, shape.span * u.shape[3], first["SEEN"], dtype=torch.float32)
         else:
-            du = torch.empty_like(dy)
+            du = torch.empty_like(u)
 
         def launch(count: int, chunks: int, sums: Tensor | None, dweight: Tensor | None) -> None:
             kernels.chain_gradient[(count, self.runs, chunks)](
                 dy, self.y[i], coefficient, layer.weight, before, norm.scale, norm.shift,
-                before if kept is None else kept, dy if added is None else added, du, sums, dweight,
+                before if kept is None else kept, u if added is None else added, du, sums, dweight,
                 self.counts.each, self.counts.used, self.layers[0].weight, self.frames,
-                **shape.options(layer, dy, self.counts.grain), **first, PARTS=shape.parts // chunks, NORM=normed,
+                **shape.options(layer, u, self.counts.grain), **first, PARTS=shape.parts // chunks, NORM=normed,
                 KEPT=kept is not None, ADDED=added is not None, INPUT=sums is not None, WEIGHT=dweight is not None,
             )  # fmt: skip
 
         def parts(count: int, *size: int) -> Tensor:
-            return dy.new_empty(self.runs, count, *size, dtype=torch.float32)
+            return u.new_empty(self.runs, count, *size, dtype=torch.float32)
 
-        sums = parts(count, 2, width)
+        sums = parts(count, 2, u.shape[3])
         if chunks == 1:
             dweight = parts(count, *layer.weight.shape[1:])
             launch(count, 1, sums, dweight)
@@ -287,14 +270,14 @@ class _Chain:
             launch(count, chunks, None, dweight)
         return du.sum(1) if first["INPUTS"] else du, sums, dweight.sum(1)
 
-    def _gradient(self, i: int, u: Tensor, coefficient: Tensor, pooled: bool) -> Tensor:
-        """The gradient of y of layer `i` from that before its ReLU; pooled: from that of what was pooled behind it."""
+    def _gradient(self, i: int, u: Tensor, coefficient: Tensor) -> Tensor:
+        """The gradient of y of layer `i` from that before its ReLU."""
         y, norm = self.y[i], self.norms[i]
-        dy = torch.empty_like(y)
+        dy = torch.empty_like(u)
         kernels.norm_gradient_apply[(kernels.tiles(self.rows, 128), self.runs)](
             u, y, norm.scale, norm.shift, y, coefficient, dy, dy,
-            self.counts.each, self.counts.used, self.rows, self.length, self.length // u.shape[2],
-            C=y.shape[3], WITH_SKIP=False, RELU=pooled, POOLED=pooled, BLOCK=128, num_warps=4,
+            self.counts.each, self.counts.used, self.rows, self.length, 1,
+            C=y.shape[3], WITH_SKIP=False, RELU=False, POOLED=False, BLOCK=128, num_warps=4,
         )  # fmt: skip
         return dy
 

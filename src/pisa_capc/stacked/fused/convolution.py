@@ -138,8 +138,8 @@ class _ConvNorm(torch.autograd.Function):
         if tokens:
             out = y.new_empty(runs, n, tokens, cout)
             kernels.norm_pool[(n * tokens, runs)](
-                y, found.scale, found.shift, other, out, out, counts.used, rows, t, t // tokens,
-                **options, KEEP=False, BLOCK=64, num_warps=1,
+                y, found.scale, found.shift, other, out, counts.used, rows, t, t // tokens,
+                **options, BLOCK=64, num_warps=1,
             )  # fmt: skip
         else:
             out = torch.empty_like(y)

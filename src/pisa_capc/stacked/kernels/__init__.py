@@ -25,7 +25,6 @@ from pisa_capc.stacked.kernels.normalisation import (
     norm_gradient_sums,
     norm_pool,
     norm_statistics,
-    pool_gradient_sums,
 )
 from pisa_capc.stacked.kernels.recurrence import gru_backward, gru_forward
 from pisa_capc.stacked.kernels.streams import distinct_streams
@@ -58,7 +57,6 @@ __all__ = [
     "norm_pool",
     "norm_statistics",
     "padded",
-    "pool_gradient_sums",
     "power_of_two",
     "separations",
     "tiles",

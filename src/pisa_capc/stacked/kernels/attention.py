@@ -106,7 +106,6 @@ def attention_output_gradient(
         m = split * per_split + start + tl.arange(0, BLOCK)
         live = (m < rows)[:, None]
         at = (run * rows + m)[:, None] * WIDTH + c[None, :]
-        before = tl.load(mixed + at, mask=live, other=0.0)
         dy, to_gamma, to_beta = end_gradient(
             dout, normed, rstd, key, dx, gain, run, rows, m, salt_out, threshold_out, inflate_out, WIDTH, DROP
         )
@@ -114,7 +113,7 @@ def attention_output_gradient(
         dbeta += to_beta
         dproject_bias += tl.sum(dy, 0)
         low = dy.to(w.dtype)
-        dproject += tl.dot(tl.trans(low), before, input_precision=PRECISION)
+        dproject += tl.dot(tl.trans(low), tl.load(mixed + at, mask=live, other=0.0), input_precision=PRECISION)
         tl.store(dmixed + at, tl.dot(low, w, input_precision=PRECISION).to(w.dtype), mask=live)
     base = partial + split.to(tl.int64) * runs * (WIDTH * WIDTH + 3 * WIDTH)
     tl.store(base + run * WIDTH * WIDTH + c[:, None] * WIDTH + c[None, :], dproject)
@@ -199,16 +198,16 @@ def attention_input_gradient(
         dq = tl.load(at_heads, mask=live, other=0.0)
         dk = tl.load(at_heads + WIDTH, mask=live, other=0.0)
         dv = tl.load(at_heads + 2 * WIDTH, mask=live, other=0.0)
-        total = tl.load(dx + at, mask=live, other=0.0).to(tl.float32)
         dbq += tl.sum(dq.to(tl.float32), 0)
         dbk += tl.sum(dk.to(tl.float32), 0)
         dbv += tl.sum(dv.to(tl.float32), 0)
         dwq += tl.dot(tl.trans(dq), low, input_precision=PRECISION)
         dwk += tl.dot(tl.trans(dk), low, input_precision=PRECISION)
         dwv += tl.dot(tl.trans(dv), low, input_precision=PRECISION)
-        total = tl.dot(dq, wq, total, input_precision=PRECISION)
+        total = tl.dot(dq, wq, input_precision=PRECISION)
         total = tl.dot(dk, wk, total, input_precision=PRECISION)
         total = tl.dot(dv, wv, total, input_precision=PRECISION)
+        total += tl.load(dx + at, mask=live, other=0.0)
         tl.store(dx + at, total.to(dx.dtype.element_ty), mask=live)
     base = partial + split.to(tl.int64) * runs * (3 * size + 3 * WIDTH)
     tl.store(base + run * 3 * size + tile, dwq)

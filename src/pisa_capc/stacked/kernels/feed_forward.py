@@ -102,7 +102,6 @@ def feed_forward_gradient(
             at = (run * rows + m)[:, None] * WIDTH + c[None, :]
             low = tl.load(x + at, mask=live, other=0.0).to(w_up.dtype)
             g_low = tl.load(dy + at, mask=live, other=0.0)
-            total = tl.load(dx + at, mask=live, other=0.0).to(tl.float32)
             hidden = tl.dot(low, tl.trans(w_up), input_precision=PRECISION) + bias
             dhidden = tl.dot(g_low, w_down, input_precision=PRECISION)
             alive = hidden > 0.0
@@ -114,7 +113,7 @@ def feed_forward_gradient(
             dhidden_low = dhidden.to(w_up.dtype)
             ddown += tl.dot(tl.trans(g_low), hidden_low, input_precision=PRECISION)
             dup += tl.dot(tl.trans(dhidden_low), low, input_precision=PRECISION)
-            total = tl.dot(dhidden_low, w_up, total, input_precision=PRECISION)
+            total = tl.dot(dhidden_low, w_up, input_precision=PRECISION) + tl.load(dx + at, mask=live, other=0.0)
             tl.store(dx + at, total.to(dx.dtype.element_ty), mask=live)
         tl.store(base + at_up, dup)
         tl.store(base + runs * size + at_down, ddown)

@@ -76,38 +76,27 @@ def norm_apply(
 
 @triton.jit(do_not_specialize=["pool"])
 def norm_pool(
-    y, scale, shift, skip, out, above, used, rows, length, pool,
-    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    y, scale, shift, skip, out, used, rows, length, pool,
+    C: tl.constexpr, WITH_SKIP: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = mean of ReLU(scale·y + shift + skip) over `pool` consecutive rows; the rows themselves are not written.
 
-    Zeros for frames that are not used. KEEP: writes what `pool_gradient_sums` needs, of the rows that the ReLU lets
-    through how many they are and the sum of y, (R, rows/pool, 2, C).
+    Zeros for frames that are not used.
     """
     run = tl.program_id(1).to(tl.int64)
     bin = tl.program_id(0)
     c = tl.arange(0, C)
     total = tl.zeros((C,), dtype=tl.float32)
-    count = tl.zeros((C,), dtype=tl.float32)
-    summed = tl.zeros((C,), dtype=tl.float32)
     there = bin * pool < tl.load(used + run) * length
     for start in range(0, tl.where(there, pool, 0), BLOCK):
         i = start + tl.arange(0, BLOCK)
         at = run * rows * C + (bin * pool + i)[:, None] * C + c[None, :]
         live = (i < pool)[:, None]
-        raw, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
-        if KEEP:
-            passed = live & (value > 0)
-            count += tl.sum(tl.where(passed, 1.0, 0.0), 0)
-            summed += tl.sum(tl.where(passed, raw, 0.0), 0)
+        _, value = _before_relu(y, scale, shift, skip, run, at, live, C, WITH_SKIP)
         if RELU:
             value = tl.maximum(value, 0.0)
         total += tl.sum(tl.where(live, value, 0.0), 0)
-    own = run * tl.num_programs(0) + bin
-    tl.store(out + own * C + c, (total / pool).to(out.dtype.element_ty))
-    if KEEP:
-        tl.store(above + own * 2 * C + c, count)
-        tl.store(above + own * 2 * C + C + c, summed)
+    tl.store(out + (run * tl.num_programs(0) + bin) * C + c, (total / pool).to(out.dtype.element_ty))
 
 
 @triton.jit
@@ -148,27 +137,6 @@ def norm_gradient_sums(
             tl.store(u + at, g.to(u.dtype.element_ty), mask=live)
         s1 += g
         s2 += g * raw
-    at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C
-    tl.store(at_partial + c, tl.sum(s1, 0))
-    tl.store(at_partial + C + c, tl.sum(s2, 0))
-
-
-@triton.jit(do_not_specialize=["pool"])
-def pool_gradient_sums(dout, above, partial, used, bins, tokens, pool, C: tl.constexpr, BLOCK: tl.constexpr):
-    """Parts of Σg and Σg·y as `norm_gradient_sums` has them, from a pooled gradient (R, bins, C) and what `norm_pool`
-    kept: within a bin g is the same wherever the ReLU lets it through."""
-    run = tl.program_id(1).to(tl.int64)
-    c = tl.arange(0, C)
-    s1 = tl.zeros((BLOCK, C), dtype=tl.float32)
-    s2 = tl.zeros((BLOCK, C), dtype=tl.float32)
-    filled = tl.load(used + run) * tokens
-    for start in range(tl.program_id(0) * BLOCK, filled, tl.num_programs(0) * BLOCK):
-        m = start + tl.arange(0, BLOCK)
-        live = (m < filled)[:, None]
-        row = (run * bins + m)[:, None]
-        g = tl.load(dout + row * C + c[None, :], mask=live, other=0.0).to(tl.float32) / pool
-        s1 += g * tl.load(above + row * 2 * C + c[None, :], mask=live, other=0.0)
-        s2 += g * tl.load(above + row * 2 * C + C + c[None, :], mask=live, other=0.0)
     at_partial = partial + (run * tl.num_programs(0) + tl.program_id(0)) * 2 * C
     tl.store(at_partial + c, tl.sum(s1, 0))
     tl.store(at_partial + C + c, tl.sum(s2, 0))
