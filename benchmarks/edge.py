@@ -32,7 +32,7 @@ from pisa_capc.inference import SourceStatistics, TrainedModel, embed, load_mode
 from pisa_capc.inference.model import method_of
 from pisa_capc.scores import as_probability
 
-BLOCKS = (1, 16, 64)
+BLOCKS = (1, 16, 64, 128)
 SAMPLES = 320
 
 MEASURE = """

@@ -15,7 +15,7 @@ from onnx import helper
 
 from pisa_capc.edge import Session
 from pisa_capc.edge.export import CHECKED, MOST, OPSET, compare, noise, to_onnx
-from pisa_capc.edge.recurrence import DOMAIN, MANY, NAME, Recurrent, function
+from pisa_capc.edge.recurrence import DOMAIN, MANY, Call, Recurrent, function
 from pisa_capc.inference import embed
 from pisa_capc.stacked import GRU
 from tests.edge.test_export import model
@@ -33,22 +33,27 @@ def layer() -> GRU:
 def file_of(layer: GRU, tokens: int) -> bytes:
     """A file of nothing but the layer."""
     parts = dict(Recurrent(layer).named_buffers())
-    spans = [tokens, STEPS // tokens, -1]
-    call = helper.make_node(NAME, ["x", *parts], ["means"], domain=DOMAIN, hidden=HIDDEN, spans=spans)
+    call = Call(STEPS, tokens, HIDDEN)
+    node = helper.make_node(call.name, ["x", *parts], ["means"], domain=DOMAIN, **call.attributes())
     graph = helper.make_graph(
-        [call],
+        [node],
         "layer",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [STEPS, "sequences", INPUTS])],
         [helper.make_tensor_value_info("means", onnx.TensorProto.FLOAT, [tokens, "values"])],
         [onnx.numpy_helper.from_array(value.numpy(), name) for name, value in parts.items()],
     )
     versions = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    made = helper.make_model(graph, functions=[function(OPSET)], opset_imports=versions, ir_version=10)
+    made = helper.make_model(graph, functions=[function(call.name, OPSET)], opset_imports=versions, ir_version=10)
     onnx.checker.check_model(made, full_check=True)
     return made.SerializeToString()
 
 
-@pytest.mark.parametrize("tokens", [1, 4, STEPS])
+def test_a_pass_takes_as_many_steps_as_a_span_is_a_multiple_of() -> None:
+    assert [Call(320, tokens, HIDDEN).together for tokens in (1, 8, 64, 320)] == [20, 20, 5, 1]
+    assert [Call(STEPS, tokens, HIDDEN).together for tokens in (1, 2, 4, STEPS)] == [12, 6, 3, 1]
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, STEPS])
 @torch.no_grad()
 def test_few_and_many_sequences_give_what_the_layer_gives(layer: GRU, tokens: int) -> None:
     session = onnxruntime.InferenceSession(file_of(layer, tokens))

@@ -108,8 +108,8 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
         )
     assert program is not None
     model = program.model_proto
-    if any(node.domain == recurrence.DOMAIN for node in model.graph.node):
-        model.functions.append(recurrence.function(OPSET))
+    called = {node.op_type for node in model.graph.node if node.domain == recurrence.DOMAIN}
+    model.functions.extend(recurrence.function(name, OPSET) for name in sorted(called))
     for node in model.graph.node:
         del node.metadata_props[:]  # which line of which file here it comes from
     for name, value in (("present", present), ("descriptor", descriptor)):
