@@ -24,6 +24,6 @@ def kept_bytecode() -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"PYTHONPYCACHEPREFIX": folder}):
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as `python -B` would not have it
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # under `python -B` it is not there
         subprocess.run([sys.executable, "-c", f"import {', '.join(TRAINING)}"], check=True)
         yield
