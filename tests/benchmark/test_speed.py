@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import calibrate, grid, start, train
+from benchmarks import bytecode, calibrate, grid, start, train
 from benchmarks.report import begin
 
 from pisa_capc.calibration import calibrators
@@ -60,3 +63,20 @@ def test_every_calibration_is_measured(printed: Printed, monkeypatch: pytest.Mon
     found = printed(calibrate.main, "--repeats", "1", "--threads", "1")["rows"]
     assert {f"{name} cpu" for name in calibrators()} <= set(found)
     assert all(row["frames_per_s"] == pytest.approx(600 / (row["ms"] / 1e3)) for row in found.values())
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_processes_of_a_benchmark_find_python_compiled(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine keeps nothing; else it has them already."""
+    monkeypatch.setattr(bytecode, "TRAINING", ("colorsys",))
+    monkeypatch.setattr(sys, "dont_write_bytecode", not keeps)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    before = dict(os.environ)
+    with bytecode.kept_bytecode():
+        if keeps:
+            assert dict(os.environ) == before
+        else:
+            assert "PYTHONDONTWRITEBYTECODE" not in os.environ
+            assert [*Path(os.environ["PYTHONPYCACHEPREFIX"]).rglob("colorsys.*.pyc")]
+    assert dict(os.environ) == before
