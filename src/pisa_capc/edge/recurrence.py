@@ -27,7 +27,8 @@ DOMAIN, NAME = "pisa_capc", "Recurrence"
 MANY = 48  # sequences from which the steps are quicker: the antennas of twelve frames
 STEPS = 20  # of a pass, at most: what they take of the inputs fits into the cache
 
-# In ONNX's own text. d: direction, 0 forth and 1 back; s: state before a step, t and u behind it.
+# In ONNX's own text. d: direction, 0 forth and 1 back. What inputs say to a gate: `for` all steps of a pass, in rows,
+# `all` of them step by step, and `from` those of one step. s: state before a step, t and u behind it.
 INPUTS = """
     for_r{d} = Gemm <transB = 1> (x{d}, Wr{d}, br{d})
     for_z{d} = Gemm <transB = 1> (x{d}, Wz{d}, bz{d})
