@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from pisa_capc.encoders import build_encoder, encoder_names
 from pisa_capc.model.topology import TopologyBlock
-from pisa_capc.stacked import bind_noise, blocks, gru, noise, sequences, unstack
+from pisa_capc.stacked import bind_noise, blocks, gru, sequences, unstack
 from pisa_capc.stacked.layers import plain_layers
 from pisa_capc.threads import cpu_threads, undivided
 
@@ -20,15 +19,11 @@ IN_HOUSE = ("cnn", "mscnn", "resnet", "tcn", "cvcnn", "cldnn", "transformer")
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Seven frames in blocks of one, two or four, by their type; masks in blocks that end within them."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven frames in blocks of one, two or four, by their type."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", SAMPLES * 32 * 8)
     monkeypatch.setattr(gru, "BLOCK", 2)
     monkeypatch.setattr(sequences, "BLOCK", 2 * 4 * (SAMPLES // 8) ** 2)
-    monkeypatch.setattr(noise, "BLOCK", 64)
-    noise.shifted_places.cache_clear()
-    yield
-    noise.shifted_places.cache_clear()
 
 
 def prepared(name: str, dtype: torch.dtype = torch.float64, runs: int = RUNS) -> nn.Module:
@@ -140,12 +135,3 @@ def test_attention_over_the_array_in_blocks_is_the_plain_one() -> None:
         found.append([nodes, loss, *(part.grad for part in (*given, *block.parameters()))])
     assert not torch.equal(found[0][0], found[1][0])  # they are two ways
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("first", [0, 5, 64, 1000])
-def test_masks_in_pieces_are_the_mask(first: int) -> None:
-    key = torch.tensor([-77], dtype=torch.int32)
-    whole = noise.keep_mask(key, 4, (1, 1500), 0.3)[0].float()
-    piece = torch.empty(200)
-    noise.fill_kept(piece, int(noise.site_key(key, 4)), 0.3, first)
-    assert torch.equal(piece, whole[first : first + 200])

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from pisa_capc.stacked import Dropout, bind_noise
 from pisa_capc.stacked.noise import (
-    BLOCK,
+    fill_kept,
     keep_factor,
     keep_mask,
+    mask_tables,
     own_site_key,
     permutation,
     site_key,
@@ -106,13 +107,24 @@ def test_other_draws_do_not_depend_on_the_stack_either() -> None:
         assert torch.equal(draw(together)[1], draw(alone)[0])
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 2 * BLOCK // 1000 + 1, 1000), (1, 0)])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 2 * 2**16 // 1000 + 1, 1000), (1, 0)])
 @pytest.mark.parametrize("drop", [0.1, 0.5])
 def test_factors_made_block_by_block_are_the_mask(shape: tuple[int, ...], drop: float) -> None:
     key = keys(list(range(shape[0])), 4)
     expected = keep_mask(key, 2, shape, drop).double() / (1 - drop)
     torch.testing.assert_close(keep_factor(key, 2, shape, drop, torch.float64), expected, rtol=1e-15, atol=0)
     assert keep_factor(key, 2, shape, drop, torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize("first", [0, 5, 256, 1000, 2**16 - 1, 3 * 2**16])
+@pytest.mark.parametrize("size", [1, 255, 300, 2**16, 2**17 + 77])
+def test_masks_in_pieces_are_the_mask(first: int, size: int) -> None:
+    key = torch.tensor([-77], dtype=torch.int32)
+    elements = first + size
+    whole = keep_mask(key, 4, (1, elements), 0.3)[0].float()
+    piece = torch.full((size,), float("nan"))
+    fill_kept(piece, mask_tables(int(site_key(key, 4)), 0.3, elements), first)
+    assert torch.equal(piece, whole[first:])
 
 
 def test_draws_do_not_depend_on_how_wide_a_compiler_counts_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:

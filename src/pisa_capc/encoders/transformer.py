@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.encoders.base import WIDTH, Encoder
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import Dropout, LayerNorm, Linear, adaptive_tokens, attention, feed_forward
+from pisa_capc.stacked import Dropout, Half, LayerNorm, Linear, adaptive_tokens, half_chain, train_in_blocks
 
 PATCH = 8
 POSITIONS = 128
@@ -32,9 +34,16 @@ class Layer(nn.Module):
             Dropout(DROPOUT) for _ in range(4)
         )
 
+    def halves(self) -> list[Half]:
+        return [
+            Half(self.qkv, self.out, self.norm_attention, self.drop_weights, self.drop_attention, HEADS),
+            Half(self.up, self.down, self.norm_feed_forward, self.drop_hidden, self.drop_feed_forward),
+        ]
+
     def forward(self, x: Tensor) -> Tensor:
-        x = attention(x, self.qkv, self.out, self.norm_attention, HEADS, self.drop_weights, self.drop_attention)
-        return feed_forward(x, self.up, self.down, self.norm_feed_forward, self.drop_hidden, self.drop_feed_forward)
+        for half in self.halves():
+            x = half(x)
+        return x
 
 
 @register("transformer")
@@ -73,5 +82,9 @@ class Transformer(Encoder):
         return y if tokens is None else adaptive_tokens(y, tokens)
 
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
-        y: Tensor = self.part("finish")(self.layers(self.part("embed")(x)), tokens)
+        x = self.part("embed")(x)
+        halves = [half for layer in self.layers for half in cast(Layer, layer).halves()]
+        if train_in_blocks(x, halves):
+            return half_chain(x, halves, self.norm, tokens)
+        y: Tensor = self.part("finish")(self.layers(x), tokens)
         return y

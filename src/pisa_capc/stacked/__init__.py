@@ -15,6 +15,7 @@ from pisa_capc.stacked.layers import (
     ConvNorm,
     Convolution,
     Dropout,
+    Half,
     LayerNorm,
     Linear,
     adaptive_tokens,
@@ -23,10 +24,12 @@ from pisa_capc.stacked.layers import (
     conv_norm,
     draws,
     feed_forward,
+    half_chain,
     in_blocks,
     in_kernels,
     is_frozen,
     is_quick,
+    train_in_blocks,
 )
 from pisa_capc.stacked.ordinary import PerRun, bind_noise
 from pisa_capc.stacked.precision import at_least_float32, full_precision
@@ -40,6 +43,7 @@ __all__ = [
     "Counts",
     "Dropout",
     "Fusable",
+    "Half",
     "LayerNorm",
     "Linear",
     "PerRun",
@@ -56,11 +60,13 @@ __all__ = [
     "draws",
     "feed_forward",
     "full_precision",
+    "half_chain",
     "in_blocks",
     "in_kernels",
     "is_frozen",
     "is_quick",
     "load_compiler",
     "stack",
+    "train_in_blocks",
     "unstack",
 ]

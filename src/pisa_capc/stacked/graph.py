@@ -17,8 +17,7 @@ from torch import Tensor
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
 from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
-from pisa_capc.stacked.sequences import Drop, Heads, each_block, sums
-from pisa_capc.threads import all_in_threads
+from pisa_capc.stacked.sequences import Drop, Heads, each, each_block, sums
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout
@@ -82,8 +81,9 @@ class _Graph(torch.autograd.Function):
 
         def forth(rows: slice) -> tuple[slice, Any, Tensor, Any]:
             log_prior, exponent = prior(tau[rows], beta[rows], seen[rows], space, gap, never)
-            out[rows], kept = own.forward(x[rows], rows.start, exponent)
-            mean = kept[1].view(-1, own.heads, nodes, nodes).mean(1)
+            made, kept = own.forward(x[rows], rows.start, exponent)
+            out[rows] = made.view_as(x[rows])
+            mean = own.weights(kept).view(-1, own.heads, nodes, nodes).mean(1)
             loss[rows], of_loss = graph_loss(mean, log_prior, seen[rows], LEAST)
             return rows, kept, log_prior, of_loss
 
@@ -106,7 +106,7 @@ class _Graph(torch.autograd.Function):
             )
             return gradients
 
-        gradients = sums(all_in_threads(back, ctx.blocks))
+        gradients = sums(each(back, ctx.blocks))
         return dx, dtau, dbeta, None, None, None, None, None, *ctx.heads.gradients(*gradients)
 
 
@@ -123,10 +123,10 @@ def attention(
     with full_precision(x):
         x = at_least_float32(x)
         seen = available.to(tau_t.dtype)
+        elements = x.shape[1] * heads * x.shape[2] ** 2
+        makers = [partial(Heads, heads=heads, drop=Drop(dropout, r, elements), dtype=dtype) for r in range(len(x))]
         runs = [
-            _Graph.apply(
-                *own, space, gap, never, partial(Heads, heads=heads, drop=Drop(dropout, run), dtype=dtype), w, b
-            )
+            _Graph.apply(*own, space, gap, never, makers[run], w, b)
             for run, (*own, w, b) in enumerate(zip(*map(apart, (x, tau_t, beta, seen, weight, bias)), strict=True))
         ]
         mixed, loss = zip(*runs, strict=True)

@@ -373,6 +373,40 @@ def draws(*dropouts: Dropout) -> bool:
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
 
+class Half(NamedTuple):
+    """LN(x + outer(last(wide(x)))), half of a Transformer layer: (R, N, L, width).
+
+    wide: with heads, inner(softmax(QKᵀ/√d)) V of the queries, keys and values that `first` gives, each with its heads
+    side by side; without, inner(ReLU(first(x))).
+    """
+
+    first: Linear
+    last: Linear
+    norm: LayerNorm
+    inner: Dropout
+    outer: Dropout
+    heads: int = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.heads:
+            return attention(x, self.first, self.last, self.norm, self.heads, self.inner, self.outer)
+        return feed_forward(x, self.first, self.last, self.norm, self.inner, self.outer)
+
+
+def train_in_blocks(x: Tensor, halves: Sequence[Half]) -> bool:
+    """Whether halves of Transformer layers train on x some sequences at a time, see `sequences.half_chain`."""
+    return in_blocks(x) and all(half.inner.training and draws(half.inner, half.outer) for half in halves)
+
+
+def half_chain(x: Tensor, halves: Sequence[Half], norm: LayerNorm, tokens: int | None) -> Tensor:
+    """Half after half, the norm behind them, and its mean over `tokens` spans: where `train_in_blocks`."""
+    from pisa_capc.stacked import sequences
+
+    whole = tokens is not None and x.shape[2] % tokens == 0
+    y = sequences.half_chain(x, halves, norm, tokens if tokens and whole else 0)
+    return y if whole or tokens is None else adaptive_tokens(y, tokens)
+
+
 def attention(
     x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
 ) -> Tensor:
@@ -385,10 +419,11 @@ def attention(
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
-    if in_blocks(x) and weights.training and draws(weights, out):
+    own = [Half(qkv, project, norm, weights, out, heads)]
+    if train_in_blocks(x, own):
         from pisa_capc.stacked import sequences
 
-        return sequences.attention(x, qkv, project, norm, heads, weights, out)
+        return sequences.half_chain(x, own)
     if is_frozen(x) and not weights.training:
         mixed = frozen.attention_heads(x[0], qkv, [qkv], heads)
         result: Tensor = norm(x + frozen.linear(mixed, project))
@@ -407,10 +442,11 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)
-    if in_blocks(x) and hidden.training and draws(hidden, out):
+    own = [Half(up, down, norm, hidden, out)]
+    if train_in_blocks(x, own):
         from pisa_capc.stacked import sequences
 
-        return sequences.feed_forward(x, up, down, norm, hidden, out)
+        return sequences.half_chain(x, own)
     if is_frozen(x) and not hidden.training:
         update = frozen.linear(frozen.linear(x, up, relu=True), down)
     else:

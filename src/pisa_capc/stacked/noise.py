@@ -7,7 +7,6 @@ and a run gets the same draws alone and in a stack.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 
 ROUNDS = ((16, 0xFFFF, 0x7FEB352D), (15, 0x1FFFF, -0x7B935975))  # shift, the bits it leaves, factor
-BLOCK = 2**18  # elements that are hashed together on a CPU: they stay in its cache
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -72,56 +70,47 @@ def keep_factor(key: Tensor, site: int, shape: Sequence[int], drop: float, dtype
     """`keep_mask` for a CPU, as what to multiply with: 0, or 1/(1 − drop)."""
     factor = torch.empty(tuple(shape), dtype=dtype)
     for row, own in zip(factor.view(len(key), -1), site_key(key, site).tolist(), strict=True):
-        fill_kept(row, own, drop)
+        fill_kept(row, mask_tables(own, drop, len(row)), 0)
     return factor.mul_(1 / (1 - drop))
 
 
-def fill_kept(out: Tensor, own: int, drop: float, first: int = 0) -> None:
-    """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0. own: its `site_key`."""
-    fill_hashed(out, shifted_places(), own, signed_threshold(drop), first)
+def mask_tables(own: int, drop: float, elements: int) -> list[Tensor]:
+    """What `fill_kept` needs of a mask of so many elements, whose `site_key` is `own`.
 
-
-def fill_hashed(
-    out: Tensor,
-    places: Tensor,
-    own: int,
-    threshold: int,
-    first: int,
-    factor: int = ROUNDS[0][2],
-    shift: int = ROUNDS[1][0],
-    bits: int = ROUNDS[1][1],
-    last_factor: int = ROUNDS[1][2],
-) -> None:
-    """`fill_kept` with `shifted_places` and `signed_threshold`, so that it can be part of a script.
-
-    Passes over memory are what dropout costs there, so a block goes through all of them while it is in the cache. The
-    first shift is known beforehand: it is linear, and an element's number is that of its block and its place in it.
+    The number of an element is 2¹⁶ block + 2⁸ row + column. The first shift leaves the bits of row and column in places
+    of their own, so that the first product is a sum: of what each row, (rows, 1), and the columns of each block,
+    (blocks, 256), give.
     """
-    block = len(places)
-    own = own ^ ((own >> 16) & 0xFFFF)
-    hashed = torch.empty([min(block, len(out))], dtype=torch.int32)
+    numbers = torch.arange(256, dtype=torch.int32)
+    blocks = torch.arange(-(-elements // 2**16), dtype=torch.int32)[:, None]
+    low = blocks ^ (own ^ (own >> 16))
+    of_rows = ((blocks << 16) ^ (own & -0x10000)) | ((numbers << 8) ^ (low & 0xFF00))
+    of_columns = numbers ^ (low & 0xFF)
+    (_, _, factor), (shift, bits, last_factor) = ROUNDS
+    rest = torch.tensor([shift, bits, last_factor, signed_threshold(drop)], dtype=torch.int32)
+    return [(of_rows * factor).view(-1, 1), of_columns * factor, *rest]
+
+
+def fill_kept(out: Tensor, tables: list[Tensor], first: int) -> None:
+    """Elements from `first` on of one run's `keep_mask` into `out`, flat and on a CPU: 1 or 0; can be part of a script.
+
+    Passes over memory are what dropout costs there, so a block goes through all of them while it is in the cache.
+    """
+    of_rows, of_columns, shift, bits, factor, threshold = tables
+    hashed = torch.empty([256, 256], dtype=torch.int32)
     moved = torch.empty_like(hashed)
     done = 0
     while done < len(out):
-        place = (first + done) % block
-        start = first + done - place
-        part = out[done : done + block - place]
-        x, y = hashed[: len(part)], moved[: len(part)]
-        torch.bitwise_xor(places[place : place + len(part)], own ^ start ^ (start >> 16), out=x)
-        x.mul_(factor)
+        row, skipped = (first + done) >> 8, (first + done) & 0xFF
+        block = row >> 8
+        end = min(((first + len(out) + 0xFF) >> 8), (block + 1) << 8)
+        x, y = hashed[: end - row], moved[: end - row]
+        torch.add(of_rows[row:end], of_columns[block], out=x)
         torch.bitwise_right_shift(x, shift, out=y)
-        y.bitwise_and_(bits)
-        x.bitwise_xor_(y)
-        x.mul_(last_factor)
-        torch.ge(x, threshold, out=part)
-        done += len(part)
-
-
-@functools.cache
-def shifted_places() -> Tensor:
-    """i ^ (i >> 16) for the places of a block."""
-    i = torch.arange(BLOCK, dtype=torch.int32)
-    return i ^ (i >> ROUNDS[0][0])
+        x.bitwise_xor_(y.bitwise_and_(bits)).mul_(factor).ge_(threshold)
+        size = min(len(out) - done, ((end - row) << 8) - skipped)
+        out[done : done + size] = x.view(-1)[skipped : skipped + size]
+        done += size
 
 
 def _bits(key: Tensor, site: int, shape: Sequence[int]) -> Tensor:

@@ -1,9 +1,10 @@
-"""The two halves of a Transformer layer, in training on a CPU, some sequences at a time.
+"""The halves of Transformer layers, in training on a CPU, some sequences at a time.
 
-A block of sequences goes through everything that can be done with it while it is in the cache of a core. Dropout only
-sets zeros here: what makes up for it, 1/(1 − p), is in the weights before it, where there is least to multiply. Each
-block is one thread's, and what comes of the blocks is summed in their order: no bit depends on how many threads there
-are. What a thread does with a block are scripts: it would wait for the interpreter between operations.
+A block of sequences goes through all of them while it is in the cache of a core, and back again. Dropout only sets
+zeros here: what makes up for it, 1/(1 − p), is in the weights before it, where there is least to multiply. The softmax
+is one of powers of two, as in `frozen.py`. Each block is one thread's, and what comes of the blocks is summed in their
+order: no bit depends on how many threads there are. What a thread does with a block are scripts: it would wait for the
+interpreter between operations.
 
 In mixed precision the products with weights are taken in bfloat16. Attention is in float32 all the same: its products
 are so small that they would gain little, and what is between them would take longer.
@@ -14,52 +15,51 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pisa_capc.stacked.noise import fill_hashed, own_site_key, shifted_places, signed_threshold
-from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
+from pisa_capc.stacked.noise import fill_kept, mask_tables, own_site_key
+from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype, quick_float32
 from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
 if TYPE_CHECKING:
-    from pisa_capc.stacked.layers import Dropout, LayerNorm, Linear
+    from pisa_capc.stacked.layers import Dropout, Half, LayerNorm
 
 BLOCK = 2**19  # elements of what is wide that are worked on together
 
+S = TypeVar("S")
 T = TypeVar("T")
 # As TorchScript writes them:
 Number = Union[int, float, complex]  # noqa: UP007
-_Hash = Optional[tuple[Tensor, int, int]]  # noqa: UP045  (places, key and threshold of a dropout)
+_Tables = Optional[list[Tensor]]  # noqa: UP045  (of a dropout's mask)
 
 
 class Drop:
-    """Dropout of one run at one place: what `Dropout` does, in pieces."""
+    """Dropout of one run at one place, where it meets so many elements: what `Dropout` does, in pieces."""
 
-    def __init__(self, dropout: Dropout, run: int) -> None:
+    def __init__(self, dropout: Dropout, run: int, elements: int) -> None:
         probability = dropout.probability if dropout.training else 0.0
         self.inflate = 1 / (1 - probability)
-        self.hashed: _Hash = None
+        self.tables: _Tables = None
         if probability:
             assert dropout.key is not None
-            own = own_site_key(int(dropout.key[run]), dropout.site)
-            self.hashed = shifted_places(), own, signed_threshold(probability)
+            self.tables = mask_tables(own_site_key(int(dropout.key[run]), dropout.site), probability, elements)
 
 
 # What scripts are made of ---------------------------------------------------------------------------------------------
 
 
-def _kept(like: Tensor, hashed: _Hash, first: int) -> Tensor:
+def _kept(like: Tensor, tables: _Tables, first: int) -> Tensor:
     """1 where an element stays, else 0, in the shape of `like`, from element `first` of the whole on."""
     kept = torch.empty_like(like)
-    if hashed is not None:
-        places, own, threshold = hashed
-        fill_hashed(kept.view(-1), places, own, threshold, first)
+    if tables is not None:
+        fill_kept(kept.view(-1), tables, first)
     return kept
 
 
@@ -79,60 +79,77 @@ else:
 
 def _weight_gradient(g: Tensor, x: Tensor) -> Tensor:
     """gᵀ x of rows (M, a) and (M, b), at least float32."""
-    if g.dtype == torch.bfloat16:
-        return torch.mm(g.t(), x).float()
-    if g.shape[1] == x.shape[1]:  # where oneDNN is not quicker
-        return torch.mm(g.t(), x)
-    return _product(g.t(), x.t(), None) if g.shape[1] < x.shape[1] else _product(x.t(), g.t(), None).t()
+    product = torch.mm(g.t(), x)
+    return product.float() if product.dtype == torch.bfloat16 else product
+
+
+def _powers(queries: Tensor, keys: Tensor, heads: int, exponent: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What a softmax divides by its sums, (n · heads, L, L), and what it is multiplied with instead, (n · heads, L, 1).
+
+    exponent: see `_heads_forth`.
+    """
+    scores = torch.bmm(queries.mT, keys)
+    if exponent is not None:
+        shape = [len(exponent), heads, exponent.shape[1], exponent.shape[2]]
+        scores.view(shape).add_(exponent[:, None], alpha=1.4426950408889634)
+    powers = torch.exp2(scores)
+    sums = powers.sum(-1, keepdim=True)
+    least, most = torch.aminmax(sums)
+    if bool(least > 2.0**-100) and bool(most < 2.0**100):  # none was lost or became infinite in float32
+        return powers, sums.reciprocal_()
+    return torch.softmax(scores * 0.6931471805599453, -1), torch.ones_like(sums)
 
 
 def _heads_forth(
-    x: Tensor, weight: Tensor, bias: Tensor, heads: int, hashed: _Hash, start: int, exponent: Tensor | None
+    x: Tensor, weight: Tensor, bias: Tensor, heads: int, tables: _Tables, start: int, exponent: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
     """See `Heads`: of sequences from `start` on, and what `_heads_back` needs. exponent: (n, L, L)."""
     count, length, width = x.shape
-    qkv = torch.baddbmm(bias, weight.expand(count, -1, -1), x.to(weight.dtype).mT).to(x.dtype)
+    rows = _product(weight, x.flatten(0, 1).to(weight.dtype), None).view(-1, count, length)
+    qkv = torch.add(rows.transpose(0, 1), bias[:, None], out=x.new_empty([count, len(weight), length]))
     q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
-    scores = torch.bmm(q.mT, k)
-    if exponent is not None:
-        scores.view(count, heads, length, length).add_(exponent[:, None])
-    a = torch.softmax(scores, -1)
-    dropped = a
-    if hashed is not None:
-        dropped = _kept(a, hashed, start * heads * length * length).mul_(a)
-    mixed = torch.bmm(v, dropped.mT)
-    return mixed.view(count, width, length).mT, [qkv, a, dropped, mixed]
+    powers, shares = _powers(q, k, heads, exponent)
+    dropped = powers
+    if tables is not None:
+        dropped = _kept(powers, tables, start * heads * length * length).mul_(powers)
+        powers.neg_().add_(dropped, alpha=2)  # negative where it was dropped: both in one
+    mixed = torch.bmm(v, dropped.mT).mul_(shares.mT).view(count, width, length).mT.reshape(-1, width)
+    return mixed, [qkv, powers, shares, mixed]
 
 
 def _heads_back(
-    x: Tensor, turned: Tensor, heads: int, kept: list[Tensor], dout: Tensor, dmean: Tensor | None
+    x: Tensor, weight: Tensor, heads: int, kept: list[Tensor], dout: Tensor, dmean: Tensor | None
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     """Of x, of weight and bias, and of the scores of all heads. dmean: of their mean attention (n, L, L)."""
     count, length, width = x.shape
-    qkv, a, dropped, mixed = kept
+    qkv, signed, shares, mixed = kept
     q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
-    dmixed = dout.view_as(x).to(x.dtype).mT.reshape(count * heads, -1, length)
+    dropped, powers = signed.relu(), signed.abs_()
+    dout = dout.to(x.dtype).view_as(mixed)
+    dmixed = dout.view_as(x).mT.reshape(count * heads, -1, length) * shares.mT
     # Σ_j a_j da_j, with what was dropped: over a head's features, Σ mixed · dmixed
-    along = (mixed * dmixed).sum(1)[:, :, None]
+    along = (mixed * dout).view(count, length, heads, -1).sum(-1).mT.reshape(count * heads, length, 1)
     dscore = torch.bmm(dmixed.mT, v).mul_(dropped)
     if dmean is not None:
-        beside = (a.view(count, heads, length, length) * (dmean / heads)[:, None]).view_as(a)
+        shape = [count, heads, length, length]
+        beside = (powers.view(shape) * (dmean / heads)[:, None]).view_as(powers).mul_(shares)
         along += beside.sum(-1, keepdim=True)
         dscore += beside
-    dscore.addcmul_(a, along, value=-1)
-    dqkv = torch.cat([torch.bmm(k, dscore.mT), torch.bmm(q, dscore), torch.bmm(dmixed, dropped)], 1)
-    flat = dqkv.view(count, 3 * width, length).mT.reshape(-1, 3 * width)
-    low = flat.to(turned.dtype)
-    dweight = _weight_gradient(low, x.flatten(0, 1).to(turned.dtype))
-    dx = _product(low, turned, None).to(x.dtype).view_as(x)
-    return dx, [dweight, flat.sum(0)], dscore.view(count, heads, length, length)
+    dscore.addcmul_(powers, along.mul_(shares), value=-1)
+    parts = [torch.bmm(k, dscore.mT), torch.bmm(q, dscore), torch.bmm(dmixed, dropped)]
+    parts = [part.view(count, heads, -1, length).permute(1, 2, 0, 3) for part in parts]
+    rows = torch.stack(parts, 1).view(3 * width, -1)
+    low = rows.to(weight.dtype)
+    dweight = torch.mm(low, x.flatten(0, 1).to(weight.dtype)).to(x.dtype)
+    dx = torch.mm(low.t(), weight).to(x.dtype).view_as(x)
+    return dx, [dweight, rows.sum(1)], dscore.view(count, heads, length, length)
 
 
-def _hidden_forth(x: Tensor, weight: Tensor, bias: Tensor, hashed: _Hash, start: int) -> tuple[Tensor, list[Tensor]]:
+def _hidden_forth(x: Tensor, weight: Tensor, bias: Tensor, tables: _Tables, start: int) -> tuple[Tensor, list[Tensor]]:
     """See `_Hidden`: of sequences from `start` on, and what `_hidden_back` needs."""
     hidden = _product(x.flatten(0, 1).to(weight.dtype), weight, bias).relu_()
-    if hashed is not None:
-        hidden = _kept(hidden, hashed, start * x.shape[1] * len(weight)).mul_(hidden)
+    if tables is not None:
+        hidden = _kept(hidden, tables, start * x.shape[1] * len(weight)).mul_(hidden)
     return hidden, [hidden]
 
 
@@ -144,16 +161,16 @@ def _hidden_back(x: Tensor, turned: Tensor, kept: list[Tensor], dout: Tensor) ->
 
 
 def _close_forth(
-    x: Tensor, wide: Tensor, parameters: list[Tensor], eps: float, hashed: _Hash, start: int
+    x: Tensor, wide: Tensor, parameters: list[Tensor], eps: float, tables: _Tables, start: int
 ) -> tuple[Tensor, list[Tensor]]:
     """LN(x + dropout(W wide + b)), and what `_close_back` needs. parameters: W, b, γ, β."""
     weight, bias, gamma, beta = parameters
     _, length, width = x.shape
-    given = wide.reshape(-1, weight.shape[1]).to(weight.dtype)
+    given = wide.to(weight.dtype)
     update = _product(given, weight, bias)
     kept = update
-    if hashed is not None:
-        kept = _kept(update, hashed, start * length * width)
+    if tables is not None:
+        kept = _kept(update, tables, start * length * width)
         update.mul_(kept)
     total = x + update.view_as(x)
     y, mean, rstd = torch.native_layer_norm(total, [width], gamma, beta, eps)
@@ -176,6 +193,23 @@ def _close_back(
     return dtotal, _product(low, turned, None), gradients
 
 
+def _end_forth(x: Tensor, gamma: Tensor, beta: Tensor, eps: float, tokens: int) -> tuple[Tensor, list[Tensor]]:
+    """The norm behind all halves, and its mean over each of `tokens` equal spans where that is not 0."""
+    y, mean, rstd = torch.native_layer_norm(x, [x.shape[-1]], gamma, beta, eps)
+    if tokens:
+        y = y.unflatten(1, [tokens, -1]).mean(2)
+    return y, [x, mean, rstd]
+
+
+def _end_back(dout: Tensor, gamma: Tensor, beta: Tensor, kept: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    x, mean, rstd = kept
+    span = x.shape[1] // dout.shape[1]
+    dx, dgamma, dbeta = torch.ops.aten.native_layer_norm_backward(
+        (dout / span).repeat_interleave(span, 1), x, [x.shape[-1]], mean, rstd, gamma, beta, [True, True, True]
+    )
+    return dx, [dgamma, dbeta]
+
+
 # Blocks of sequences --------------------------------------------------------------------------------------------------
 
 
@@ -187,23 +221,36 @@ class Heads:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, heads: int, drop: Drop, dtype: torch.dtype) -> None:
-        self.heads, self.hashed, self.width = heads, drop.hashed, weight.shape[1]
-        self.scales = weight.new_tensor([math.sqrt(heads / self.width), 1.0, drop.inflate])[:, None, None, None]
-        both = torch.cat([weight, bias[:, None]], 1).view(3, heads, -1, self.width + 1) * self.scales
-        both = both.transpose(0, 1).reshape(3 * self.width, -1).to(dtype)
-        self.weight, self.bias = both[:, :-1].contiguous(), both[:, -1:].contiguous()
-        self.turned = self.weight.t().contiguous()
+        self.heads, self.tables, self.width = heads, drop.tables, weight.shape[1]
+        root, two = math.sqrt(heads / self.width), math.log(2)
+        both = torch.cat([weight, bias[:, None]], 1).view(3, heads, -1, self.width + 1)
+
+        def scaled(*factors: float) -> tuple[Tensor, Tensor]:
+            """The factors, and both with them, one head after the other."""
+            scales = weight.new_tensor(factors)[:, None, None, None]
+            return scales, (both * scales).transpose(0, 1).reshape(3 * self.width, -1)
+
+        _, rows = scaled(root / two, 1.0, drop.inflate)
+        self.weight, self.bias = rows[:, :-1].to(dtype).contiguous(), rows[:, -1].contiguous()
+        # The gradient of a power of two has a factor log 2, which scores have none of on their way back.
+        self.scales, rows = scaled(root, two, drop.inflate)
+        self.back = rows[:, :-1].to(dtype).contiguous()
 
     def elements(self, length: int) -> int:
         """Of what is wide, for each sequence."""
         return self.heads * length**2
 
     def forward(self, x: Tensor, start: int, exponent: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        found: Any = scripted(_heads_forth)(x, self.weight, self.bias, self.heads, self.hashed, start, exponent)
+        found: Any = scripted(_heads_forth)(x, self.weight, self.bias, self.heads, self.tables, start, exponent)
         return found
 
     def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor, dmean: Tensor | None = None) -> Any:
-        return scripted(_heads_back)(x, self.turned, self.heads, kept, dout, dmean)
+        return scripted(_heads_back)(x, self.back, self.heads, kept, dout, dmean)
+
+    @staticmethod
+    def weights(kept: list[Tensor]) -> Tensor:
+        """softmax(QKᵀ/√d + exponent): (n · heads, L, L)."""
+        return kept[1].abs() * kept[2]
 
     def gradients(self, dweight: Tensor, dbias: Tensor) -> Sequence[Tensor]:
         """Those of weight and bias, as the layer has them."""
@@ -216,7 +263,7 @@ class _Hidden:
     """dropout(ReLU(W x + b)) of one run: (n, L, W) → (n, L, wide)."""
 
     def __init__(self, weight: Tensor, bias: Tensor, drop: Drop, dtype: torch.dtype) -> None:
-        self.hashed, self.inflate = drop.hashed, drop.inflate
+        self.tables, self.inflate = drop.tables, drop.inflate
         self.weight, self.bias = ((part * drop.inflate).to(dtype) for part in (weight, bias))
         self.turned = self.weight.t().contiguous()
 
@@ -224,7 +271,7 @@ class _Hidden:
         return length * len(self.weight)
 
     def forward(self, x: Tensor, start: int) -> tuple[Tensor, list[Tensor]]:
-        found: Any = scripted(_hidden_forth)(x, self.weight, self.bias, self.hashed, start)
+        found: Any = scripted(_hidden_forth)(x, self.weight, self.bias, self.tables, start)
         return found
 
     def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor) -> Any:
@@ -234,10 +281,71 @@ class _Hidden:
         return dweight * self.inflate, dbias * self.inflate
 
 
+class _Half:
+    """LN(x + dropout(W wide(x) + b)) of one run: (n, L, width), of wide = `Heads` or `_Hidden`.
+
+    parameters: two for `wide`, then W, b, γ and β.
+    """
+
+    def __init__(
+        self, make: Callable[..., Heads | _Hidden], drop: Drop, eps: float, parameters: Sequence[Tensor]
+    ) -> None:
+        self.wide, self.drop, self.eps = make(*parameters[:2]), drop, eps
+        weight, bias = ((part * drop.inflate).to(self.wide.weight.dtype) for part in parameters[2:4])
+        self.turned, self.affine = weight.t().contiguous(), parameters[4:]
+        self.last = [weight, bias, *self.affine]
+
+    def elements(self, length: int) -> int:
+        return self.wide.elements(length)
+
+    def forward(self, x: Tensor, start: int) -> tuple[Tensor, Any]:
+        made, of_wide = self.wide.forward(x, start)
+        y, kept = scripted(_close_forth)(x, made, self.last, self.eps, self.drop.tables, start)
+        return y, (x, of_wide, kept)
+
+    def backward(self, kept: Any, dout: Tensor) -> tuple[Tensor, list[Tensor]]:
+        x, of_wide, of_last = kept
+        drops = self.drop.tables is not None
+        dtotal, dwide, last = scripted(_close_back)(dout, self.turned, *self.affine, of_last, drops)
+        dx, first, *_ = self.wide.backward(x, of_wide, dwide)
+        return dtotal.add_(dx), [*first, *last]
+
+    def gradients(self, found: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Those of the parameters, of what `backward` found in all blocks."""
+        last = (part * self.drop.inflate for part in found[2:4])
+        return *self.wide.gradients(*found[:2]), *last, *found[4:]
+
+
+class _End:
+    """The norm behind all halves, of one run, and its mean over each of `tokens` equal spans where that is not 0."""
+
+    def __init__(self, tokens: int, eps: float, parameters: Sequence[Tensor]) -> None:
+        self.tokens, self.eps, self.affine = tokens, eps, parameters
+
+    def elements(self, length: int) -> int:
+        return length * len(self.affine[0])
+
+    def forward(self, x: Tensor, start: int) -> tuple[Tensor, Any]:
+        found: Any = scripted(_end_forth)(x, *self.affine, self.eps, self.tokens)
+        return found
+
+    def backward(self, kept: Any, dout: Tensor) -> Any:
+        return scripted(_end_back)(dout, *self.affine, kept)
+
+    def gradients(self, found: Sequence[Tensor]) -> Sequence[Tensor]:
+        return found
+
+
 def each_block(count: int, elements: int, work: Callable[[slice], T]) -> list[T]:
     """What is made of each block of sequences, of so many elements each."""
     ends = accumulate(block_sizes(count, BLOCK // elements), initial=0)
-    return all_in_threads(work, [slice(*pair) for pair in pairwise(ends)])
+    return each(work, [slice(*pair) for pair in pairwise(ends)])
+
+
+def each(work: Callable[[S], T], blocks: Sequence[S]) -> list[T]:
+    """What is made of each, by all threads."""
+    with quick_float32():
+        return all_in_threads(work, blocks)
 
 
 def sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
@@ -245,69 +353,73 @@ def sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     return [torch.stack(own).sum(0) for own in zip(*parts, strict=True)]
 
 
-class _Half(torch.autograd.Function):
-    """LN(x + dropout(W wide(x) + b)) of one run: (N, L, width), of wide = `Heads` or `_Hidden`.
+class _Chain(torch.autograd.Function):
+    """One link after the other, of one run: (N, L, width) → the same, or (N, tokens, width) where the last has some.
 
-    parameters: two for `wide`, then W, b, γ and β.
+    make: the links of their parameters, and how many parameters each has.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, make: Callable[..., Heads | _Hidden], drop: Drop, eps: float, *parameters: Tensor
+        ctx: Any, x: Tensor, make: Sequence[tuple[Callable[..., _Half | _End], int]], tokens: int, *parameters: Tensor
     ) -> Tensor:
-        wide, out = make(*parameters[:2]), torch.empty_like(x)
-        own = [*((part * drop.inflate).to(wide.weight.dtype) for part in parameters[2:4]), *parameters[4:]]
-        close = scripted(_close_forth)
+        rest = iter(parameters)
+        links = [link(list(islice(rest, count))) for link, count in make]
+        out = x.new_empty(len(x), tokens or x.shape[1], x.shape[2])
 
-        def forth(rows: slice) -> tuple[slice, list[Tensor], list[Tensor]]:
-            made, of_wide = wide.forward(x[rows], rows.start)
-            out[rows], kept = close(x[rows], made, own, eps, drop.hashed, rows.start)
-            return rows, of_wide, kept
+        def forth(rows: slice) -> tuple[slice, list[Any]]:
+            y, kept = x[rows], []
+            for link in links:
+                y, own = link.forward(y, rows.start)
+                kept.append(own)
+            out[rows] = y
+            return rows, kept
 
-        ctx.save_for_backward(x, own[0].t().contiguous(), *parameters[4:])
-        ctx.wide, ctx.drop, ctx.blocks = wide, drop, each_block(len(x), wide.elements(x.shape[1]), forth)
+        ctx.links, ctx.shape, ctx.sizes = links, x.shape, [count for _, count in make]
+        ctx.blocks = each_block(len(x), max(link.elements(x.shape[1]) for link in links), forth)
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        x, turned, gamma, beta = ctx.saved_tensors
-        dx, drop, blocks, close = torch.empty_like(x), ctx.drop, ctx.blocks, scripted(_close_back)
+        links, blocks, dx = ctx.links, ctx.blocks, dout.new_empty(ctx.shape)
 
         def back(number: int) -> Sequence[Tensor]:
-            (rows, of_wide, kept), blocks[number] = blocks[number], None  # whose memory is free behind this
-            dtotal, dwide, of_last = close(dout[rows], turned, gamma, beta, kept, drop.hashed is not None)
-            further, of_parameters, *_ = ctx.wide.backward(x[rows], of_wide, dwide)
-            torch.add(dtotal, further, out=dx[rows])
-            return *of_parameters, *of_last
+            (rows, kept), blocks[number] = blocks[number], None  # whose memory is free behind this
+            d, found = dout[rows], []
+            for link in reversed(links):
+                d, own = link.backward(kept.pop(), d)
+                found.append(own)
+            dx[rows] = d
+            return [gradient for own in reversed(found) for gradient in own]
 
-        *first, dweight, dbias, dgamma, dbeta = sums(all_in_threads(back, range(len(blocks))))
-        last = (dweight * drop.inflate, dbias * drop.inflate, dgamma, dbeta)
-        return dx, None, None, None, *ctx.wide.gradients(*first), *last
+        # The last block first: of that one some is still in the cache.
+        found = iter(sums(each(back, range(len(blocks))[::-1])[::-1]))
+        own = [link.gradients(list(islice(found, size))) for link, size in zip(links, ctx.sizes, strict=True)]
+        return dx, None, None, *(gradient for gradients in own for gradient in gradients)
 
 
-def _half(
-    x: Tensor, wide: Callable[..., Any], inner: Dropout, outer: Dropout, parts: Sequence[Any], eps: float
-) -> Tensor:
-    """LN(x + dropout(W wide(x) + b)) for each run. parts: the layer of `wide`, the one behind it, and the norm."""
-    dtype = product_dtype(x)
-    parameters = [parameter for part in parts for parameter in (part.weight, part.bias)]
+def half_chain(x: Tensor, halves: Sequence[Half], norm: LayerNorm | None = None, tokens: int = 0) -> Tensor:
+    """Half after half for each run, a norm behind them where there is one, and its mean over `tokens` equal spans.
+
+    x: (R, N, L, width).
+    """
+    dtype, (_, count, length, width) = product_dtype(x), x.shape
+    layers: list[Any] = [layer for half in halves for layer in (half.first, half.last, half.norm)]
+    layers += [norm] if norm is not None else []
+    parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+
+    def links(run: int) -> list[tuple[Callable[..., _Half | _End], int]]:
+        made: list[Any] = []
+        for half in halves:
+            wide = count * length * (half.heads * length or half.first.weight.shape[1])
+            inner, outer = Drop(half.inner, run, wide), Drop(half.outer, run, count * length * width)
+            make = partial(Heads, heads=half.heads) if half.heads else partial(_Hidden)
+            made.append((partial(_Half, partial(make, drop=inner, dtype=dtype), outer, half.norm.eps), 6))
+        return [*made, (partial(_End, tokens, norm.eps), 2)] if norm is not None else made
+
     with full_precision(x):
         runs = [
-            _Half.apply(
-                at_least_float32(own), partial(wide, drop=Drop(inner, run), dtype=dtype), Drop(outer, run), eps, *of_run
-            )
+            _Chain.apply(at_least_float32(own), links(run), tokens, *of_run)
             for run, (own, *of_run) in enumerate(zip(*map(apart, (x, *parameters)), strict=True))
         ]
         return together(runs)
-
-
-def attention(
-    x: Tensor, qkv: Linear, project: Linear, norm: LayerNorm, heads: int, weights: Dropout, out: Dropout
-) -> Tensor:
-    """See `layers.attention`."""
-    return _half(x, partial(Heads, heads=heads), weights, out, (qkv, project, norm), norm.eps)
-
-
-def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: Dropout, out: Dropout) -> Tensor:
-    """See `layers.feed_forward`."""
-    return _half(x, _Hidden, hidden, out, (up, down, norm), norm.eps)
