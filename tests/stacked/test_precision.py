@@ -38,6 +38,11 @@ def test_nothing_is_allowed_where_it_would_change_products(monkeypatch: pytest.M
 
 def test_a_processor_that_takes_bfloat16_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     product = torch.bmm
-    monkeypatch.setattr(torch, "bmm", lambda a, b: product(a.bfloat16(), b.bfloat16()).float() if a.dtype == torch.float32
-                        and allowed() == "bf16" else product(a, b))  # fmt: skip
+
+    def with_matrix_units(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if a.dtype == torch.float32 and allowed() == "bf16":
+            return product(a.bfloat16(), b.bfloat16()).float()
+        return product(a, b)
+
+    monkeypatch.setattr(torch, "bmm", with_matrix_units)
     assert not precision._stays_float32.__wrapped__()

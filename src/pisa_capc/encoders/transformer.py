@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -81,9 +79,15 @@ class Transformer(Encoder):
         y: Tensor = self.norm(x)
         return y if tokens is None else adaptive_tokens(y, tokens)
 
+    def halves(self) -> list[Half]:
+        """Of all layers; none where somebody else's stand in their place."""
+        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
+        ours = len(layers) == len(self.layers) and isinstance(self.norm, LayerNorm)
+        return [half for layer in layers for half in layer.halves()] if ours else []
+
     def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
         x = self.part("embed")(x)
-        halves = [half for layer in self.layers for half in cast(Layer, layer).halves()]
+        halves = self.halves()
         if train_in_blocks(x, halves):
             return half_chain(x, halves, self.norm, tokens)
         y: Tensor = self.part("finish")(self.layers(x), tokens)

@@ -395,7 +395,8 @@ class Half(NamedTuple):
 
 def train_in_blocks(x: Tensor, halves: Sequence[Half]) -> bool:
     """Whether halves of Transformer layers train on x some sequences at a time, see `sequences.half_chain`."""
-    return in_blocks(x) and all(half.inner.training and draws(half.inner, half.outer) for half in halves)
+    may = in_blocks(x) and len(halves) > 0
+    return may and all(half.inner.training and draws(half.inner, half.outer) for half in halves)
 
 
 def half_chain(x: Tensor, halves: Sequence[Half], norm: LayerNorm, tokens: int | None) -> Tensor:
