@@ -9,9 +9,11 @@ import torch
 
 from pisa_capc.encoders import build_encoder
 from pisa_capc.encoders.cnn import CNN
+from pisa_capc.encoders.transformer import Transformer
 from pisa_capc.model import PISA, PisaConfig
 from pisa_capc.model.streams import distinct
 from pisa_capc.objective.views import drop_spans
+from pisa_capc.stacked import bind_noise
 from pisa_capc.stacked.layers import plain_layers
 
 RUNS, FRAMES, ANTENNAS, SAMPLES = 2, 6, 4, 48
@@ -145,6 +147,37 @@ def test_transformers_draw_for_each_stream_so_that_none_stands_for_another() -> 
         model = PISA(5, "transformer", runs=RUNS).double()
         results.append(model(iq, None, mask, unchanged=given).logits)
     assert torch.equal(*results)
+
+
+def test_pisa_learns_the_same_where_a_transformer_leaves_out_silent_antennas() -> None:
+    iq, mask, unchanged = two_views(0.25, 0.05)
+    assert not mask.all()
+    results = []
+    for skipping in (False, True):
+        torch.manual_seed(3)
+        model = PISA(5, "transformer", runs=RUNS).double()
+        bind_noise(model, torch.tensor([3, 2026], dtype=torch.int32))
+        model.identity_encoder.skipping = skipping  # type: ignore[misc]
+        output = model(iq, None, mask, unchanged=unchanged)
+        (output.logits.square().sum() + output.embedding.square().sum() + output.graph_loss.sum()).backward()
+        results.append([*output[:3], *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert all(torch.equal(*pair) for pair in zip(*(found[:3] for found in results), strict=True))
+    assert len(results[0]) == len(results[1])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-10)
+
+
+class Clipped(Transformer):
+    """A `forward` that knows nothing of streams that are left out."""
+
+    def forward(self, x: torch.Tensor, tokens: int | None = None) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x.clamp(-1, 1), tokens)
+
+
+def test_transformers_of_ones_own_need_not_leave_out_any() -> None:
+    iq, mask, _ = two_views(0.25, 0.05)
+    model = PISA(5, "transformer", runs=RUNS)
+    model.identity_encoder = Clipped(1, RUNS)
+    assert model.double()(iq, None, mask).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("frames", [FRAMES, 64])

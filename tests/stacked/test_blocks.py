@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.encoders import build_encoder, encoder_names
+from pisa_capc.encoders.transformer import Layer, Transformer
 from pisa_capc.model.topology import TopologyBlock
 from pisa_capc.stacked import bind_noise, blocks, gru, sequences, unstack
 from pisa_capc.stacked.layers import plain_layers
@@ -51,7 +52,7 @@ def test_these_are_all_encoders() -> None:
     assert set(IN_HOUSE) <= set(encoder_names())
 
 
-@pytest.mark.parametrize("tokens", [8, 3, 1, None])
+@pytest.mark.parametrize("tokens", [8, 5, 3, 1, None])
 @pytest.mark.parametrize("name", IN_HOUSE)
 def test_blocks_give_what_plain_layers_give(name: str, tokens: int | None) -> None:
     ours, plain = prepared(name), prepared(name)
@@ -135,3 +136,73 @@ def test_attention_over_the_array_in_blocks_is_the_plain_one() -> None:
         found.append([nodes, loss, *(part.grad for part in (*given, *block.parameters()))])
     assert not torch.equal(found[0][0], found[1][0])  # they are two ways
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-9)
+
+
+def test_streams_that_are_left_out_change_nothing_for_the_others() -> None:
+    x = torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64)
+    present = torch.tensor(
+        [[True, False, True, True, False, False, True], [False, True, True, True, True, True, False]]
+    )
+    found = []
+    for known in ({}, {"present": present}):
+        model = prepared("transformer")
+        y = model(x, 5, **known)
+        (y * present[..., None, None]).sin().sum().backward()
+        found.append([y[present], *(p.grad for p in model.parameters())])
+        silent = y[~present]
+    assert torch.equal(silent, torch.zeros_like(silent))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_attention_so_sharp_that_powers_overflow_is_the_plain_one(scale: float) -> None:
+    x, found = torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64), []
+    for plain in (False, True):
+        model = prepared("transformer")
+        with torch.no_grad():
+            for layer in model.layers:
+                layer.qkv.weight[:, :32] *= scale
+        with plain_layers() if plain else nullcontext():
+            found.append(gradients(model, x, 5))
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)  # plain attention takes its softmax in float32
+
+
+class _Doubling(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class _Summing(Transformer):
+    def finish(self, x: Tensor, tokens: int | None) -> Tensor:
+        return super().finish(x, tokens).cumsum(-1)
+
+
+@pytest.mark.parametrize("change", ["layer", "norm", "layers", "finish"])
+def test_what_somebody_put_into_a_transformer_is_used_in_training_too(change: str) -> None:
+    x, found = torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64), []
+    for plain in (False, True):
+        torch.manual_seed(1)
+        model = (_Summing if change == "finish" else Transformer)(1, RUNS)
+        if change == "layer":
+            model.layers[1] = _Doubling(RUNS)
+        elif change == "norm":
+            model.norm = nn.Identity()
+        elif change == "layers":
+            model.layers = nn.Identity()
+        model = model.double().train()
+        bind_noise(model, torch.tensor([3, 2026], dtype=torch.int32))
+        with plain_layers() if plain else nullcontext():
+            found.append(gradients(model, x, 5))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_the_graph_block_can_be_asked_twice_for_its_gradients() -> None:
+    torch.manual_seed(2)
+    block = TopologyBlock(32, 4, 0.5, 0.1, 1).double().train()
+    bind_noise(block, torch.tensor([3], dtype=torch.int32))
+    x = torch.randn(1, FRAMES, 6, 32, dtype=torch.float64, requires_grad=True)
+    one, there = torch.ones(1, FRAMES, dtype=torch.float64), torch.ones(1, FRAMES, 6, dtype=torch.bool)
+    nodes, *_ = block.propagate(x, torch.rand(3, 3, dtype=torch.float64), 0.7, one, one, there)
+    first, second = (torch.autograd.grad(nodes.sin().sum(), x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)

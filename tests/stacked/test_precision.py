@@ -29,6 +29,28 @@ def test_other_products_stay_as_they_were() -> None:
     assert allowed() == before
 
 
+def test_the_last_of_several_threads_puts_things_back() -> None:
+    before, first, second = allowed(), precision.quick_float32(), precision.quick_float32()
+    first.__enter__()
+    second.__enter__()
+    within = allowed()
+    first.__exit__(None, None, None)
+    assert allowed() == within
+    second.__exit__(None, None, None)
+    assert allowed() == before
+
+
+def test_a_setting_that_is_inherited_is_inherited_again() -> None:
+    try:
+        torch.backends.fp32_precision = "ieee"
+        with precision.quick_float32():
+            pass
+        torch.backends.fp32_precision = "tf32"
+        assert allowed() == "tf32"
+    finally:
+        torch.backends.fp32_precision = "none"
+
+
 def test_nothing_is_allowed_where_it_would_change_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "_stays_float32", lambda: False)
     before = allowed()

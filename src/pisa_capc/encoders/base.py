@@ -15,14 +15,19 @@ class Encoder(Fusable):
     """Base of the encoders: (R, N, T, 2·streams) → (R, N, tokens, WIDTH), or (R, N, T', WIDTH) without `tokens`."""
 
     title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
+    # Both are said of a `forward`; one of a subclass says them again.
     # Whether equal streams give equal features in training, so that they need be computed only once. Then `forward`
-    # also takes `counts`, how often each stream counts. It is said of a `forward`: one of a subclass says it again.
+    # also takes `counts`, how often each stream counts.
     counting: ClassVar[bool] = False
+    # Whether streams do not depend on each other in training. Then `forward` also takes `present`, (R, N), and may
+    # leave out those for which it is false: of these the features do not matter.
+    skipping: ClassVar[bool] = False
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        if "forward" in vars(cls) and "counting" not in vars(cls):
-            cls.counting = False
+        if "forward" in vars(cls):
+            cls.counting = vars(cls).get("counting", False)
+            cls.skipping = vars(cls).get("skipping", False)
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
         super().__init__()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.encoders.base import WIDTH, Encoder
 from pisa_capc.encoders.registry import register
-from pisa_capc.stacked import Dropout, Half, LayerNorm, Linear, adaptive_tokens, half_chain, train_in_blocks
+from pisa_capc.stacked import Dropout, LayerNorm, Linear, Sublayer, adaptive_tokens, sublayer_chain, train_in_blocks
 
 PATCH = 8
 POSITIONS = 128
@@ -32,15 +34,15 @@ class Layer(nn.Module):
             Dropout(DROPOUT) for _ in range(4)
         )
 
-    def halves(self) -> list[Half]:
+    def sublayers(self) -> list[Sublayer]:
         return [
-            Half(self.qkv, self.out, self.norm_attention, self.drop_weights, self.drop_attention, HEADS),
-            Half(self.up, self.down, self.norm_feed_forward, self.drop_hidden, self.drop_feed_forward),
+            Sublayer(self.qkv, self.out, self.norm_attention, self.drop_weights, self.drop_attention, HEADS),
+            Sublayer(self.up, self.down, self.norm_feed_forward, self.drop_hidden, self.drop_feed_forward),
         ]
 
     def forward(self, x: Tensor) -> Tensor:
-        for half in self.halves():
-            x = half(x)
+        for sublayer in self.sublayers():
+            x = sublayer(x)
         return x
 
 
@@ -52,7 +54,7 @@ class Transformer(Encoder):
     """
 
     title = "Transformer"
-
+    skipping = True
     fusable = ("embed", "finish")
 
     def __init__(self, streams: int = 1, runs: int = 1) -> None:
@@ -79,16 +81,17 @@ class Transformer(Encoder):
         y: Tensor = self.norm(x)
         return y if tokens is None else adaptive_tokens(y, tokens)
 
-    def halves(self) -> list[Half]:
-        """Of all layers; none where somebody else's stand in their place."""
-        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
-        ours = len(layers) == len(self.layers) and isinstance(self.norm, LayerNorm)
-        return [half for layer in layers for half in layer.halves()] if ours else []
+    def sublayers(self) -> list[Sublayer]:
+        """Of all layers; none where somebody else's code stands in the place of any of ours."""
+        ours = type(self).finish is Transformer.finish and type(self.norm) is LayerNorm
+        if not (ours and type(self.layers) is nn.Sequential and all(type(layer) is Layer for layer in self.layers)):
+            return []
+        return [sublayer for layer in cast(list[Layer], self.layers) for sublayer in layer.sublayers()]
 
-    def forward(self, x: Tensor, tokens: int | None = None) -> Tensor:
+    def forward(self, x: Tensor, tokens: int | None = None, present: Tensor | None = None) -> Tensor:
         x = self.part("embed")(x)
-        halves = self.halves()
-        if train_in_blocks(x, halves):
-            return half_chain(x, halves, self.norm, tokens)
+        sublayers = self.sublayers()
+        if train_in_blocks(x, sublayers):
+            return sublayer_chain(x, sublayers, self.norm, tokens, present)
         y: Tensor = self.part("finish")(self.layers(x), tokens)
         return y

@@ -192,6 +192,8 @@ class PISA(Fusable):
                 found = distinct(mask, unchanged, of_one_size=iq.is_cuda)  # a captured step has one size
                 features = self.identity_encoder(found.of(streams), count, counts=found.counts)
                 tokens = found.spread(features).unflatten(1, iq.shape[1:3])
+            elif mask is not None and self.training and getattr(self.identity_encoder, "skipping", False):
+                tokens = self.identity_encoder(streams, count, present=mask.flatten(1)).unflatten(1, iq.shape[1:3])
             else:
                 tokens = self.identity_encoder(streams, count).unflatten(1, iq.shape[1:3])
         if self.config.pathway != "topology":

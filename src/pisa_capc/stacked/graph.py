@@ -17,7 +17,7 @@ from torch import Tensor
 from pisa_capc.stacked.precision import at_least_float32, full_precision, product_dtype
 from pisa_capc.stacked.runs import apart, together
 from pisa_capc.stacked.scripting import scripted
-from pisa_capc.stacked.sequences import Drop, Heads, each, each_block, sums
+from pisa_capc.stacked.sequences import Drop, Heads, each, sequence_blocks, sums
 
 if TYPE_CHECKING:
     from pisa_capc.stacked.layers import Dropout
@@ -79,16 +79,17 @@ class _Graph(torch.autograd.Function):
         out, loss, nodes = torch.empty_like(x), torch.empty_like(tau), x.shape[1]
         tau, beta, seen = tau[:, None, None], beta[:, None, None], seen[:, None]
 
-        def forth(rows: slice) -> tuple[slice, Any, Tensor, Any]:
+        def forth(block: tuple[Any, Any]) -> tuple[Any, Any, Tensor, Any]:
+            rows, where = block
             log_prior, exponent = prior(tau[rows], beta[rows], seen[rows], space, gap, never)
-            made, kept = own.forward(x[rows], rows.start, exponent)
+            made, kept = own.forward(x[rows], where, exponent)
             out[rows] = made.view_as(x[rows])
             mean = own.weights(kept).view(-1, own.heads, nodes, nodes).mean(1)
             loss[rows], of_loss = graph_loss(mean, log_prior, seen[rows], LEAST)
             return rows, kept, log_prior, of_loss
 
         ctx.save_for_backward(x, tau, beta, seen, gap)
-        ctx.heads, ctx.blocks = own, each_block(len(x), own.elements(nodes), forth)
+        ctx.heads, ctx.blocks = own, each(forth, sequence_blocks(len(x), own.elements(nodes)))
         return out, loss
 
     @staticmethod
@@ -97,7 +98,7 @@ class _Graph(torch.autograd.Function):
         prior, graph_loss = scripted(_prior_back), scripted(_loss_back)
         dx, dtau, dbeta = torch.empty_like(x), torch.empty_like(dloss), torch.empty_like(dloss)
 
-        def back(block: tuple[slice, Any, Tensor, Any]) -> Sequence[Tensor]:
+        def back(block: tuple[Any, Any, Tensor, Any]) -> Sequence[Tensor]:
             rows, kept, log_prior, of_loss = block
             dmean, dlog_prior = graph_loss(dloss[rows], of_loss, LEAST)
             dx[rows], gradients, dscore = ctx.heads.backward(x[rows], kept, dout[rows], dmean)

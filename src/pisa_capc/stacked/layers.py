@@ -373,8 +373,8 @@ def draws(*dropouts: Dropout) -> bool:
     return all(d.key is not None or not d.training or d.probability == 0 for d in dropouts)
 
 
-class Half(NamedTuple):
-    """LN(x + outer(last(wide(x)))), half of a Transformer layer: (R, N, L, width).
+class Sublayer(NamedTuple):
+    """LN(x + outer(last(wide(x)))), one of the two of a Transformer layer: (R, N, L, width) → the same.
 
     wide: with heads, inner(softmax(QKᵀ/√d)) V of the queries, keys and values that `first` gives, each with its heads
     side by side; without, inner(ReLU(first(x))).
@@ -388,23 +388,32 @@ class Half(NamedTuple):
     heads: int = 0
 
     def __call__(self, x: Tensor) -> Tensor:
+        if train_in_blocks(x, [self]):
+            from pisa_capc.stacked import sequences
+
+            return sequences.sublayer_chain(x, [self])
         if self.heads:
             return attention(x, self.first, self.last, self.norm, self.heads, self.inner, self.outer)
         return feed_forward(x, self.first, self.last, self.norm, self.inner, self.outer)
 
 
-def train_in_blocks(x: Tensor, halves: Sequence[Half]) -> bool:
-    """Whether halves of Transformer layers train on x some sequences at a time, see `sequences.half_chain`."""
-    may = in_blocks(x) and len(halves) > 0
-    return may and all(half.inner.training and draws(half.inner, half.outer) for half in halves)
+def train_in_blocks(x: Tensor, sublayers: Sequence[Sublayer]) -> bool:
+    """Whether sublayers of a Transformer train on x some sequences at a time, see `sequences.sublayer_chain`."""
+    may = in_blocks(x) and len(sublayers) > 0
+    return may and all(sublayer.inner.training and draws(sublayer.inner, sublayer.outer) for sublayer in sublayers)
 
 
-def half_chain(x: Tensor, halves: Sequence[Half], norm: LayerNorm, tokens: int | None) -> Tensor:
-    """Half after half, the norm behind them, and its mean over `tokens` spans: where `train_in_blocks`."""
+def sublayer_chain(
+    x: Tensor, sublayers: Sequence[Sublayer], norm: LayerNorm, tokens: int | None, present: Tensor | None = None
+) -> Tensor:
+    """Sublayer after sublayer, the norm behind them, and its mean over `tokens` spans: where `train_in_blocks`.
+
+    present: (R, N), false for sequences that are left out, of which the result is zero.
+    """
     from pisa_capc.stacked import sequences
 
     whole = tokens is not None and x.shape[2] % tokens == 0
-    y = sequences.half_chain(x, halves, norm, tokens if tokens and whole else 0)
+    y = sequences.sublayer_chain(x, sublayers, norm, tokens if tokens and whole else 0, present)
     return y if whole or tokens is None else adaptive_tokens(y, tokens)
 
 
@@ -420,11 +429,6 @@ def attention(
         from pisa_capc.stacked import fused
 
         return fused.attention(x, qkv, project, norm, heads, weights, out)
-    own = [Half(qkv, project, norm, weights, out, heads)]
-    if train_in_blocks(x, own):
-        from pisa_capc.stacked import sequences
-
-        return sequences.half_chain(x, own)
     if is_frozen(x) and not weights.training:
         mixed = frozen.attention_heads(x[0], qkv, [qkv], heads)
         result: Tensor = norm(x + frozen.linear(mixed, project))
@@ -443,11 +447,6 @@ def feed_forward(x: Tensor, up: Linear, down: Linear, norm: LayerNorm, hidden: D
         from pisa_capc.stacked import fused
 
         return fused.feed_forward(x, up, down, norm, hidden, out)
-    own = [Half(up, down, norm, hidden, out)]
-    if train_in_blocks(x, own):
-        from pisa_capc.stacked import sequences
-
-        return sequences.half_chain(x, own)
     if is_frozen(x) and not hidden.training:
         update = frozen.linear(frozen.linear(x, up, relu=True), down)
     else:

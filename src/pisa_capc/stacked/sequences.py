@@ -1,4 +1,4 @@
-"""The halves of Transformer layers, in training on a CPU, some sequences at a time.
+"""The sublayers of a Transformer, in training on a CPU, some sequences at a time.
 
 A block of sequences goes through all of them while it is in the cache of a core, and back again. Dropout only sets
 zeros here: what makes up for it, 1/(1 − p), is in the weights before it, where there is least to multiply. The softmax
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 import torch
@@ -29,7 +29,7 @@ from pisa_capc.stacked.scripting import scripted
 from pisa_capc.threads import all_in_threads, block_sizes
 
 if TYPE_CHECKING:
-    from pisa_capc.stacked.layers import Dropout, Half, LayerNorm
+    from pisa_capc.stacked.layers import Dropout, LayerNorm, Sublayer
 
 BLOCK = 2**19  # elements of what is wide that are worked on together
 
@@ -38,6 +38,8 @@ T = TypeVar("T")
 # As TorchScript writes them:
 Number = Union[int, float, complex]  # noqa: UP007
 _Tables = Optional[list[Tensor]]  # noqa: UP045  (of a dropout's mask)
+# Where sequences stand: the number of the first, and, where some are left out, the numbers of all from there on.
+_Where = tuple[int, Optional[Tensor]]  # noqa: UP045
 
 
 class Drop:
@@ -55,11 +57,16 @@ class Drop:
 # What scripts are made of ---------------------------------------------------------------------------------------------
 
 
-def _kept(like: Tensor, tables: _Tables, first: int) -> Tensor:
-    """1 where an element stays, else 0, in the shape of `like`, from element `first` of the whole on."""
+def _kept(like: Tensor, count: int, tables: list[Tensor], where: _Where) -> Tensor:
+    """1 where an element stays, else 0, in the shape of `like`, which is of so many sequences."""
     kept = torch.empty_like(like)
-    if tables is not None:
-        fill_kept(kept.view(-1), tables, first)
+    own, (first, which) = kept.view(count, -1), where
+    if which is None:
+        fill_kept(kept.view(-1), tables, first * own.shape[1])
+    else:
+        all_between = like.new_empty([int(which[-1]) + 1, own.shape[1]])
+        fill_kept(all_between.view(-1), tables, first * own.shape[1])
+        torch.index_select(all_between, 0, which, out=own)
     return kept
 
 
@@ -84,7 +91,7 @@ def _weight_gradient(g: Tensor, x: Tensor) -> Tensor:
 
 
 def _powers(queries: Tensor, keys: Tensor, heads: int, exponent: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What a softmax divides by its sums, (n · heads, L, L), and what it is multiplied with instead, (n · heads, L, 1).
+    """Powers of two (n · heads, L, L) and one over their sums (n · heads, L, 1): a softmax is their product.
 
     exponent: see `_heads_forth`.
     """
@@ -95,15 +102,15 @@ def _powers(queries: Tensor, keys: Tensor, heads: int, exponent: Tensor | None) 
     powers = torch.exp2(scores)
     sums = powers.sum(-1, keepdim=True)
     least, most = torch.aminmax(sums)
-    if bool(least > 2.0**-100) and bool(most < 2.0**100):  # none was lost or became infinite in float32
+    if bool(least > 2.0**-60) and bool(most < 2.0**60):  # none is lost or infinite in float32, nor are gradients
         return powers, sums.reciprocal_()
     return torch.softmax(scores * 0.6931471805599453, -1), torch.ones_like(sums)
 
 
 def _heads_forth(
-    x: Tensor, weight: Tensor, bias: Tensor, heads: int, tables: _Tables, start: int, exponent: Tensor | None
+    x: Tensor, weight: Tensor, bias: Tensor, heads: int, tables: _Tables, where: _Where, exponent: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """See `Heads`: of sequences from `start` on, and what `_heads_back` needs. exponent: (n, L, L)."""
+    """See `Heads`: of some sequences, and what `_heads_back` needs. exponent: (n, L, L)."""
     count, length, width = x.shape
     rows = _product(weight, x.flatten(0, 1).to(weight.dtype), None).view(-1, count, length)
     qkv = torch.add(rows.transpose(0, 1), bias[:, None], out=x.new_empty([count, len(weight), length]))
@@ -111,7 +118,7 @@ def _heads_forth(
     powers, shares = _powers(q, k, heads, exponent)
     dropped = powers
     if tables is not None:
-        dropped = _kept(powers, tables, start * heads * length * length).mul_(powers)
+        dropped = _kept(powers, count, tables, where).mul_(powers)
         powers.neg_().add_(dropped, alpha=2)  # negative where it was dropped: both in one
     mixed = torch.bmm(v, dropped.mT).mul_(shares.mT).view(count, width, length).mT.reshape(-1, width)
     return mixed, [qkv, powers, shares, mixed]
@@ -124,8 +131,8 @@ def _heads_back(
     count, length, width = x.shape
     qkv, signed, shares, mixed = kept
     q, k, v = qkv.view(count * heads, -1, length).chunk(3, 1)
-    dropped, powers = signed.relu(), signed.abs_()
-    dout = dout.to(x.dtype).view_as(mixed)
+    dropped, powers = signed.relu(), signed.abs()
+    dout = dout.to(x.dtype).reshape(mixed.shape)
     dmixed = dout.view_as(x).mT.reshape(count * heads, -1, length) * shares.mT
     # Σ_j a_j da_j, with what was dropped: over a head's features, Σ mixed · dmixed
     along = (mixed * dout).view(count, length, heads, -1).sum(-1).mT.reshape(count * heads, length, 1)
@@ -145,11 +152,13 @@ def _heads_back(
     return dx, [dweight, rows.sum(1)], dscore.view(count, heads, length, length)
 
 
-def _hidden_forth(x: Tensor, weight: Tensor, bias: Tensor, tables: _Tables, start: int) -> tuple[Tensor, list[Tensor]]:
-    """See `_Hidden`: of sequences from `start` on, and what `_hidden_back` needs."""
+def _hidden_forth(
+    x: Tensor, weight: Tensor, bias: Tensor, tables: _Tables, where: _Where
+) -> tuple[Tensor, list[Tensor]]:
+    """See `_Hidden`: of some sequences, and what `_hidden_back` needs."""
     hidden = _product(x.flatten(0, 1).to(weight.dtype), weight, bias).relu_()
     if tables is not None:
-        hidden = _kept(hidden, tables, start * x.shape[1] * len(weight)).mul_(hidden)
+        hidden = _kept(hidden, len(x), tables, where).mul_(hidden)
     return hidden, [hidden]
 
 
@@ -161,19 +170,18 @@ def _hidden_back(x: Tensor, turned: Tensor, kept: list[Tensor], dout: Tensor) ->
 
 
 def _close_forth(
-    x: Tensor, wide: Tensor, parameters: list[Tensor], eps: float, tables: _Tables, start: int
+    x: Tensor, wide: Tensor, parameters: list[Tensor], eps: float, tables: _Tables, where: _Where
 ) -> tuple[Tensor, list[Tensor]]:
     """LN(x + dropout(W wide + b)), and what `_close_back` needs. parameters: W, b, γ, β."""
     weight, bias, gamma, beta = parameters
-    _, length, width = x.shape
     given = wide.to(weight.dtype)
     update = _product(given, weight, bias)
     kept = update
     if tables is not None:
-        kept = _kept(update, tables, start * length * width)
+        kept = _kept(update, len(x), tables, where)
         update.mul_(kept)
     total = x + update.view_as(x)
-    y, mean, rstd = torch.native_layer_norm(total, [width], gamma, beta, eps)
+    y, mean, rstd = torch.native_layer_norm(total, [x.shape[-1]], gamma, beta, eps)
     return y, [given, kept, total, mean, rstd]
 
 
@@ -194,7 +202,7 @@ def _close_back(
 
 
 def _end_forth(x: Tensor, gamma: Tensor, beta: Tensor, eps: float, tokens: int) -> tuple[Tensor, list[Tensor]]:
-    """The norm behind all halves, and its mean over each of `tokens` equal spans where that is not 0."""
+    """The norm behind all sublayers, and its mean over each of `tokens` equal spans where that is not 0."""
     y, mean, rstd = torch.native_layer_norm(x, [x.shape[-1]], gamma, beta, eps)
     if tokens:
         y = y.unflatten(1, [tokens, -1]).mean(2)
@@ -214,7 +222,7 @@ def _end_back(dout: Tensor, gamma: Tensor, beta: Tensor, kept: list[Tensor]) -> 
 
 
 class Heads:
-    """dropout(softmax(QKᵀ/√d + exponent)) V of all heads of one run: (n, L, W) → (n, L, W).
+    """dropout(softmax(QKᵀ/√d + exponent)) V of all heads of one run: (n, L, W) → rows (n · L, W).
 
     Queries, keys and values are (n, heads, 3, d, L): products with a side of d elements are several times quicker when
     that side comes first.
@@ -232,7 +240,7 @@ class Heads:
 
         _, rows = scaled(root / two, 1.0, drop.inflate)
         self.weight, self.bias = rows[:, :-1].to(dtype).contiguous(), rows[:, -1].contiguous()
-        # The gradient of a power of two has a factor log 2, which scores have none of on their way back.
+        # `_heads_back` takes the gradient of scores to base e: on the way back keys have the factor log 2.
         self.scales, rows = scaled(root, two, drop.inflate)
         self.back = rows[:, :-1].to(dtype).contiguous()
 
@@ -240,8 +248,8 @@ class Heads:
         """Of what is wide, for each sequence."""
         return self.heads * length**2
 
-    def forward(self, x: Tensor, start: int, exponent: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        found: Any = scripted(_heads_forth)(x, self.weight, self.bias, self.heads, self.tables, start, exponent)
+    def forward(self, x: Tensor, where: _Where, exponent: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        found: Any = scripted(_heads_forth)(x, self.weight, self.bias, self.heads, self.tables, where, exponent)
         return found
 
     def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor, dmean: Tensor | None = None) -> Any:
@@ -260,7 +268,7 @@ class Heads:
 
 
 class _Hidden:
-    """dropout(ReLU(W x + b)) of one run: (n, L, W) → (n, L, wide)."""
+    """dropout(ReLU(W x + b)) of one run: (n, L, W) → rows (n · L, wide)."""
 
     def __init__(self, weight: Tensor, bias: Tensor, drop: Drop, dtype: torch.dtype) -> None:
         self.tables, self.inflate = drop.tables, drop.inflate
@@ -270,8 +278,8 @@ class _Hidden:
     def elements(self, length: int) -> int:
         return length * len(self.weight)
 
-    def forward(self, x: Tensor, start: int) -> tuple[Tensor, list[Tensor]]:
-        found: Any = scripted(_hidden_forth)(x, self.weight, self.bias, self.tables, start)
+    def forward(self, x: Tensor, where: _Where) -> tuple[Tensor, list[Tensor]]:
+        found: Any = scripted(_hidden_forth)(x, self.weight, self.bias, self.tables, where)
         return found
 
     def backward(self, x: Tensor, kept: list[Tensor], dout: Tensor) -> Any:
@@ -281,7 +289,7 @@ class _Hidden:
         return dweight * self.inflate, dbias * self.inflate
 
 
-class _Half:
+class _Sublayer:
     """LN(x + dropout(W wide(x) + b)) of one run: (n, L, width), of wide = `Heads` or `_Hidden`.
 
     parameters: two for `wide`, then W, b, γ and β.
@@ -298,9 +306,9 @@ class _Half:
     def elements(self, length: int) -> int:
         return self.wide.elements(length)
 
-    def forward(self, x: Tensor, start: int) -> tuple[Tensor, Any]:
-        made, of_wide = self.wide.forward(x, start)
-        y, kept = scripted(_close_forth)(x, made, self.last, self.eps, self.drop.tables, start)
+    def forward(self, x: Tensor, where: _Where) -> tuple[Tensor, Any]:
+        made, of_wide = self.wide.forward(x, where)
+        y, kept = scripted(_close_forth)(x, made, self.last, self.eps, self.drop.tables, where)
         return y, (x, of_wide, kept)
 
     def backward(self, kept: Any, dout: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -317,7 +325,7 @@ class _Half:
 
 
 class _End:
-    """The norm behind all halves, of one run, and its mean over each of `tokens` equal spans where that is not 0."""
+    """The norm behind all sublayers, of one run, and its mean over each of `tokens` equal spans where that is not 0."""
 
     def __init__(self, tokens: int, eps: float, parameters: Sequence[Tensor]) -> None:
         self.tokens, self.eps, self.affine = tokens, eps, parameters
@@ -325,7 +333,7 @@ class _End:
     def elements(self, length: int) -> int:
         return length * len(self.affine[0])
 
-    def forward(self, x: Tensor, start: int) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, where: _Where) -> tuple[Tensor, Any]:
         found: Any = scripted(_end_forth)(x, *self.affine, self.eps, self.tokens)
         return found
 
@@ -336,10 +344,18 @@ class _End:
         return found
 
 
-def each_block(count: int, elements: int, work: Callable[[slice], T]) -> list[T]:
-    """What is made of each block of sequences, of so many elements each."""
-    ends = accumulate(block_sizes(count, BLOCK // elements), initial=0)
-    return each(work, [slice(*pair) for pair in pairwise(ends)])
+def sequence_blocks(count: int, elements: int, present: Tensor | None = None) -> list[tuple[slice | Tensor, _Where]]:
+    """Which of `count` sequences are worked on together, and where these stand; they have so many elements each.
+
+    present: (count,), false for those that are left out.
+    """
+    numbers = torch.arange(count) if present is None else present.nonzero()[:, 0]
+    blocks: list[tuple[slice | Tensor, _Where]] = []
+    for own in numbers.split(block_sizes(len(numbers), BLOCK // elements)):
+        first, last = int(own[0]), int(own[-1])
+        whole = last - first + 1 == len(own)
+        blocks.append((slice(first, last + 1), (first, None)) if whole else (own, (first, own - first)))
+    return blocks
 
 
 def each(work: Callable[[S], T], blocks: Sequence[S]) -> list[T]:
@@ -356,32 +372,37 @@ def sums(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
 class _Chain(torch.autograd.Function):
     """One link after the other, of one run: (N, L, width) → the same, or (N, tokens, width) where the last has some.
 
+    present: (N,), false for sequences that are left out, of which the result is zero. tokens: of the last link, or 0.
     make: the links of their parameters, and how many parameters each has.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, make: Sequence[tuple[Callable[..., _Half | _End], int]], tokens: int, *parameters: Tensor
-    ) -> Tensor:
+        ctx: Any, x: Tensor, present: Tensor | None, make: Sequence[tuple[Callable[..., _Sublayer | _End], int]],
+        tokens: int, *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
         rest = iter(parameters)
         links = [link(list(islice(rest, count))) for link, count in make]
-        out = x.new_empty(len(x), tokens or x.shape[1], x.shape[2])
+        out = x.new_zeros(len(x), tokens or x.shape[1], x.shape[2])
 
-        def forth(rows: slice) -> tuple[slice, list[Any]]:
+        def forth(block: tuple[slice | Tensor, _Where]) -> tuple[slice | Tensor, list[Any]]:
+            rows, where = block
             y, kept = x[rows], []
             for link in links:
-                y, own = link.forward(y, rows.start)
+                y, own = link.forward(y, where)
                 kept.append(own)
             out[rows] = y
             return rows, kept
 
-        ctx.links, ctx.shape, ctx.sizes = links, x.shape, [count for _, count in make]
-        ctx.blocks = each_block(len(x), max(link.elements(x.shape[1]) for link in links), forth)
+        ctx.save_for_backward(x, *parameters)  # blocks have what is needed of them: PyTorch sees whether they changed
+        ctx.links, ctx.sizes = links, [count for _, count in make]
+        most = max(link.elements(x.shape[1]) for link in links)
+        ctx.blocks = each(forth, sequence_blocks(len(x), most, present))
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        links, blocks, dx = ctx.links, ctx.blocks, dout.new_empty(ctx.shape)
+        links, blocks, dx = ctx.links, ctx.blocks, torch.zeros_like(ctx.saved_tensors[0])
 
         def back(number: int) -> Sequence[Tensor]:
             (rows, kept), blocks[number] = blocks[number], None  # whose memory is free behind this
@@ -395,31 +416,37 @@ class _Chain(torch.autograd.Function):
         # The last block first: of that one some is still in the cache.
         found = iter(sums(each(back, range(len(blocks))[::-1])[::-1]))
         own = [link.gradients(list(islice(found, size))) for link, size in zip(links, ctx.sizes, strict=True)]
-        return dx, None, None, *(gradient for gradients in own for gradient in gradients)
+        return dx, None, None, None, *(gradient for gradients in own for gradient in gradients)
 
 
-def half_chain(x: Tensor, halves: Sequence[Half], norm: LayerNorm | None = None, tokens: int = 0) -> Tensor:
-    """Half after half for each run, a norm behind them where there is one, and its mean over `tokens` equal spans.
+def sublayer_chain(
+    x: Tensor,
+    sublayers: Sequence[Sublayer],
+    norm: LayerNorm | None = None,
+    tokens: int = 0,
+    present: Tensor | None = None,
+) -> Tensor:
+    """Sublayer after sublayer for each run, a norm behind them if there is one, and its mean over `tokens` equal spans.
 
-    x: (R, N, L, width).
+    x: (R, N, L, width). present: (R, N), false for sequences of which the result does not matter; it is zero then.
     """
     dtype, (_, count, length, width) = product_dtype(x), x.shape
-    layers: list[Any] = [layer for half in halves for layer in (half.first, half.last, half.norm)]
+    layers: list[Any] = [layer for sublayer in sublayers for layer in (sublayer.first, sublayer.last, sublayer.norm)]
     layers += [norm] if norm is not None else []
     parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
 
-    def links(run: int) -> list[tuple[Callable[..., _Half | _End], int]]:
+    def links(run: int) -> list[tuple[Callable[..., _Sublayer | _End], int]]:
         made: list[Any] = []
-        for half in halves:
-            wide = count * length * (half.heads * length or half.first.weight.shape[1])
-            inner, outer = Drop(half.inner, run, wide), Drop(half.outer, run, count * length * width)
-            make = partial(Heads, heads=half.heads) if half.heads else partial(_Hidden)
-            made.append((partial(_Half, partial(make, drop=inner, dtype=dtype), outer, half.norm.eps), 6))
+        for sublayer in sublayers:
+            wide = count * length * (sublayer.heads * length or sublayer.first.weight.shape[1])
+            inner, outer = Drop(sublayer.inner, run, wide), Drop(sublayer.outer, run, count * length * width)
+            make = partial(Heads, heads=sublayer.heads) if sublayer.heads else partial(_Hidden)
+            made.append((partial(_Sublayer, partial(make, drop=inner, dtype=dtype), outer, sublayer.norm.eps), 6))
         return [*made, (partial(_End, tokens, norm.eps), 2)] if norm is not None else made
 
     with full_precision(x):
         runs = [
-            _Chain.apply(at_least_float32(own), links(run), tokens, *of_run)
+            _Chain.apply(at_least_float32(own), None if present is None else present[run], links(run), tokens, *of_run)
             for run, (own, *of_run) in enumerate(zip(*map(apart, (x, *parameters)), strict=True))
         ]
         return together(runs)
