@@ -131,8 +131,8 @@ The aims were 0.5 ms for CNN and Transformer and 1.2 ms for all. At most 0.5 ms:
 latency of small products rather than by their number.
 
 The methods, nine stacked, same encoder (Transformer) and batch. The aims for comparison methods were three times
-Single, and five for adversarial and teacher methods. Above three is only our own: {over}, which encodes every
-antenna by itself in two views. SigMix encodes three batches for Single's one. These are {measured["taken"]}.
+Single, and five for adversarial and teacher methods. Above three: {over}. PISA encodes every antenna by itself in two
+views, SigMix three batches for Single's one. These are {measured["taken"]}.
 
 {table(["method", "ms", "× Single", "GFLOP"], method_rows)}
 
@@ -146,9 +146,9 @@ float32 runs together, a thread each. These are {cores["taken"]}.
 The aim was twice what was before with {cores["cores"]} threads, which these reach in float32: {twice}; in bfloat16:
 {twice_mixed}; side by side in float32: {twice_beside}. Slower than eager there in float32: {slower}.
 Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and after every
-stop, and costs more on a CPU than drawing them.
+stop, and costs more on a CPU than drawing them; a Transformer has one for every weight of its attention.
 
-The same version, {other["cores"]} threads, on a slower processor
+An earlier version, whose Transformer took more passes and silent antennas too, {other["cores"]} threads, on a slower processor
 ({other["machine"]["processor"]}, on a busy host: small differences say little):
 
 {table(other_headings, other_rows)}
