@@ -148,7 +148,8 @@ The aim was twice what was before with {cores["cores"]} threads, which these rea
 Dropout masks are computed from the run's seed and the step, which makes a run the same in every stack and after every
 stop, and costs more on a CPU than drawing them; a Transformer has one for every weight of its attention.
 
-An earlier version, whose Transformer took more passes and silent antennas too, {other["cores"]} threads, on a slower processor
+An earlier version, whose Transformer took more passes and silent antennas too, {other["cores"]} threads, on a slower
+processor
 ({other["machine"]["processor"]}, on a busy host: small differences say little):
 
 {table(other_headings, other_rows)}
