@@ -155,17 +155,20 @@ def test_streams_that_are_left_out_change_nothing_for_the_others() -> None:
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("scale", [1e2, 1e4])
-def test_attention_so_sharp_that_powers_overflow_is_the_plain_one(scale: float) -> None:
-    x, found = torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64), []
+@pytest.mark.parametrize(("scale", "shift"), [(1e2, 0.0), (1e3, 0.0), (1.0, 8.0)])  # some are lost, all are infinite
+def test_attention_whose_powers_leave_float32_is_the_plain_one(scale: float, shift: float) -> None:
+    x, found = torch.randn(RUNS, FRAMES, SAMPLES, 2), []
     for plain in (False, True):
-        model = prepared("transformer")
+        model = prepared("transformer", torch.float32)
         with torch.no_grad():
             for layer in model.layers:
                 layer.qkv.weight[:, :32] *= scale
+                layer.qkv.bias[:, :64] += shift  # of queries and keys
         with plain_layers() if plain else nullcontext():
             found.append(gradients(model, x, 5))
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)  # plain attention takes its softmax in float32
+    ours, expected = found
+    for key, value in expected.items():
+        assert (ours[key] - value).norm() < 0.02 * value.norm(), key  # scores of a thousand have four digits behind
 
 
 class _Doubling(Layer):
