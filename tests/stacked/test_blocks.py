@@ -155,6 +155,16 @@ def test_streams_that_are_left_out_change_nothing_for_the_others() -> None:
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
 
 
+def test_a_run_of_which_all_streams_are_left_out_learns_nothing() -> None:
+    model, x = prepared("transformer"), torch.randn(RUNS, FRAMES, SAMPLES, 2, dtype=torch.float64)
+    present = torch.ones(RUNS, FRAMES, dtype=torch.bool)
+    present[1] = False
+    model(x, 5, present=present).sin().sum().backward()
+    for parameter in model.layers.parameters():
+        assert parameter.grad[0].any()
+        assert not parameter.grad[1].any()
+
+
 @pytest.mark.parametrize(("scale", "shift"), [(1e2, 0.0), (1e3, 0.0), (1.0, 8.0)])  # some are lost, all are infinite
 def test_attention_whose_powers_leave_float32_is_the_plain_one(scale: float, shift: float) -> None:
     x, found = torch.randn(RUNS, FRAMES, SAMPLES, 2), []

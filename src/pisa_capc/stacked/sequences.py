@@ -402,7 +402,10 @@ class _Chain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        links, blocks, dx = ctx.links, ctx.blocks, torch.zeros_like(ctx.saved_tensors[0])
+        links, blocks, (x, *parameters) = ctx.links, ctx.blocks, ctx.saved_tensors
+        dx = torch.zeros_like(x)
+        if not blocks:  # all sequences are left out
+            return dx, None, None, None, *map(torch.zeros_like, parameters)
 
         def back(number: int) -> Sequence[Tensor]:
             (rows, kept), blocks[number] = blocks[number], None  # whose memory is free behind this
