@@ -82,7 +82,7 @@ def test_sighup_exchanges_the_model(pisa: Command, run: Path, roof: Path, tmp_pa
         with roof.open("ab") as file:
             file.write(as_bytes(played(in_turn(10))))
         wait_until(lambda: out.read_bytes().count(b"\n") >= 110)
-        wait_until(lambda: threading.active_count() <= before + 3)
+        wait_until(lambda: threading.active_count() <= before + 4)
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = threading.active_count()

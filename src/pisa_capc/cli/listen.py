@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -54,8 +53,10 @@ State = typer.Option(
 )
 SaveEvery = typer.Option(10.0, min=0.1, help="Seconds between two writings of --state.")
 Alarms = typer.Option(None, help="Folder for SigMF snippets of the frames that raised alarms.", show_default=False)
-AlarmsMb = typer.Option(256, min=1, help="Megabytes of --alarms; the oldest snippets are removed.")
-AlarmEvery = typer.Option(3600.0, min=0.0, help="Seconds between two alarms of one cause.")
+AlarmsMb = typer.Option(256, min=1, help="Megabytes of --alarms; snippets of strangers go first, then the oldest.")
+AlarmEvery = typer.Option(
+    3600.0, min=0.0, help="Seconds between two reports of one alarm; and without its cause until it is resolved."
+)
 
 
 @dataclass(frozen=True)
@@ -148,29 +149,16 @@ def say(text: str) -> None:
     notes.print(f"note: {text}", soft_wrap=True)
 
 
-@contextmanager
 def signals(
     listener: Listener, run: Path, stop: Callable[[], None] | None = None, engine: str = TORCH
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """SIGTERM and Ctrl-C end listening, SIGHUP exchanges the model for what its folder holds now.
 
     stop: what ends it, if there is more to end than the listener.
     """
-    end = stop or listener.stop
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers: dict[int, Callable[..., Any]] = {
-        signal.SIGTERM: lambda *_: end(),
-        signal.SIGINT: lambda *_: end(),
-        signal.SIGHUP: lambda *_: threading.Thread(target=_exchange, args=(listener, run, engine), daemon=True).start(),
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    from pisa_capc.listen.service import service
+
+    return service(listener, stop or listener.stop, partial(_exchange, listener, run, engine))
 
 
 def _exchange(listener: Listener, run: Path, engine: str) -> None:
@@ -184,8 +172,11 @@ def summarise(listener: Listener) -> None:
     """The last line."""
     status = listener.status()
     seconds = status.samples / listener.air.sample_rate_hz
+    withheld = sum(status.withheld.values())
     notes.print(
-        f"{status.frames:,} frames decided in {seconds:,.1f} s of samples, {status.alarms:,} alarms; {status.missed:,} "
+        f"{status.frames:,} frames decided in {seconds:,.1f} s of samples, {status.alarms:,} alarms"
+        + (f" ({withheld:,} had to wait)" if withheld else "")
+        + f"; {status.missed:,} "
         f"samples missed, {status.breaks:,} interruptions; delay {status.delay_ms[0]:.1f} ms in the median, "
         f"{status.delay_ms[1]:.1f} ms at 99 %.",
         soft_wrap=True,

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import BinaryIO, NamedTuple
 
@@ -31,11 +32,12 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.engines import LOST, begin_worker
 from pisa_capc.errors import PisaError
-from pisa_capc.listen.ears import POLL_S, Part, parts_of
+from pisa_capc.listen.ears import CLOSE_S, POLL_S, Part, Stalled, parts_of
 from pisa_capc.listen.hearing import Hearing
 from pisa_capc.listen.ring import Piece, Ring
 
 _NOW = getattr(mmap, "MAP_POPULATE", 0)  # pages are there before samples come; of Linux
+BEGIN_S = 60.0  # that the process may take to be ready
 ROOM = 1 << 20  # bytes of parts on their way: the next samples are looked at while the listener is still busy
 _GONE = (EOFError, OSError)  # what a connection raises whose other end is no more
 
@@ -94,6 +96,7 @@ class EarsApart:
         self._ring, self._shared, self._hearing, self._most, self._note = ring, shared, hearing, most, note
         self._ended = False
         self._lost = 0  # times in a row
+        self._failed: BaseException | None = None  # of the feeder
         self._begin()
 
     def _begin(self) -> None:
@@ -108,10 +111,12 @@ class EarsApart:
                 command, pass_fds=numbers, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": paths}
             )
         self._link = Link(here.detach())
-        self._closed = threading.Event()
+        self._closed, self._stalled = threading.Event(), Stalled()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         try:
             self._link.send((self._hearing.settings, self._most))
+            if not self._link.waits(BEGIN_S):
+                raise TimeoutError  # an OSError
             self._link.recv()  # it is ready: until then samples would only wait
         except _GONE:
             self._end()
@@ -132,12 +137,19 @@ class EarsApart:
             self._link.send_bytes(b"")
         except _GONE:
             return  # whoever asks for parts sees it too
+        except BaseException as error:
+            self._failed = error  # whoever asks for parts raises it
 
     def parts(self) -> list[Part] | None:
         found = list[Part]()
         try:
             while not self._ended and self._link.waits(0 if found else POLL_S):
                 self._take(self._link.recv(), found)
+            if self._failed is not None and not found:
+                raise self._failed
+            if self._stalled.of(self._ring, bool(found)):
+                self._child.kill()
+                self._begin_anew()
         except _GONE:
             self._begin_anew()
         return None if self._ended and not found else found
@@ -163,12 +175,18 @@ class EarsApart:
         self._begin()
 
     def _end(self) -> int:
-        """How the process has ended, which it does when nobody listens."""
+        """How the process has ended, which it does when nobody listens; at the latest after `CLOSE_S`."""
         self._closed.set()
+        with suppress(OSError), socket.socket(fileno=os.dup(self._link.fileno())) as both:
+            both.shutdown(socket.SHUT_RDWR)  # ends a feeder that waits for room, and the process
         if self._feeder.ident is not None:
-            self._feeder.join()
+            self._feeder.join(CLOSE_S)
         self._link.close()
-        return self._child.wait()
+        try:
+            return self._child.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            return self._child.wait()
 
     def close(self) -> None:
         self._end()

@@ -120,7 +120,7 @@ class Claim:
         return SEVERAL if self.shared.found else self.alone
 
     def push(self, track: int, strange: float) -> str | None:
-        """The verdict that the next frame gives cause for alarm with, where it does."""
+        """The verdict after the next frame, where it is one to raise an alarm about."""
         refuted = bool(self.against.push(strange)[0] >= self.against.limit)
         confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
         if refuted or confirmed:
@@ -128,9 +128,8 @@ class Claim:
         if refuted or self.against.full:
             self.against.renew()
             self.support.renew()
-        if self.shared.push(track, strange):
-            return SEVERAL
-        return REFUTED if refuted and not self.shared.found else None
+        self.shared.push(track, strange)
+        return self.verdict if self.verdict in (SEVERAL, REFUTED) else None
 
 
 @dataclass(eq=False)
@@ -173,12 +172,12 @@ class Tests:
         return None if name is None else self._devices.get(name)
 
     def claimed(self, sender: Sender, time_s: float, logits: NDArray[np.float64]) -> tuple[str | None, str | None]:
-        """The verdict on a sender's address with its next frame, logits (C,), and the one that is cause for alarm."""
+        """The verdict on a sender's address with its next frame, logits (C,), and again if it is cause for alarm."""
         address = str(sender.address)
         claim = self.claims.get(address) or self._begin_claim(address)
         if claim is None:
             return None, None
-        if time_s - claim.last_s < self.spacing_s:
+        if 0 <= time_s - claim.last_s < self.spacing_s:
             return claim.verdict, None
         claim.last_s = time_s
         alarm = claim.push(sender.number, float(odds_against(logits[None], claim.device)[0]))
@@ -213,7 +212,7 @@ class Tests:
         change = self.changes.get(device)
         if change is None:
             change = self.changes[device] = Change(Test([[]], self.alpha))
-        if time_s - change.last_s < self.change_spacing_s:
+        if 0 <= time_s - change.last_s < self.change_spacing_s:
             return False
         change.last_s = time_s
         found = bool(change.test.push(float(odds_against(logits[None], device)[0]))[0] >= change.test.limit)

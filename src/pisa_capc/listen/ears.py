@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,12 +12,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.errors import PisaError
 from pisa_capc.listen.hearing import Heard, Hearing
 from pisa_capc.listen.receiver import Health
 from pisa_capc.listen.ring import Piece, Ring
 
 POLL_S = 0.1  # how soon an end is noticed
+CLOSE_S = 2.0  # that it may take to end
 SNIPPET = 65536  # samples that show trouble with the receiver
+STUCK_S = 10.0  # after which what finds frames is stuck
 WAITING = 2  # parts that may wait to be decided; then samples wait in the ring
 
 
@@ -46,6 +50,18 @@ class Ears(Protocol):
         ...
 
 
+class Stalled:
+    """Whether samples wait and nothing was heard of them for `STUCK_S`, however often it was asked."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def of(self, ring: Ring, heard: bool) -> bool:
+        if heard or not ring.held:
+            self._since = time.monotonic()
+        return min(ring.stalled_s, time.monotonic() - self._since) > STUCK_S
+
+
 def parts_of(hearing: Hearing, pieces: Iterable[Piece]) -> Iterator[Part]:
     """What is heard in pieces of a stream, and at its end."""
     first = 0
@@ -63,7 +79,7 @@ class EarsHere:
     def __init__(self, ring: Ring, hearing: Hearing, most: int) -> None:
         self._ring, self._hearing, self._most = ring, hearing, most
         self._parts: queue.Queue[Part | None] = queue.Queue(WAITING)
-        self._closed = threading.Event()
+        self._closed, self._stalled = threading.Event(), Stalled()
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="ears", daemon=True)
         self._thread.start()
@@ -74,7 +90,12 @@ class EarsHere:
             while not self._parts.empty() and found[-1] is not None:
                 found.append(self._parts.get_nowait())
         except queue.Empty:
+            if self._stalled.of(self._ring, False):
+                raise PisaError(
+                    f"what finds frames has done nothing for {STUCK_S:g} s; begin listening anew."
+                ) from None
             return []
+        self._stalled.of(self._ring, True)
         heard = [part for part in found if part is not None]
         if found[-1] is None:
             self._parts.put(None)  # for when it is asked again
@@ -84,7 +105,7 @@ class EarsHere:
 
     def close(self) -> None:
         self._closed.set()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         try:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,25 @@ from pisa_capc.enrolment import enrol
 from pisa_capc.errors import DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
-from pisa_capc.listen.alarms import Folder, Kept, Limits, Recent
+from pisa_capc.listen.alarms import Alarms, Finding, Folder, Kept, Recent, utc
 from pisa_capc.listen.apart import EarsApart, Shared
 from pisa_capc.listen.claims import Tests
-from pisa_capc.listen.ears import Ears, EarsHere, Part
-from pisa_capc.listen.events import CONNECTED, ENDED, RECEIVER, WAITING, Alarm, Decision, OnEvent, Status
+from pisa_capc.listen.ears import CLOSE_S, STUCK_S, Ears, EarsHere, Part
+from pisa_capc.listen.events import (
+    CHANGED,
+    CONNECTED,
+    ENDED,
+    NO_SAMPLES,
+    OK,
+    RECEIVER,
+    STUCK,
+    UNKNOWN_DEVICE,
+    WAITING,
+    Alarm,
+    Decision,
+    OnEvent,
+    Status,
+)
 from pisa_capc.listen.hearing import KEPT, Heard, Hearing
 from pisa_capc.listen.meter import Meter
 from pisa_capc.listen.mind import Mind
@@ -35,9 +49,9 @@ from pisa_capc.listen.plan import Air, Plan
 from pisa_capc.listen.receiver import Health
 from pisa_capc.listen.recognise import Recognised, Recogniser
 from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.senders import Senders, newest_descriptors
+from pisa_capc.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.listen.sources import FileSource, Source
-from pisa_capc.listen.state import Keeper
+from pisa_capc.listen.state import Keeper, Mark
 from pisa_capc.listen.watch import Trouble, Watch
 from pisa_capc.recordings import About
 from pisa_capc.store.lock import only_runner
@@ -45,6 +59,8 @@ from pisa_capc.store.lock import only_runner
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
 TOGETHER = 256  # frames that are decided together
+STOP_S = 5.0  # in which what was received is still decided after `stop`
+LONGEST_S = 100 * 366 * 86400.0  # of a stream: a state that says more is damaged
 TURN_S = 2e-4  # that a thread may compute while another one waits
 
 
@@ -75,8 +91,8 @@ class Listener:
         self._health = Health()
         self._next_mind: Mind | None = None
         self._ring = self._new_ring(0)
-        self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ)
-        self._limits, self._meter = Limits(self.plan.alarm_every_s), Meter()
+        self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ, self._is_enrolled)
+        self._alarms, self._meter = self._new_alarms(), Meter()
         self._folder = self._alarm_folder()
         self._recent = Recent()
         self._keeper = Keeper(self.plan.state, self.plan.save_every_s, note)
@@ -86,6 +102,7 @@ class Listener:
         self._watch = Watch(source, self._meter, air.sample_rate_hz)
         self._on_event: OnEvent = lambda event: None
         self._ended = False
+        self._stop_by = self._turned_s = np.inf  # on the clock of time.monotonic
 
     def _prepared(self, model: TrainedModel) -> Mind:
         check_recording(model, self._about)
@@ -94,12 +111,19 @@ class Listener:
         spacing = plan.spacing_s, plan.change_spacing_s
         return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
+    def _new_alarms(self) -> Alarms:
+        def enrolled() -> int:
+            return len(self._mind.devices if self.plan.addresses is None else self.plan.addresses)
+
+        return Alarms(self.plan.alarm_every_s, self._begin_alarm, lambda alarm: self._on_event(alarm), enrolled)
+
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
         size = self._hearing.sample_bytes
         self._shared = Shared(room * size) if self._apart else None
         memory = None if self._shared is None else self._shared.memory
-        return Ring(room, size, wait=self.source.patient, first=first, memory=memory)
+        rate_hz = self.air.sample_rate_hz
+        return Ring(room, size, wait=self.source.patient, first=first, memory=memory, rate_hz=rate_hz)
 
     @property
     def _apart(self) -> bool:
@@ -126,7 +150,8 @@ class Listener:
         return self._hearing.waveform.sample_rate_hz
 
     def stop(self) -> None:
-        """End `run` soon: what was received is still decided, and the state is kept."""
+        """End `run` soon: what was received is decided, if that takes no longer than `STOP_S`; the state is kept."""
+        self._stop_by = min(self._stop_by, time.monotonic() + STOP_S)
         self._stop.set()
 
     def exchange(self, model: TrainedModel) -> None:
@@ -183,8 +208,23 @@ class Listener:
             dead=health.dead,
             waiting_s=ring.held / self.air.sample_rate_hz,
             alarms=self._keeper.mark.alarms,
-            suppressed=self._limits.suppressed,
+            open_alarms=self._alarms.open,
+            withheld=dict(self._alarms.withheld),
+            health=self.health,
         )
+
+    @property
+    def health(self) -> str:
+        """ok, ended, no samples (the source gives none; all is well here), or stuck (only beginning it anew helps)."""
+        if self._ended:
+            return ENDED
+        if max(time.monotonic() - self._turned_s, self._ring.stalled_s) > 2 * STUCK_S:
+            return STUCK
+        return NO_SAMPLES if self._watch.silent else OK
+
+    def acknowledge(self, number: int, by: str) -> None:
+        """Somebody has seen to this alarm: it ends."""
+        self._alarms.acknowledge(number, by)
 
     # Running.
 
@@ -201,15 +241,23 @@ class Listener:
             try:
                 self._listen(ears)
             finally:
-                self._stop.set()
-                self._ring.end()
-                ears.close()
-                reader.join()
-                self._keep()
-                self._keeper.close()
-                self._ended = True
+                self._end(ears, reader)
         if self._failed:
             raise self._failed[0]
+
+    def _end(self, ears: Ears, reader: threading.Thread) -> None:
+        """Whatever has happened: nothing here is waited for without a limit but the disk."""
+        self._stop.set()
+        self._ring.end()
+        try:
+            ears.close()
+            reader.join(CLOSE_S)
+            if reader.is_alive():
+                self._note(f"{self.source.name} does not end; it is left behind.")
+            self._keep()
+        finally:
+            self._keeper.close()
+            self._ended = True
 
     def _read(self) -> None:
         try:
@@ -221,6 +269,10 @@ class Listener:
 
     def _listen(self, ears: Ears) -> None:
         while (parts := ears.parts()) is not None:
+            self._turned_s = time.monotonic()
+            if self._turned_s > self._stop_by:
+                self._note(f"{self._ring.held:,} samples are left: deciding them takes longer than {STOP_S:g} s.")
+                return
             if self._next_mind is not None:
                 self._mind, self._next_mind = self._next_mind, None
                 self._note("another model decides from now on.")
@@ -229,6 +281,8 @@ class Listener:
             self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:
                 self._keep()
+        if not self._stop.is_set():
+            self._alarms.finish()
 
     def _named(self, one: Heard) -> Heard:
         """The frame with pseudonyms, where they are wanted."""
@@ -261,8 +315,15 @@ class Listener:
             self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
             self._on_event(decision)
             for kind, device, text, everybody in causes:
-                shown = self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
-                self._alarm(kind, sender.address, device, text, shown, one.start)
+                subject = str(device if kind == CHANGED else sender.address)
+                frames = partial(self._frames_of, sender, everybody)
+                self._alarms.found(Finding(kind, subject, text, one.start, sender.address, device, frames))
+
+    def _frames_of(self, sender: Sender, everybody: bool) -> tuple[int, ...]:
+        return self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
+
+    def _is_enrolled(self, address: str | None) -> bool:
+        return self._mind.tests.device_of(address) is not None
 
     def _decision(
         self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
@@ -286,31 +347,20 @@ class Listener:
             verdict=verdict,
         )
 
-    def _alarm(
-        self,
-        kind: str,
-        address: str | None,
-        device: str | None,
-        text: str,
-        frames: tuple[int, ...],
-        sample: int,
-        snippet: Sequence[Kept] = (),
-        cause: str | None = None,
-    ) -> None:
-        """Raise an alarm, unless its cause had one lately. cause: what tells it from others of its kind."""
-        if not self._limits.allow(f"{kind} {cause or address or device}"):
-            return
-        number = self._keeper.mark.alarms
+    def _begin_alarm(self, finding: Finding) -> Alarm:
+        number, frames = self._keeper.mark.alarms, finding.frames()
         self._keeper.advance(alarms=number + 1)
-        kept = snippet or [one for n in frames if (one := self._recent.get(n)) is not None]
+        kept = finding.kept or [one for n in frames if (one := self._recent.get(n)) is not None]
         name = None
         if self._folder is not None and kept:
             try:
-                name = self._folder.write(number, text, kept)
-            except PisaError as error:  # a full disk is no reason to stop listening
+                name = self._folder.write(number, finding.text, kept, finding.kind == UNKNOWN_DEVICE)
+            except (PisaError, OSError) as error:  # a full disk is no reason to stop listening
                 self._note(str(error))
-        time_s = sample / self.air.sample_rate_hz
-        self._on_event(Alarm(number, time_s, self._when(sample), kind, address, device, text, frames, name))
+        sample = finding.sample if finding.sample >= 0 else self._ring.received
+        time_s, at = sample / self.air.sample_rate_hz, self._when(sample)
+        about = finding.kind, finding.address, finding.device, finding.text
+        return Alarm(number, time_s, at, *about, frames, name, updated_at=at)
 
     # The receiver, and what outlives the listener.
 
@@ -318,6 +368,9 @@ class Listener:
         self._meter.mark(self._ring.received, self._keeper.mark.decisions)
         for trouble in self._watch.look(self._ring, self._health):
             self._trouble(trouble, newest)
+        if self._keeper.failed is not None:
+            self._trouble(Trouble("state", f"the state is not kept: {self._keeper.failed}"), None)
+        self._alarms.tick()
 
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
@@ -330,7 +383,7 @@ class Listener:
         ):
             nowhere = np.full(self.air.antennas, np.nan)
             snippet = [Kept(newest.shown, nowhere, None, sample, self._when(sample))]
-        self._alarm(RECEIVER, None, None, trouble.text, (), sample, snippet, trouble.cause)
+        self._alarms.found(Finding(RECEIVER, trouble.cause, trouble.text, sample, kept=snippet))
 
     def _when(self, sample: int) -> str:
         """UTC of a sample's arrival."""
@@ -343,7 +396,7 @@ class Listener:
 
     def _go_on(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
-        self._limits.last.update((str(cause), float(when)) for cause, when in about.get("alarmed", []))
+        self._alarms.resume(about.get("alarms", []))
         self._ring = self._new_ring(self._first_sample(about))
         if about["model"] != self._mind.fingerprint:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
@@ -361,6 +414,11 @@ class Listener:
     def _first_sample(self, about: Mapping[str, Any]) -> int:
         """The number of the next sample: of a file, before the newest decided frame; else after all that were seen."""
         decided = self._keeper.mark.sample
+        if max(decided, int(about["samples"])) > LONGEST_S * self.air.sample_rate_hz:
+            self._note("the state says that the stream is more than a century long; its samples are counted anew.")
+            self._keeper.advance(sample=Mark().sample)
+            self._missed_before = 0
+            return 0
         if isinstance(self.source, FileSource) and about["source"] == self.source.name:
             origin = int(about["origin"])
             first = origin + max(0, decided - origin) // GRID * GRID
@@ -378,7 +436,7 @@ class Listener:
             "model": self._mind.fingerprint,
             "source": self.source.name,
             "origin": self.source.origin if isinstance(self.source, FileSource) else 0,
-            "alarmed": list(self._limits.last.items()),
+            "alarms": self._alarms.state(),
             "tests": tests,
         }
         self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
@@ -406,7 +464,3 @@ def _claimed(one: Heard) -> str | None:
     """The address of the transmitter; a header with a wrong checksum claims nothing."""
     header = one.found.header
     return None if header.fcs is False else header.transmitter
-
-
-def utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,6 +7,7 @@ and the sample numbers of all that follows are right nevertheless.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ Bytes = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 ARRIVALS = 4096  # moments that are remembered
 RESOLUTION_S = 5e-4  # pieces that come sooner after one another are of one moment
+GAP_S, FAST = 60.0, 1.05  # how far a stream may be ahead of the clock, and how much faster than its rate it may come
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +49,22 @@ class Ring:
     """Room for `samples` samples of `sample_bytes` each; written by one thread, read by another.
 
     wait: let the writer wait for room, for sources that lose nothing by it. first: number of the first sample. memory:
-    of as many bytes, where others are to see it too.
+    of as many bytes, where others are to see it too. rate_hz: samples a second, which bound what can have been missed.
     """
 
     def __init__(
-        self, samples: int, sample_bytes: int, *, wait: bool = False, first: int = 0, memory: mmap | None = None
+        self,
+        samples: int,
+        sample_bytes: int,
+        *,
+        wait: bool = False,
+        first: int = 0,
+        memory: mmap | None = None,
+        rate_hz: float = math.inf,
     ) -> None:
-        self.sample_bytes, self.wait = sample_bytes, wait
+        self.sample_bytes, self.wait, self._rate_hz = sample_bytes, wait, rate_hz
+        self._first, self._began_s = first, time.monotonic()
+        self._waits_since = math.inf  # since when what is held waits for its end
         self._data = np.frombuffer(bytearray(samples * sample_bytes) if memory is None else memory, dtype=np.uint8)
         self._offered = 0  # bytes since the last interruption, those that found no room among them
         self._ignore = 0  # bytes to come that belong to a sample which was missed
@@ -77,6 +88,19 @@ class Ring:
     def received(self) -> int:
         """The number after the newest sample, those that were missed counted."""
         return self._written
+
+    @property
+    def stalled_s(self) -> float:
+        """How long samples have waited without any being given back."""
+        return max(0.0, time.monotonic() - self._waits_since) if self.held else 0.0
+
+    def plausible(self, count: int) -> bool:
+        """Whether so many bytes can be missing here: a stream cannot be far ahead of the clock.
+
+        A source that loses nothing by waiting has no clock, and may miss what comes in `GAP_S`.
+        """
+        ahead = self._first - self._written + self._rate_hz * FAST * (time.monotonic() - self._began_s)
+        return count // self.sample_bytes <= self._rate_hz * GAP_S + (0.0 if self.wait else ahead)
 
     def write(self, data: Bytes) -> None:
         """Take bytes; what finds no room is missed."""
@@ -112,6 +136,8 @@ class Ring:
         self._offered += len(new)
         whole = self._offered // self.sample_bytes - (self._offered - len(new)) // self.sample_bytes
         with self._changed:
+            if self._end == self._freed:
+                self._waits_since = time.monotonic()
             self._end += len(new)
             self._written += whole
             self._note_arrival()
@@ -192,6 +218,7 @@ class Ring:
         """So many bytes of those that were taken were looked at: their room is for others."""
         with self._changed:
             self._freed += count
+            self._waits_since = time.monotonic()
             if self.wait:  # nobody else waits for room
                 self._changed.notify_all()
 
@@ -201,6 +228,7 @@ class Ring:
             lost = (self._taken - self._freed) // self.sample_bytes
             self.missed += lost
             self._freed = self._taken
+            self._waits_since = time.monotonic()
             if not self._gaps or self._gaps[0].at != self._taken:
                 self._gaps.appendleft(_Gap(self._taken, 0))
             self._changed.notify_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from pisa_capc.descriptors import WINDOW, newest_descriptor
 from pisa_capc.identify.tracks import TOLERANCE_PPM
 
 MOST = 1024  # senders that are remembered; addresses are whatever somebody sends
+CARRIERS = 16  # of an enrolled address
 FRAMES = 16  # numbers of a sender's newest frames
 
 
@@ -51,37 +52,50 @@ def newest_descriptors(traces: Sequence[NDArray[np.float64]]) -> NDArray[np.floa
 
 
 class Senders:
-    """As `identify.tracks`, frame by frame; who has been silent for longest is forgotten."""
+    """As `identify.tracks`, frame by frame.
 
-    def __init__(self, antennas: int, carrier_hz: float) -> None:
-        self._antennas, self._tolerance_hz = antennas, TOLERANCE_PPM * 1e-6 * carrier_hz
-        self._by_address: OrderedDict[str | None, list[Sender]] = OrderedDict()
+    Of strangers, the one that has been silent for longest is forgotten. Nothing that these send can make an enrolled
+    address forgotten; under one of those, somebody may send at any number of carriers, and those with fewest frames go.
+    """
+
+    def __init__(self, antennas: int, carrier_hz: float, enrolled: Callable[[str | None], bool]) -> None:
+        self._antennas, self._tolerance_hz, self._enrolled = antennas, TOLERANCE_PPM * 1e-6 * carrier_hz, enrolled
+        self._strangers: OrderedDict[str | None, list[Sender]] = OrderedDict()
+        self._known: dict[str | None, list[Sender]] = {}
         self._count = self._met = 0
 
     def of(self, address: str | None, cfo_hz: NDArray[np.float64]) -> Sender:
         """The sender of a frame whose carrier offset is (A,), NaN for a dead antenna."""
-        offset_hz = middle(cfo_hz)
-        own = self._by_address.setdefault(address, [])
-        self._by_address.move_to_end(address)
+        offset_hz, enrolled = middle(cfo_hz), self._enrolled(address)
+        if enrolled:
+            own = self._known.setdefault(address, [])
+        else:
+            own = self._strangers.setdefault(address, [])
+            self._strangers.move_to_end(address)
         near = min(own, key=lambda sender: abs(sender.last_hz - offset_hz), default=None)
         if near is None or abs(near.last_hz - offset_hz) > self._tolerance_hz:
             near = Sender(self._met, address, np.empty((0, self._antennas)), offset_hz)
-            self._count, self._met = self._count + 1, self._met + 1
+            self._count, self._met = self._count + (not enrolled), self._met + 1
         else:
             own.remove(near)
         own.append(near)  # the newest last
+        if enrolled and len(own) > CARRIERS:
+            own.remove(min(own[:-1], key=lambda sender: len(sender.numbers)))
         self._forget()
         return near
 
     def frames(self, address: str | None) -> tuple[int, ...]:
         """Numbers of the newest frames of an address, whoever sent them."""
-        numbers = sorted(number for sender in self._by_address.get(address, ()) for number in sender.numbers)
+        numbers = sorted(number for sender in self._of(address) for number in sender.numbers)
         return tuple(numbers[-2 * FRAMES :])
+
+    def _of(self, address: str | None) -> list[Sender]:
+        return self._known.get(address) or self._strangers.get(address) or []
 
     def _forget(self) -> None:
         while self._count > MOST:
-            address, own = next(iter(self._by_address.items()))
+            address, own = next(iter(self._strangers.items()))
             own.pop(0)
             self._count -= 1
             if not own:
-                del self._by_address[address]
+                del self._strangers[address]

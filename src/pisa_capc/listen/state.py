@@ -73,12 +73,17 @@ class Ledger:
         self._turn += 1
         content = self._record.pack(self._turn, *mark, 0)[:-4]
         whole = content + struct.pack("<I", zlib.crc32(content))
-        os.pwrite(self._file, whole, (self._turn % 2) * self._record.size)
+        try:
+            os.pwrite(self._file, whole, (self._turn % 2) * self._record.size)
+        except OSError as error:
+            raise DataError(f"{self._path}: cannot be written ({error.strerror}). Is the disk well?") from error
         self.mark = mark
 
     def close(self) -> None:
-        os.fsync(self._file)
-        os.close(self._file)
+        try:
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
 
 
 class Keeper:
@@ -90,6 +95,7 @@ class Keeper:
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
         self._saving: threading.Thread | None = None
+        self.failed: str | None = None  # why what was learnt was not kept the last time
 
     @contextmanager
     def resuming(self) -> Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]] | None]:
@@ -146,5 +152,9 @@ class Keeper:
         try:
             calibrator.save(folder)
             write_pair(folder, NAME, SCHEMA, arrays, about)
-        except PisaError as error:  # a full disk is no reason to stop listening
-            self._note(str(error))
+            self.failed = None
+        except Exception as error:  # a full disk is no reason to stop listening, nor is anything else here
+            why = str(error) if isinstance(error, PisaError) else f"{type(error).__name__}: {error}"
+            if why != self.failed:
+                self._note(why)
+            self.failed = why

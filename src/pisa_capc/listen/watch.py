@@ -31,17 +31,21 @@ class Watch:
         self._missed = self._received = 0
         self._heard_at = time.monotonic()
 
+    @property
+    def silent(self) -> bool:
+        """Whether a radio has given no sample for a while."""
+        return not self._source.patient and time.monotonic() - self._heard_at > SILENCE_S
+
     def look(self, ring: Ring, health: Health) -> Iterator[Trouble]:
         """What is wrong now; the same trouble comes again as long as it lasts."""
         yield from _antennas(health)
         if ring.missed > self._missed:
             new, self._missed = ring.missed - self._missed, ring.missed
             yield Trouble("missed", f"{new:,} samples, {1e3 * new / self._rate_hz:.3g} ms, were missed.")
-        now = time.monotonic()
         if ring.received != self._received:
-            self._heard_at, self._received = now, ring.received
+            self._heard_at, self._received = time.monotonic(), ring.received
             yield from self._rate()
-        elif now - self._heard_at > SILENCE_S and not ring.ended and not self._source.patient:
+        elif self.silent and not ring.ended:
             yield Trouble("silent", f"nothing has come from {self._source.name} for {SILENCE_S:g} s.")
 
     def _rate(self) -> Iterator[Trouble]:

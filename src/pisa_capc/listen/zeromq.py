@@ -184,7 +184,7 @@ class _Single:
                     f"messages of {len(samples):,} bytes are no whole samples of {size}, and have no tags: were one "
                     "lost, antennas would change places. Send vectors, or pass tags."
                 )
-        elif self._next is None or offset < self._next:
+        elif self._next is None or offset < self._next or not self._ring.plausible(offset - self._next):
             if self._next is not None:
                 self._ring.interrupt()
             if offset % size:  # within a sample of all antennas
@@ -241,7 +241,9 @@ class _Several:
 
     def __init__(self, ring: Ring, ports: tuple[Port, ...], note: Note) -> None:
         self._ring, self._note = ring, note
-        self._lanes = [_Lane(port.sample_bytes) for port in ports]
+        self._sizes = [port.sample_bytes for port in ports]
+        self._lanes = [_Lane(size) for size in self._sizes]
+        self._said = False
         self._heard: set[int] = set()  # ports without offsets that have sent something
         self._next: int | None = None  # number of the sample that should come
 
@@ -259,7 +261,7 @@ class _Several:
                 self._align(port)
                 return
             offset = lane.end
-        elif offset < lane.end:
+        elif offset < lane.end or (lane.end and not self._plausible((offset - lane.end) // self._sizes[port])):
             self.interrupt(port)
         lane.add(offset, np.frombuffer(samples, dtype=np.uint8))
         self._forward()
@@ -282,6 +284,8 @@ class _Several:
             heads = [lane.segments[0] for lane in self._lanes]
             first = max(own for own, _ in heads)
             last = min(own + len(data) for own, data in heads)
+            if first > last and not self._plausible(first - last):
+                return self._disagree(first - last)
             if last > first:
                 if self._next is not None and first > self._next:
                     self._ring.skip((first - self._next) * self._ring.sample_bytes)
@@ -289,3 +293,14 @@ class _Several:
                 self._next = last
             for lane in self._lanes:
                 lane.drop(max(first, last))
+
+    def _plausible(self, samples: int) -> bool:
+        return self._ring.plausible(samples * self._ring.sample_bytes)
+
+    def _disagree(self, samples: int) -> None:
+        """Counters that are further apart than what can have been lost: nothing can be put side by side by them."""
+        if not self._said:
+            self._said = True
+            self._note(f"the counters of the ports are {samples:,} samples apart; begin all their sinks anew together.")
+        for lane in self._lanes:
+            lane.begin()
