@@ -89,9 +89,13 @@ class FakeEar:
     state: Status = QUIET
     kept: dict[int, tuple[NDArray[np.complex64], NDArray[np.float64]]] = field(default_factory=dict)
     embeddings: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    acknowledged: list[tuple[int, str]] = field(default_factory=list)
 
     def status(self) -> Status:
         return self.state
+
+    def acknowledge(self, number: int, by: str) -> None:
+        self.acknowledged.append((number, by))
 
     def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
         return self.kept.get(number)

@@ -80,8 +80,9 @@ def test_status_and_health_are_those_of_the_listener() -> None:
     found = client.get("/api/status").json()
     assert (found["missed"], found["dead"], found["delay_ms"]) == (7, [1], [2.0, 3.0])
     assert client.get("/healthz").json() == {"said": "ok"}
-    ear.state = replace(ear.state, source="ended")
-    assert client.get("/healthz").status_code == 503
+    for health, code in (("no samples", 200), ("stuck", 503), ("ended", 503)):
+        ear.state = replace(ear.state, health=health)
+        assert client.get("/healthz").status_code == code
 
 
 def test_transmitters_and_decisions_are_there_as_soon_as_they_were_heard() -> None:
@@ -259,12 +260,21 @@ def test_alarms_are_new_until_somebody_has_seen_them() -> None:
     hear(desk, *(an_alarm(n) for n in range(3)))
     client = a_client(desk)
     assert client.get("/api/status").json()["unseen"] == 3
-    assert client.post("/api/alarms/1/seen", headers=PAGE).json()["seen"] is True
-    assert [alarm["seen"] for alarm in client.get("/api/alarms").json()] == [False, True, False]
-    assert client.post("/api/alarms/seen", headers=PAGE).status_code == 200
+    done = client.post("/api/alarms/1/acknowledge", headers=PAGE).json()
+    assert (done["state"], done["by"]) == ("acknowledged", "operator")
+    states = [alarm["state"] for alarm in client.get("/api/alarms").json()]
+    assert states == ["open", "acknowledged", "open"]
+    both = client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [0, 1, 2]})
+    assert [alarm["number"] for alarm in both.json()] == [0, 2], "those that were acknowledged before stay as they are"
+    assert desk.ear.acknowledged == [  # type: ignore[attr-defined]
+        (1, "operator"),
+        (0, "operator"),
+        (2, "operator"),
+    ]
     assert client.get("/api/status").json()["unseen"] == 0
-    assert client.get("/api/alarms/0").json()["seen"] is True
-    assert client.post("/api/alarms/9/seen", headers=PAGE).status_code == 404
+    assert client.get("/api/alarms/0").json()["state"] == "acknowledged"
+    assert client.post("/api/alarms/9/acknowledge", headers=PAGE).status_code == 404
+    assert client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [0, 9]}).status_code == 404
 
 
 def test_devices_and_addresses_have_names_that_can_be_taken_away() -> None:

@@ -18,6 +18,7 @@ from pisa_capc.serve import keepsakes
 from pisa_capc.serve.clients import Clients
 from pisa_capc.serve.keepsakes import Keepsakes
 from pisa_capc.serve.memory import Memory
+from pisa_capc.store.seal import sealed
 from tests.serve.fake import a_decision, a_desk, an_alarm
 from tests.serve.tools import EVENTS, HERE, PAGE, a_client
 
@@ -34,7 +35,7 @@ def test_events_come_as_they_are_heard() -> None:
         while not {"decision", "alarm", "transmitters"} <= {event["event"] for event in found}:
             found += socket.receive_json()
         assert next(event for event in found if event["event"] == "decision")["number"] == 3
-        assert next(event for event in found if event["event"] == "alarm")["seen"] is False
+        assert next(event for event in found if event["event"] == "alarm")["state"] == "open"
 
 
 def test_what_was_heard_is_remembered_by_one_thread_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,12 +135,22 @@ def test_names_and_alarms_outlive_the_service(tmp_path: Path) -> None:
         desk.memory.hear(an_alarm(4, text="look"))
         desk.memory.hear(a_decision(0))
         client.put("/api/names", headers=PAGE, json={"kind": "device", "key": "door-7", "name": "Cellar"})
-        client.post("/api/alarms/4/seen", headers=PAGE)
+        client.post("/api/alarms/4/acknowledge", headers=PAGE)
     with a_client(a_desk(state=tmp_path)) as client:
         assert client.get("/api/names").json()["device"] == {"door-7": "Cellar"}
         [alarm] = client.get("/api/alarms").json()
-        assert (alarm["number"], alarm["text"], alarm["seen"]) == (4, "look", True)
+        assert (alarm["number"], alarm["text"], alarm["state"], alarm["by"]) == (4, "look", "acknowledged", "operator")
         assert 'pisa_alarms_total{kind="not its address"} 0' in client.get("/metrics").text, "those of this service"
+
+
+def test_a_state_of_the_version_before_is_read(tmp_path: Path) -> None:
+    old = an_alarm(4).to_json()
+    for name in ("state", "times", "updated_at", "by"):
+        del old[name]
+    content = {"schema": 1, "names": {"device": {}, "address": {}}, "alarms": [old, {**old, "number": 5}], "seen": [4]}
+    (tmp_path / keepsakes.FILE).write_text(json.dumps(sealed(content)))
+    states = {alarm.number: alarm.state for alarm in a_desk(state=tmp_path).memory.alarms.values()}
+    assert states == {4: "acknowledged", 5: "open"}
 
 
 @pytest.mark.parametrize(

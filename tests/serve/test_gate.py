@@ -78,7 +78,7 @@ def test_a_name_of_somebody_else_that_leads_here_is_refused(host: str) -> None:
 def test_pages_of_others_are_not_answered(origin: str) -> None:
     client, headers = a_client(), {**PAGE, "origin": origin}
     assert client.get("/api/status", headers=headers).status_code == 403
-    assert client.post("/api/alarms/seen", headers=headers).status_code == 403
+    assert client.post("/api/alarms/acknowledge", headers=headers).status_code == 403
     with pytest.raises(WebSocketDisconnect), client.websocket_connect(EVENTS, headers={"host": HERE, "origin": origin}):
         pass
 
@@ -86,7 +86,9 @@ def test_pages_of_others_are_not_answered(origin: str) -> None:
 def test_the_own_page_is_answered_and_no_other_site_is_ever_told_that_it_may_read() -> None:
     client = a_client()
     for scheme in ("http", "https"):
-        answer = client.post("/api/alarms/seen", headers={**PAGE, "origin": f"{scheme}://{HERE}"})
+        answer = client.post(
+            "/api/alarms/acknowledge", headers={**PAGE, "origin": f"{scheme}://{HERE}"}, json={"numbers": []}
+        )
         assert answer.status_code == 200
         assert "access-control-allow-origin" not in answer.headers
     assert (
@@ -102,7 +104,7 @@ def test_the_own_page_is_answered_and_no_other_site_is_ever_told_that_it_may_rea
 def test_whatever_changes_something_needs_the_header_that_pages_of_others_cannot_send() -> None:
     client = a_client()
     for method, path in (
-        ("POST", "/api/alarms/seen"),
+        ("POST", "/api/alarms/acknowledge"),
         ("PUT", "/api/names"),
         ("POST", "/api/login"),
         ("DELETE", "/api/names"),

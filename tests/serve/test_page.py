@@ -117,7 +117,7 @@ def test_an_alarm_is_seen_at_once_with_its_evidence_until_somebody_has_looked(br
             page.get_by_role("link", name="SigMF snippet").click()
         assert download.value.suggested_filename == "alarm-3.sigmf"
         page.get_by_role("link", name="Alarms", exact=False).first.click()
-        page.get_by_role("button", name="Mark all as seen").click()
+        page.get_by_role("button", name="Acknowledge all").click()
         page.locator("#unseen").wait_for(state="hidden")
 
 

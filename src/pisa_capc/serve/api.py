@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -14,6 +13,8 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.requests import HTTPConnection, Request
 
 from pisa_capc.errors import ConfigError, DataError, PisaError
+from pisa_capc.listen import Alarm
+from pisa_capc.listen.events import ENDED, STUCK
 from pisa_capc.revisions import PACKAGE
 from pisa_capc.serve import models, sigmf
 from pisa_capc.serve.clients import KINDS
@@ -111,10 +112,11 @@ async def status(desk: At) -> models.Status:
 
 @api.get("/healthz", tags=["listener"])
 async def health(desk: At) -> models.Said:
-    """Whether the service is alive; 503 where the listener has ended."""
-    if desk.ear.status().source == "ended":
-        raise HTTPException(503, "the listener has ended")
-    return models.Said(said="ok")
+    """Whether the service is alive: ok, or no samples; 503 where the listener has ended or is stuck."""
+    found = desk.ear.status().health
+    if found in (ENDED, STUCK):
+        raise HTTPException(503, f"the listener {'has ended' if found == ENDED else 'is stuck'}")
+    return models.Said(said=found)
 
 
 @api.get("/metrics", tags=["listener"], response_class=Response)
@@ -208,33 +210,33 @@ async def prototypes(desk: At) -> models.Prototypes:
 async def alarms(desk: At, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[models.Alarm]:
     """The newest alarms, the newest first."""
     newest = list(desk.memory.alarms.values())[: -limit - 1 : -1]
-    return [models.Alarm(**desk.alarm(one)) for one in newest]
+    return [models.Alarm(**one.to_json()) for one in newest]
 
 
 @api.get("/api/alarms/{number}", tags=["alarms"])
 async def alarm(desk: At, number: Numbered) -> models.Alarm:
-    return models.Alarm(**_alarm(desk, number))
+    return models.Alarm(**_alarm(desk, number).to_json())
 
 
-@api.post("/api/alarms/{number}/seen", tags=["alarms"])
-async def seen(desk: At, number: Numbered) -> models.Alarm:
-    """Say that somebody has looked at it."""
+@api.post("/api/alarms/{number}/acknowledge", tags=["alarms"])
+async def acknowledge(desk: At, number: Numbered) -> models.Alarm:
+    """Say that somebody has seen to it: it ends, and its cause raises no other for a while."""
     _alarm(desk, number)
-    _see(desk, [number])
-    return models.Alarm(**_alarm(desk, number))
+    desk.acknowledge([number], "operator")
+    return models.Alarm(**_alarm(desk, number).to_json())
 
 
-@api.post("/api/alarms/seen", tags=["alarms"])
-async def all_seen(desk: At) -> models.Said:
-    """Say that somebody has looked at all of them."""
-    _see(desk, desk.memory.alarms)
-    return models.Said(said="all were seen")
+@api.post("/api/alarms/acknowledge", tags=["alarms"])
+async def acknowledge_all(desk: At, given: models.Acknowledging) -> list[models.Alarm]:
+    """The same of several."""
+    found = desk.acknowledge([_alarm(desk, number).number for number in given.numbers], "operator")
+    return [models.Alarm(**one.to_json()) for one in found]
 
 
 @api.get("/api/alarms/{number}/snippet", tags=["alarms"], response_class=Response)
 async def snippet(desk: At, number: Numbered) -> Response:
     """The frames that raised it, as a SigMF archive."""
-    name = _alarm(desk, number)["snippet"]
+    name = _alarm(desk, number).snippet
     if desk.alarms is None or name is None:
         raise HTTPException(404, f"Alarm {number} has no snippet.")
     try:
@@ -306,18 +308,11 @@ def _place(projection: Projection | None, embedding: Any) -> models.Place | None
     return models.Place(x=x, y=y) if np.isfinite(x) and np.isfinite(y) else None
 
 
-def _alarm(desk: Desk, number: int) -> dict[str, Any]:
+def _alarm(desk: Desk, number: int) -> Alarm:
     found = desk.memory.alarms.get(number)
     if found is None:
         raise HTTPException(404, f"There is no alarm {number}, or it is no longer remembered.")
-    return desk.alarm(found)
-
-
-def _see(desk: Desk, numbers: Iterable[int]) -> None:
-    desk.keepsakes.seen.update(numbers)
-    desk.keepsakes.seen &= desk.memory.alarms.keys()
-    desk.changed = True
-    desk.tell_state()
+    return found
 
 
 def _download(content: bytes, name: str, kind: str) -> Response:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pisa_capc.errors import PisaError
 from pisa_capc.listen import Alarm
+from pisa_capc.listen.alarms import utc
+from pisa_capc.listen.events import ACKNOWLEDGED
 from pisa_capc.serve import keepsakes as kept
 from pisa_capc.serve.clients import Clients
 from pisa_capc.serve.ear import Ear, Known
@@ -60,7 +61,7 @@ class Desk:
         if not events:
             return
         self.changed = self.changed or any(isinstance(event, Alarm) for event in events)
-        self.clients.tell([self.alarm(one) if isinstance(one, Alarm) else one.to_json() for one in events])
+        self.clients.tell([event.to_json() for event in events])
 
     def tell_state(self) -> None:
         """Tell how the listener is doing, and whose frames came since the last time."""
@@ -75,12 +76,22 @@ class Desk:
         self.clients.tell(events)
 
     def status(self) -> dict[str, Any]:
-        unseen = sum(number not in self.keepsakes.seen for number in self.memory.alarms)
-        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return {**self.ear.status().to_json(), "now": at, "unseen": unseen, "lost": self.memory.lost}
+        unseen = sum(alarm.state != ACKNOWLEDGED for alarm in self.memory.alarms.values())
+        return {**self.ear.status().to_json(), "now": utc(time.time()), "unseen": unseen, "lost": self.memory.lost}
 
-    def alarm(self, alarm: Alarm) -> dict[str, Any]:
-        return {**alarm.to_json(), "seen": alarm.number in self.keepsakes.seen}
+    def acknowledge(self, numbers: Iterable[int], by: str) -> list[Alarm]:
+        """Somebody has seen to these alarms; those that were acknowledged before stay as they are."""
+        done, at = list[Alarm](), utc(time.time())
+        for number in numbers:
+            alarm = self.memory.alarms[number]
+            if alarm.state != ACKNOWLEDGED:
+                done.append(replace(alarm, state=ACKNOWLEDGED, updated_at=at, by=by))
+                self.memory.alarms[number] = done[-1]
+                self.ear.acknowledge(number, by)
+        self.changed = True
+        self.clients.tell([alarm.to_json() for alarm in done])
+        self.tell_state()
+        return done
 
     async def enrol(self, row: Row, name: str, anyway: bool) -> Path | None:
         """Add the device that sent the recent unknown frames of a transmitter; the model's folder, if it is kept."""

@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from pisa_capc.listen import Alarm, Decision, Event
+from pisa_capc.listen.events import OPEN, UNKNOWN_DEVICE
 from pisa_capc.progress import visible
 from pisa_capc.serve.metrics import Histogram
 from pisa_capc.serve.rows import STEP_S, STEPS, Key, Row, key_of
 
-DECISIONS, ALARMS, ROWS = 20_000, 500, 256  # that are remembered
+DECISIONS, ALARMS, ROWS = 20_000, 500, 256  # that are remembered; strangers' alarms and rows are forgotten first
 LONGEST = 96  # characters of a name that came over the air
 LONGEST_TEXT = 500
 DELAYS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -96,17 +97,19 @@ class Memory:
             self._met += 1
             row = self.rows[key] = Row(self._met, decision.at, decision)
             if len(self.rows) > ROWS:
-                self.rows.popitem(last=False)
+                others = (one for one in self.rows if one != key)
+                strangers = (one for one in self.rows if one != key and not self.rows[one].enrolled)
+                del self.rows[next(strangers, None) or next(others)]
         self.rows.move_to_end(key)
         return row
 
     def remember(self, alarm: Alarm) -> Alarm:
-        """Keep an alarm, as it may be shown."""
+        """Keep the newest report of an alarm, as it may be shown."""
         alarm = replace(alarm, address=_shown(alarm.address), text=shown(alarm.text, LONGEST_TEXT))
+        self.kinds[alarm.kind] += alarm.number not in self.alarms
         self.alarms[alarm.number] = alarm
-        self.kinds[alarm.kind] += 1
         if len(self.alarms) > ALARMS:
-            self.alarms.popitem(last=False)
+            del self.alarms[min(self.alarms.values(), key=_worth).number]
         return alarm
 
     def transmitters(self, most: int = ROWS, since: int | None = None) -> list[dict[str, Any]]:
@@ -136,6 +139,11 @@ class Memory:
             if (before is None or decision.number < before) and (chosen is None or key_of(decision) == chosen):
                 found.append(decision)
         return found
+
+
+def _worth(alarm: Alarm) -> tuple[bool, bool, int]:
+    """The least is forgotten first: a stranger's before others, one that has ended before an open one, old before new."""
+    return alarm.kind != UNKNOWN_DEVICE, alarm.state == OPEN, alarm.number
 
 
 def restore(memory: Memory, alarms: Iterable[Alarm]) -> None:

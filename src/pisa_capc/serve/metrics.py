@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pisa_capc.listen.events import ALARMS, CONNECTED
+from pisa_capc.listen.events import ALARMS, CONNECTED, STUCK
 
 if TYPE_CHECKING:
     from pisa_capc.listen import Status
@@ -40,6 +40,7 @@ def metrics(status: Status, memory: Memory, devices: Sequence[str], clients: int
     """Everything there is to count. Labels are names of the model's devices and kinds of alarms, never addresses."""
     by_device = [({"device": name}, memory.counts[name]) for name in devices]
     by_device.append(({"device": ""}, memory.counts[None]))
+    withheld = [({"kind": kind}, status.withheld.get(kind, 0)) for kind in ALARMS]
     delay = [({"quantile": q}, 1e-3 * ms) for q, ms in zip(("0.5", "0.99"), status.delay_ms, strict=True)]
     parts = [
         _plain("samples_total", "counter", "Samples of each antenna, those missed included", status.samples),
@@ -54,7 +55,9 @@ def metrics(status: Status, memory: Memory, devices: Sequence[str], clients: int
         _several("delay_seconds", "gauge", "From a frame's last sample to its decision", delay),
         _several("decisions_total", "counter", "Frames by device; empty: a device that is not known", by_device),
         _several("alarms_total", "counter", "Alarms", [({"kind": kind}, memory.kinds[kind]) for kind in ALARMS]),
-        _plain("alarms_suppressed_total", "counter", "Alarms that were not raised again", status.suppressed),
+        _several("alarms_withheld_total", "counter", "Alarms that had to wait", withheld),
+        _plain("alarms_open", "gauge", "Alarms that are open", status.open_alarms),
+        _plain("stuck", "gauge", "Whether only beginning it anew helps", int(status.health == STUCK)),
         _plain("transmitters", "gauge", "Transmitters that are remembered", len(memory.rows)),
         _plain("decisions_not_shown_total", "counter", "Decisions that the page was too late for", memory.lost),
         _plain("websocket_clients", "gauge", "Pages and programs that get events", clients),

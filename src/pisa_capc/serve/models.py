@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Number = Annotated[int, Field(ge=0, le=1 << 62)]
-Kind = Literal["unknown device", "not its address", "shared address", "changed", "receiver"]
+Kind = Literal["unknown device", "not its address", "shared address", "changed", "receiver", "many alarms"]
 Verdict = Literal["genuine", "not the device", "several devices", "undecided"]
 
 
@@ -40,18 +40,21 @@ class Decision(Answer):
 
 
 class Alarm(Answer):
-    """Something that somebody should look at."""
+    """Something that a person should look at. Each report of it is whole: the newest by its number counts."""
 
     number: int
-    time_s: float
-    at: str
+    time_s: float = Field(description="Its beginning, in seconds in the stream")
+    at: str = Field(description="Its beginning: UTC, ISO 8601")
     kind: Kind
     address: str | None
     device: str | None
     text: str
     frames: list[int] = Field(description="Numbers of the decisions that raised it")
     snippet: str | None = Field(description="Name of its SigMF metadata; get it from /api/alarms/{number}/snippet")
-    seen: bool = Field(description="Whether somebody has said that it was looked at")
+    state: Literal["open", "resolved", "acknowledged"]
+    times: int = Field(description="How often its cause was found")
+    updated_at: str = Field(description="When it was last reported")
+    by: str | None = Field(description="Who acknowledged it")
 
 
 class Status(Answer):
@@ -70,9 +73,11 @@ class Status(Answer):
     dead: list[int]
     waiting_s: float
     alarms: int
-    suppressed: int
+    open_alarms: int = Field(description="Alarms that are open")
+    withheld: dict[str, int] = Field(description="Alarms by kind that had to wait, as there were too many")
+    health: Literal["ok", "no samples", "stuck", "ended"]
     now: str = Field(description="The clock of the service: UTC, ISO 8601")
-    unseen: int = Field(description="Alarms that nobody has looked at")
+    unseen: int = Field(description="Alarms that are not acknowledged")
     lost: int = Field(description="Decisions that the page was too late for; the listener made them all the same")
 
 
@@ -181,6 +186,10 @@ class Enrolment(Question):
     transmitter: Number = Field(description="Whose recent frames that no device is known for are used")
     name: Annotated[str, Field(min_length=1, max_length=64)]
     anyway: bool = Field(default=False, description="Also where it sounds like a device that is known")
+
+
+class Acknowledging(Question):
+    numbers: Annotated[list[Number], Field(max_length=500)] = Field(description="Of alarms")
 
 
 class Enrolled(Answer):

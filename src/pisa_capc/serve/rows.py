@@ -68,6 +68,12 @@ class Row:
         self.history.add(step, values)
 
     @property
+    def enrolled(self) -> bool:
+        """Whether its address is enrolled, or without one it sounds like a device that is."""
+        newest = self.newest
+        return newest.verdict is not None if newest.address is not None else newest.device is not None
+
+    @property
     def identity(self) -> tuple[str | None, int]:
         """The device that most of its newest frames sound like, and how many."""
         return Counter(device for device, _ in self.votes).most_common(1)[0]

@@ -43,7 +43,8 @@ function merge(row) {
   for (const step of history.keys()) if (step < first) history.delete(step);
   air.rows.set(row.id, { ...row, history });
   if (air.rows.size > MOST_ROWS) {
-    const oldest = [...air.rows.values()].reduce((one, other) => (one.newest < other.newest ? one : other));
+    const enrolled = (one) => (one.address === null ? one.device : one.verdict) !== null;  // strangers go first
+    const [oldest] = [...air.rows.values()].sort((one, other) => enrolled(one) - enrolled(other) || one.newest - other.newest);
     air.rows.delete(oldest.id);
   }
 }
@@ -65,8 +66,11 @@ export function heard(events) {
     else if (event.event === "transmitters") event.transmitters.forEach(merge);
     if (event.event === "transmitters") learn(event.transmitters);
   }
-  while (air.alarms.size > MOST_ALARMS) air.alarms.delete(Math.min(...air.alarms.keys()));
+  while (air.alarms.size > MOST_ALARMS) air.alarms.delete([...air.alarms.values()].sort((one, other) => worth(one) - worth(other) || one.number - other.number)[0].number);
 }
+
+/** What is forgotten last: an open alarm about a device that is enrolled. */
+const worth = (alarm) => 2 * (alarm.kind !== "unknown device") + (alarm.state === "open");
 
 /** A column of a row's history, with a gap where steps are apart. */
 export function column(row, name) {
@@ -82,7 +86,7 @@ export function column(row, name) {
 }
 
 export const newestAlarms = () => [...air.alarms.values()].sort((one, other) => other.number - one.number);
-export const unseen = () => newestAlarms().filter((alarm) => !alarm.seen);
+export const pending = () => newestAlarms().filter((alarm) => alarm.state !== "acknowledged");
 
 // Names and colours.
 
@@ -107,12 +111,8 @@ export function sorted() {
 
 // What is changed.
 
-export async function see(number) {
-  const changed = number === null ? [] : [await ask(`/api/alarms/${number}/seen`, { method: "POST" })];
-  if (number === null) {
-    await ask("/api/alarms/seen", { method: "POST" });
-    for (const alarm of air.alarms.values()) alarm.seen = true;
-  }
+export async function acknowledge(numbers) {
+  const changed = await ask("/api/alarms/acknowledge", { method: "POST", body: { numbers } });
   for (const alarm of changed) air.alarms.set(alarm.number, alarm);
 }
 

@@ -1,6 +1,6 @@
 // Which view is shown, and when it is drawn.
 
-import { air, heard, load, unseen } from "./air.js";
+import { air, heard, load, pending } from "./air.js";
 import { empty, h, set } from "./dom.js";
 import { listen } from "./net.js";
 import { nowView } from "./now.js";
@@ -33,7 +33,7 @@ function open() {
 function draw() {
   if (!view || !air.status) return;
   view.update();
-  const count = unseen().length, [text, kind] = lost ? [lost, "bad"] : STATES[air.status.source];
+  const count = pending().length, [text, kind] = lost ? [lost, "bad"] : STATES[air.status.source];
   set(element("state"), text);
   element("state").className = `pill ${kind}`;
   set(element("source"), air.about.source);
@@ -43,10 +43,10 @@ function draw() {
   showBanner();
 }
 
-/** The newest alarm that nobody has seen, in every view but that of alarms. */
+/** The newest alarm that is not acknowledged, in every view but that of alarms. */
 function showBanner() {
-  const newest = location.hash.startsWith("#/alarm") ? null : unseen()[0] ?? null;
-  const key = newest && newest.number;
+  const newest = location.hash.startsWith("#/alarm") ? null : pending()[0] ?? null;
+  const key = newest && `${newest.number} ${newest.state}`;
   if (key === banner) return;
   banner = key;
   element("banner").replaceChildren(...(newest ? [alarmCard(newest, draw, { brief: true })] : []));

@@ -134,7 +134,7 @@ export function nowView(again) {
       set(own.head, row ? laneName(row) : "Alarms");
       own.head.title = row ? `${called(row)} ${row.address ?? ""}` : "";
       if (row === null) {
-        const found = newestAlarms().map((a) => [Math.floor(Date.parse(a.at) / 1000 / air.stepS), tokenColour(a.seen ? "--muted" : a.kind === "receiver" ? "--warn" : "--bad")]);
+        const found = newestAlarms().map((a) => [Math.floor(Date.parse(a.at) / 1000 / air.stepS), tokenColour(a.state !== "open" ? "--muted" : a.kind === "receiver" ? "--warn" : "--bad")]);
         marks(own.canvas, found, [first, last]);
         own.canvas.setAttribute("aria-label", `${found.filter(([step]) => step >= first).length} alarms in ten minutes`);
       } else {

@@ -1,15 +1,15 @@
 // Parts that several views have.
 
-import { air, called, colour, load, named, namedAddress, rename, see } from "./air.js";
+import { air, called, colour, acknowledge, load, named, namedAddress, rename } from "./air.js";
 import { download, h, pill } from "./dom.js";
 import { ask } from "./net.js";
-import { when } from "./words.js";
+import { when, whole } from "./words.js";
 
 const VERDICTS = { genuine: ["genuine", "good"], "not the device": ["not the device", "bad"],
   "several devices": ["several devices", "bad"], undecided: ["undecided", ""] };
 const KINDS = {
   "unknown device": ["?", "Unknown device"], "not its address": ["≠", "Not its address"], "shared address": ["×2", "Shared address"],
-  changed: ["Δ", "Device has changed"], receiver: ["⚠", "Receiver"],
+  changed: ["Δ", "Device has changed"], receiver: ["⚠", "Receiver"], "many alarms": ["…", "More alarms wait"],
 };
 
 export const verdict = (value) => (value in VERDICTS ? pill(...VERDICTS[value]) : pill("no claim", "none"));
@@ -75,15 +75,17 @@ export function enrolling(row, done) {
 export function alarmCard(alarm, done, { brief = false } = {}) {
   const [mark, title] = KINDS[alarm.kind] ?? ["!", alarm.kind];
   const links = brief ? [] : alarm.frames.map((number) => h("a", { href: `#/frame/${number}` }, `frame ${number}`));
-  const see_ = async () => { await see(alarm.number); done(); };
-  return h("article", { class: `alarm ${alarm.seen ? "" : "new"} ${alarm.kind === "receiver" ? "receiver" : ""}` },
+  const seen = alarm.state === "acknowledged", open = alarm.state === "open";
+  const times = alarm.times > 1 ? `, found ${whole(alarm.times)} times` : "";
+  const state = seen ? `acknowledged ${when(alarm.updated_at)}${alarm.by ? ` by ${alarm.by}` : ""}` : open ? "open" : `resolved ${when(alarm.updated_at)}`;
+  return h("article", { class: `alarm ${seen ? "" : "new"} ${alarm.kind === "receiver" ? "receiver" : ""}` },
     h("span", { class: "mark", "aria-hidden": "true" }, mark),
-    h("div", {}, h("h3", {}, title, h("small", {}, `${when(alarm.at)}${alarm.seen ? "" : " · new"}`)), h("p", {}, alarm.text),
+    h("div", {}, h("h3", {}, title, h("small", {}, `${when(alarm.at)} · ${state}${times}`)), h("p", {}, alarm.text),
       links.length ? h("p", { class: "evidence" }, "Evidence: ", links) : null),
     h("div", { class: "actions" },
       brief ? h("a", { class: "button", href: `#/alarm/${alarm.number}` }, "Look") : null,
       alarm.snippet && !brief ? download(`/api/alarms/${alarm.number}/snippet`, "SigMF snippet ↓") : null,
-      alarm.seen ? null : h("button", { type: "button", onclick: see_ }, "Mark as seen")));
+      seen ? null : h("button", { type: "button", onclick: async () => { await acknowledge([alarm.number]); done(); } }, "Acknowledge")));
 }
 
 /** A table of decisions. */

@@ -1,6 +1,6 @@
 // The other views: alarms, frames, a frame, a transmitter, the receiver.
 
-import { air, called, colour, column, named, newestAlarms, now, see, seconds, span, unseen } from "./air.js";
+import { acknowledge, air, called, colour, column, named, newestAlarms, now, pending, seconds, span } from "./air.js";
 import { card, download, empty, fact, h, pill } from "./dom.js";
 import { COLOURS, figure, plot, scatter } from "./draw.js";
 import { ask } from "./net.js";
@@ -20,10 +20,11 @@ function redrawn(root, key, draw) {
 
 export function alarmsView(again) {
   const root = h("div");
-  const key = () => newestAlarms().map((alarm) => `${alarm.number}${alarm.seen}`).join();
+  const key = () => newestAlarms().map((alarm) => `${alarm.number}${alarm.updated_at}${alarm.state}`).join();
   const draw = () => {
-    const all = newestAlarms(), actions = unseen().length ? [h("button", { type: "button", onclick: async () => { await see(null); again(); } }, "Mark all as seen")] : [];
-    return card("Alarms", { note: all.length ? `${unseen().length} new, ${all.length} remembered` : null, actions },
+    const all = newestAlarms(), open = all.filter((alarm) => alarm.state === "open").length;
+    const actions = pending().length ? [h("button", { type: "button", onclick: async () => { await acknowledge(pending().map((alarm) => alarm.number)); again(); } }, "Acknowledge all")] : [];
+    return card("Alarms", { note: all.length ? `${open} open, ${pending().length} not acknowledged, ${all.length} remembered` : null, actions },
       all.length ? h("div", { class: "list" }, all.map((alarm) => alarmCard(alarm, again))) : empty("No alarms", "Nothing has needed a look."));
   };
   return { root, title: "Alarms", update: redrawn(root, key, draw) };
@@ -159,7 +160,7 @@ export function receiverView() {
         fact("Missed", st.missed ? pill(`${whole(st.missed)}, ${lost < 1e-5 ? "under 0.001" : (100 * lost).toPrecision(2)} %`, "warn") : pill("none", "good")),
         fact("Waiting to be looked at", `${fixed(1000 * st.waiting_s, 1)} ms`), fact("Frames decided", whole(st.frames)), fact("Frames a second", fixed(st.frames_per_s, 1)),
         fact("Delay of decisions", `${fixed(st.delay_ms[0], 1)} ms, ${fixed(st.delay_ms[1], 1)} ms at 99 %`),
-        fact("Alarms", `${whole(st.alarms)}, ${whole(st.suppressed)} not repeated`), fact("Not shown here", `${whole(st.lost)} frames`))),
+        fact("Alarms", `${whole(st.alarms)}, ${whole(st.open_alarms)} open, ${whole(Object.values(st.withheld).reduce((one, other) => one + other, 0))} had to wait`), fact("Not shown here", `${whole(st.lost)} frames`))),
       h("div", { class: "list" }, card("Antennas", {}, h("table", {}, h("tbody", {}, antennas))),
       card("For programs", {}, h("ul", {}, ["/api/openapi.json", "/metrics", "/healthz"].map((path) => h("li", {}, h("a", { href: path }, path)))),
         h("p", { class: "muted" }, `pisa serve ${about.version}; ${about.devices.length} devices are known to the model.`)))));
