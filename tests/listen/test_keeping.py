@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -126,3 +127,34 @@ def test_senders_are_told_by_address_and_carrier() -> None:
     assert senders.of("a", np.array([50.0, np.nan])) is one
     assert senders.of("a", np.array([20e3, 20e3])) is not one
     assert senders.of(None, np.array([0.0, 100.0])) is not one
+
+
+def test_a_full_disk_under_out_is_named_and_written_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, notes = [0], list[str]()
+
+    class Disk:
+        def __init__(self, file: BinaryIO) -> None:
+            self._file, self.tell, self.close = file, file.tell, file.close
+
+        def write(self, data: bytes) -> int:
+            if not room[0]:
+                raise OSError(28, "No space left on device")
+            taken = data[: room[0]]
+            room[0] -= len(taken)
+            return self._file.write(taken)
+
+    path = tmp_path / "out.jsonl"
+    lines = Lines(path, note=notes.append)
+    lines._file = Disk(path.open("ab", buffering=0))  # type: ignore[assignment,arg-type]
+    for number, space in enumerate([0, 0, 100, 0, 10_000]):
+        room[0] += space
+        lines.write(Alarm(number, 0.0, "", "receiver", None, None, "text", (), None))
+    assert [note.split(": ")[1].split(" (")[0] for note in notes] == [
+        "cannot be written",
+        "is written again; 4 lines were left out.",
+    ]
+    cut, whole = path.read_text().splitlines()
+    assert len(cut) == 100
+    assert json.loads(whole)["number"] == 4

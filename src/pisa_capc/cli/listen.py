@@ -135,7 +135,7 @@ def listen_(
     """
     from pisa_capc.listen.output import Lines
 
-    listener, lines = options.listener(), Lines(out)
+    listener, lines = options.listener(), Lines(out, note=say)
     try:
         with signals(listener, options.run, engine=options.engine):
             listener.run(lines.write)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from pisa_capc.errors import DataError
 from pisa_capc.listen.events import Event
@@ -14,32 +16,66 @@ from pisa_capc.listen.events import Event
 
 class Lines:
     """Writes a line for each event at once. path: None for standard output. A file of `most_bytes` becomes FILE.1, that
-    one FILE.2, and so on, up to FILE.`kept`."""
+    one FILE.2, and so on, up to FILE.`kept`.
 
-    def __init__(self, path: Path | None, most_bytes: int = 100 << 20, kept: int = 5) -> None:
-        self._path, self._most, self._kept = path, most_bytes, kept
-        self._file: TextIO = sys.stdout if path is None else self._opened(path)
+    Where a file cannot be written, as on a full disk, `note` hears of it, and lines are left out until it can be.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        most_bytes: int = 100 << 20,
+        kept: int = 5,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._path, self._most, self._kept, self._note = path, most_bytes, kept, note
+        self._file: BinaryIO | None = None if path is None else self._opened(path)
+        self._left_out = 0  # lines since the last one that was written
+        self._cut = False  # whether the file ends within a line
 
     def write(self, event: Event) -> None:
-        self._file.write(json.dumps(event.to_json()) + "\n")  # as ASCII: some readers end lines at other characters
-        self._file.flush()
-        if self._path is not None and self._file.tell() >= self._most:
-            self._rotate(self._path)
+        line = json.dumps(event.to_json()) + "\n"  # as ASCII: some readers end lines at other characters
+        if self._path is None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            return
+        try:
+            self._append(self._path, line.encode())
+        except OSError as error:
+            if not self._left_out:
+                self._note(f"{self._path}: cannot be written ({error.strerror}); lines are left out until it can be.")
+            self._left_out += 1
+
+    def _append(self, path: Path, line: bytes) -> None:
+        if self._file is None:
+            self._file = path.open("ab", buffering=0)
+        data = b"\n" * self._cut + line
+        written = self._file.write(data)
+        self._cut = 0 < written < len(data)
+        if written < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._left_out:
+            self._note(f"{path}: is written again; {self._left_out:,} lines were left out.")
+            self._left_out = 0
+        if self._file.tell() >= self._most:
+            self._rotate(path)
 
     def close(self) -> None:
-        if self._path is not None:
+        if self._file is not None:
             self._file.close()
 
     def _rotate(self, path: Path) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None  # should the next one not open
         for number in range(self._kept, 0, -1):
             older = path if number == 1 else _numbered(path, number - 1)
             if older.exists():
                 os.replace(older, _numbered(path, number))
-        self._file = self._opened(path)
+        self._file = path.open("ab", buffering=0)
 
     @staticmethod
-    def _opened(path: Path) -> TextIO:
+    def _opened(path: Path) -> BinaryIO:
         """To be written on; a line that was cut when a listener was killed is ended first."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +84,7 @@ class Lines:
                     file.seek(-1, os.SEEK_END)
                     if file.read(1) != b"\n":
                         file.write(b"\n")
-            return path.open("a", encoding="utf-8")
+            return path.open("ab", buffering=0)
         except OSError as error:
             raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another --out.") from error
 
