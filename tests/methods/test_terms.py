@@ -91,6 +91,44 @@ def test_prediction_entropy(z: Tensor) -> None:
     np.testing.assert_allclose(prediction_entropy(z), by_run(reference.entropy, z), atol=1e-12)
 
 
+def test_riei_is_rewarded_for_parts_that_leave_each_other_uncertain() -> None:
+    built, data = method("riei", entropy=0.7), batch()
+    model: Any = seeded(built, of_run(data, 0).key)
+    uncertain = built.loss(model, of_run(data, 0))["entropy"].item()
+    with torch.no_grad():
+        for head in (model.classifier, model.environment_classifier):
+            head.weight.zero_()
+            head.bias.zero_()
+    most = built.loss(model, of_run(data, 0))["entropy"].item()
+    assert most == pytest.approx(-0.7 * (np.log(4) + np.log(2)))  # −λ (H over devices + H over environments)
+    assert most < uncertain
+
+
+def test_sigmix_has_the_labels_of_both_that_it_mixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L = … + w_o [λ' CE(h(x̃), y_i) + (1 − λ') CE(h(x̃), y_j)], against a loop, with logits that are linear in x."""
+    from pisa_capc.stacked.noise import symmetric_beta
+
+    class Averaging:
+        def __call__(self, iq: Tensor) -> Any:
+            self.iq = iq
+            self.logits = iq.mean(2)[..., :2, :].flatten(2)
+            return self
+
+    built, data = method("sigmix", same=0.0), batch()
+    found = built.loss(Averaging(), data)["other"]  # type: ignore[arg-type]
+    share = symmetric_beta(data.key, SITES + 3, data.label.shape, built.settings.alpha)  # type: ignore[attr-defined]
+    partner = permutation(data.key, SITES + 5, data.label.shape)
+    for r in range(data.label.shape[0]):
+        total = 0.0
+        for i in range(data.label.shape[1]):
+            j, kept = int(partner[r, i]), float(share[r, i])
+            mixed = kept * data.iq[r, i] + (1 - kept) * data.iq[r, j]
+            log_p = torch.log_softmax(mixed.mean(0)[:2].flatten(), 0)
+            own, other = (float(log_p[data.label[r, k]]) for k in (i, j))
+            total -= kept * own + (1 - kept) * other
+        assert found[r].item() == pytest.approx(total / data.label.shape[1])
+
+
 def test_mixed_cross_entropy(z: Tensor, label: Tensor) -> None:
     partner = permutation(torch.tensor([3, 4, 5], dtype=torch.int32), 0, label.shape)
     share = torch.rand(3, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

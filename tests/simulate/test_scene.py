@@ -22,6 +22,11 @@ def test_layout_is_the_papers(name: str) -> None:
     assert {spec.device for spec in layout} == {f"D{i:02d}" for i in range(1, 11)}
 
 
+@pytest.mark.parametrize("name", scene_names())
+def test_one_percent_of_the_carrier_offset_is_left_in_the_samples_as_in_the_paper(name: str) -> None:
+    assert load_scene(name).frequency.residual_fraction == 0.01
+
+
 def test_rates_are_those_of_the_papers_table() -> None:
     wifi, lora = load_scene("wifi").waveform, load_scene("lora").waveform
     assert (wifi.carrier_hz, wifi.sample_rate_hz, wifi.samples) == (5.825e9, 20e6, 320)

@@ -38,6 +38,7 @@ def test_the_threshold_is_that_of_the_most_spread_device():
     assert conformal_threshold(scores, label, 0.01, [0]) == 98
     assert conformal_threshold(scores, label, 0.05, [0]) == 94  # five of 99 at or above, ⌊0.05 · 100⌋ = 5
     assert conformal_threshold(scores, label, 0.05, [0, 1]) == 1094
+    assert conformal_threshold(scores, label, 0.05, [1, 0]) == 1094, "whichever comes last"
 
 
 def test_too_few_validation_frames_of_a_class_are_named():
