@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.help import FiniteGroup
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table, say
 from pisa_capc.errors import ConfigError, unknown_name
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from pisa_capc.benchmark.protocols import Protocol
     from pisa_capc.benchmark.records import Record
 
-bench = typer.Typer(no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures.")
+bench = typer.Typer(
+    cls=FiniteGroup, no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures."
+)
 app.add_typer(bench, name="bench")
 
 PROTOCOL = "A protocol in the folder `protocols`, as wifi-sim, or a .yaml file."

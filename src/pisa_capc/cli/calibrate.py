@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from pisa_capc.cli import app
+from pisa_capc.cli.help import FiniteGroup
 from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.errors import ConfigError, DataError, unknown_name
 from pisa_capc.progress import console as notes
@@ -33,7 +33,7 @@ UNKNOWN = "unknown"  # the name of what no device has sent, as far as a rejectio
 _PLAIN = "once"
 
 
-class _PlainByDefault(TyperGroup):
+class _PlainByDefault(FiniteGroup):
     """`pisa calibrate SCORES` is the plain command, also for --help, unless the first word names another one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -39,7 +39,7 @@ Format = typer.Option(
 )
 Follow = typer.Option(False, "--follow", help="Of a file: wait at its end for more.")
 Wait = typer.Option(False, "--wait", help="The source is no radio: let it wait instead of missing samples.")
-Buffer = typer.Option(0.5, min=0.05, help="Seconds of samples that may wait to be looked at.")
+Buffer = typer.Option(0.5, min=0.05, max=60.0, help="Seconds of samples that may wait to be looked at.")
 Addresses = typer.Option(
     None,
     help="Whose addresses are whose: as of `pisa verify`. Unless told, addresses are those that devices are named by.",

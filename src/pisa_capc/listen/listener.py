@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from pisa_capc.calibration import OnlineCalibrator
 from pisa_capc.detect.finding import renamed
 from pisa_capc.enrolment import enrol
-from pisa_capc.errors import DataError, ModelError, PisaError
+from pisa_capc.errors import ConfigError, DataError, ModelError, PisaError
 from pisa_capc.identify.observe import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.inference import TrainedModel
 from pisa_capc.listen.alarms import Alarms, Finding, Folder, Kept, Recent, utc
@@ -58,6 +58,7 @@ from pisa_capc.store.lock import only_runner
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
 MOST = 8 * GRID  # samples that are looked at together
+MOST_BYTES = 16 << 30  # of samples that may wait
 TOGETHER = 256  # frames that are decided together
 STOP_S = 5.0  # in which what was received is still decided after `stop`
 LONGEST_S = 100 * 366 * 86400.0  # of a stream: a state that says more is damaged
@@ -120,6 +121,11 @@ class Listener:
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
         size = self._hearing.sample_bytes
+        if room * size > MOST_BYTES:
+            raise ConfigError(
+                f"--buffer {self.plan.buffer_s:g}: {room * size / 2**30:,.1f} GiB of samples; expected at most "
+                f"{MOST_BYTES / 2**30:g} GiB. Take fewer seconds."
+            )
         self._shared = Shared(room * size) if self._apart else None
         memory = None if self._shared is None else self._shared.memory
         rate_hz = self.air.sample_rate_hz

@@ -10,7 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.errors import DataError
 from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.quantities import frequency
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class About:
     environment: str | None = None
     capture: str | None = None
     full_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        frequency(self.sample_rate_hz, f"{self.name}: sample rate", DataError)
+        if self.carrier_hz is not None:
+            frequency(self.carrier_hz, f"{self.name}: carrier", DataError)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.quantities import frequency
 from pisa_capc.recordings.base import About
 from pisa_capc.recordings.encoding import ENDINGS, Encoding
 from pisa_capc.recordings.files import FileRecording, SampleFile
@@ -40,8 +41,8 @@ def open_recording(
     (4, 1000)
     """
     for name, value in (("sample rate", sample_rate_hz), ("carrier", carrier_hz)):
-        if value is not None and not 0 < value < 1e12:
-            raise ConfigError(f"{name} {value:g}: expected Hz, more than zero and less than 1e12.")
+        if value is not None:
+            frequency(value, name)
     files = _files(paths)
     encoding = None if format is None else Encoding.named(format)
     described = [path for path in files if path.suffix in (META, DATA, COLLECTION)]

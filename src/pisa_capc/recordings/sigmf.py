@@ -239,13 +239,13 @@ def _recording(
                     f"{part.file.meta}: {what} is {getattr(part, what)}; {first.file.path.name} has "
                     f"{getattr(first, what)}. The channels of a recording have one of each."
                 )
-    rate = sample_rate_hz or first.rate_hz
+    rate = first.rate_hz if sample_rate_hz is None else sample_rate_hz
     if rate is None:
         raise DataError(f"{first.file.meta}: says no core:sample_rate. Give --sample-rate.")
     about = About(
         name=name,
         sample_rate_hz=float(rate),
-        carrier_hz=carrier_hz or first.carrier_hz,
+        carrier_hz=first.carrier_hz if carrier_hz is None else carrier_hz,
         antennas=sum(part.file.channels for part in parts),
         length=first.file.length,
         time=first.time,

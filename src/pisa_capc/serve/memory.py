@@ -142,7 +142,7 @@ class Memory:
 
 
 def _worth(alarm: Alarm) -> tuple[bool, bool, int]:
-    """The least is forgotten first: a stranger's before others, one that has ended before an open one, old before new."""
+    """The least is forgotten first: a stranger's before others, an ended one before an open one, old before new."""
     return alarm.kind != UNKNOWN_DEVICE, alarm.state == OPEN, alarm.number
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.geometry import ArrayGeometry
+from pisa_capc.quantities import frequency
 from pisa_capc.store.files import cannot_be_read, read_json, remove_stale, write_text_atomic
 from pisa_capc.store.seal import sealed, unsealed
 
@@ -72,11 +73,10 @@ class Dataset:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(f"{twice}: two captures of this name; expected one file per environment, device, capture.")
-        if not (self.sample_rate_hz > 0 and self.carrier_hz > 0 and self.samples > 0):
-            raise DataError(
-                f"sample rate {self.sample_rate_hz} Hz, carrier {self.carrier_hz} Hz, {self.samples} samples: "
-                "expected positive numbers."
-            )
+        frequency(self.sample_rate_hz, "sample rate", DataError)
+        frequency(self.carrier_hz, "carrier", DataError)
+        if self.samples < 1:
+            raise DataError(f"{self.samples} samples: expected at least one.")
         if self.domain not in DOMAINS:
             raise DataError(f"domain {self.domain!r}: expected {' or '.join(DOMAINS)}.")
 
