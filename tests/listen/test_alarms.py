@@ -219,6 +219,7 @@ def test_strangers_do_not_make_a_sender_forgotten_and_one_address_does_not_grow(
 
 
 IMPOSTER = 2, 1  # D3 sends under the address of D1
+FLOOD = [(9, 9 + n // 40) for n in range(1200)]  # thirty unknown senders, one after the other
 
 
 def reported_at(events: list[Event], claimed: str) -> int | None:
@@ -249,15 +250,16 @@ def heard(toy: None, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
+    flooded=st.booleans(),
     before=st.integers(0, 200),
     between=st.lists(st.integers(0, 4), min_size=60, max_size=60),
     devices=st.integers(3, 9),
     addresses=st.integers(1, 90),
 )
 def test_whatever_strangers_send_an_imposter_is_reported(
-    heard: Heard, before: int, between: list[int], devices: int, addresses: int
+    heard: Heard, flooded: bool, before: int, between: list[int], devices: int, addresses: int
 ) -> None:
     quiet = reported_at(heard([IMPOSTER] * 60), address(1))
     assert quiet is not None
@@ -266,7 +268,7 @@ def test_whatever_strangers_send_an_imposter_is_reported(
     def strangers(many: int) -> list[tuple[int, int]]:
         return [(3 + n % devices, 9 + n % addresses) for _, n in zip(range(many), count, strict=False)]
 
-    sent = strangers(before)
+    sent = [*FLOOD * flooded, *strangers(before)]
     for many in between:
         sent += [*strangers(many), IMPOSTER]
     at = reported_at(heard(sent), address(1))
@@ -275,8 +277,7 @@ def test_whatever_strangers_send_an_imposter_is_reported(
 
 
 def test_an_imposter_after_a_flood_of_unknown_senders_is_reported(heard: Heard) -> None:
-    flood = [(9, 9 + n // 40) for n in range(1200)]  # thirty, one after the other
-    events = heard([*in_turn(30), *flood, *[IMPOSTER] * 60])
+    events = heard([*in_turn(30), *FLOOD, *[IMPOSTER] * 60])
     unknown = {one.number for one in events if isinstance(one, Alarm) and one.kind == UNKNOWN_DEVICE}
     assert len(unknown) >= A_MINUTE, "else there is no flood"
     assert any(isinstance(one, Alarm) and one.kind == NOT_ITS_ADDRESS and one.address == address(1) for one in events)
