@@ -328,7 +328,7 @@ def _page(folder: Path) -> None:
     from pisa_capc.listen import Alarm
     from pisa_capc.serve.keepsakes import Keepsakes, save
 
-    kept = Keepsakes(seen={1})
+    kept = Keepsakes()
     kept.name("device", "D1", "camera")
     at = "2026-01-01T00:00:00.000Z"
     save(folder, kept.to_json([Alarm(n, 1.0, at, "changed", None, "D1", "is strange", (1, 2), None) for n in (1, 2)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import struct
@@ -256,9 +257,13 @@ def test_ports_whose_counters_are_far_apart_are_a_break_and_said(which: int) -> 
                 sink.send(header(0) + bytes(400))
             reading.wait_for(100)
             sinks[which].send(header(2**62) + bytes(400))
-            for offset in (100, 200):  # whichever comes first
-                sinks[1 - which].send(header(offset) + bytes(400))
-            wait_until(lambda: any("samples apart" in note for note in reading.notes))
+            offsets = itertools.count(100, 100)
+
+            def said() -> bool:  # the other port goes on, whichever of the two is read first
+                sinks[1 - which].send(header(next(offsets)) + bytes(400))
+                return any("samples apart" in note for note in reading.notes)
+
+            wait_until(said)
             offset = 2**62 + 1000
             while reading.ring.received < 200:
                 for sink in sinks:
