@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -49,6 +48,7 @@ from pisa_capc.simulate.hardware import DeviceProfile, transmit
 from pisa_capc.simulate.scene import Scene
 from pisa_capc.store.native import CaptureSpec, Dataset, StoreSource
 from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.waveforms.delays import delayed_copies
 
 Complex = NDArray[np.complex128]
 TOLERANCE = 1e-3  # of the largest singular value; what is smaller lies outside the band, where no sane channel shows
@@ -90,8 +90,7 @@ class UnknownChannel:
                 f"taps −{before} … {after} of frames of {samples} samples: expected {samples + before} samples of what "
                 f"was sent or more, found {sent.shape[-1]}."
             )
-        silent = np.concatenate([np.zeros((len(sent), after)), sent[:, : samples + before]], axis=1)
-        echoes = sliding_window_view(silent, samples, axis=-1)  # (K, taps, T)
+        echoes = delayed_copies(sent, samples, before, after)[:, ::-1]  # (K, taps, T)
         found = [np.linalg.svd(rows.T, full_matrices=False)[:2] for rows in echoes]
         rank = min(int(np.sum(values > TOLERANCE * values[0])) for _, values in found)
         return cls(np.stack([vectors[:, :rank] for vectors, _ in found]))

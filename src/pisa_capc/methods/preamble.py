@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import toeplitz
 from scipy.stats import beta
 
 from pisa_capc.errors import DataError
@@ -17,6 +16,7 @@ from pisa_capc.frames import Frames
 from pisa_capc.methods.equaliser import AUTO, LAG, PreambleSettings, Reference, least_samples, waveform_of
 from pisa_capc.methods.registry import Method, Setup
 from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.waveforms.delays import delayed_copies
 
 FRAMES = 64  # looked at in each source environment, evenly spread
 CHANCE = 1e-6  # with which noise is taken for a preamble
@@ -30,7 +30,7 @@ def preamble_share(known: Reference, iq: NDArray[np.complex64]) -> NDArray[np.fl
     channels of `taps` samples. At a signal-to-noise ratio of ρ, s is about ρ/(1 + ρ).
     """
     reference = known.reference.numpy()
-    basis, _ = np.linalg.qr(toeplitz(reference.astype(np.complex128), np.zeros(known.taps)))
+    basis, _ = np.linalg.qr(delayed_copies(reference.astype(np.complex128), len(reference), 0, known.taps - 1).T)
     received = torch.from_numpy(np.ascontiguousarray(iq))
     still = (received * known.turn(received).conj()).numpy()[..., : len(reference)]
     energy = (np.abs(still) ** 2).sum((-1, -2), dtype=np.float64)

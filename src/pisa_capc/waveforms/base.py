@@ -25,6 +25,8 @@ class Waveform:
     occupied: part of the Nyquist band that the signal uses, below one; what is free makes interpolation exact.
     longest_samples: of a stored frame. periodic: the first samples, which alone tell a frequency offset whatever the
     channel; None: all of the preamble do.
+    taps: samples before and after the first arrival that a channel may reach, where it is estimated. ridge: of that
+    estimate, of the preamble's power; for signals that leave much of their band free, in which it would run wild.
     """
 
     name: ClassVar[str] = ""
@@ -33,6 +35,8 @@ class Waveform:
     occupied: ClassVar[float]
     longest_samples: ClassVar[int]
     periodic: ClassVar[int | None] = None
+    taps: ClassVar[tuple[int, int]] = (4, 13)
+    ridge: ClassVar[float] = 0.0
 
     def preamble(self) -> NDArray[np.complex128]:
         """(P,) the known beginning of every frame: what an equaliser refers to."""

@@ -41,6 +41,8 @@ class LoRa(Waveform):
     sample_rate_hz = 1e6
     occupied = 1 / OVERSAMPLING
     longest_samples = PREAMBLE_SYMBOLS * SYMBOL_SAMPLES
+    taps = (2, 2)  # a sample is 300 m
+    ridge = 1e-4  # 320 samples of a chirp show half of its band
 
     def preamble(self) -> NDArray[np.complex128]:
         return upchirps()

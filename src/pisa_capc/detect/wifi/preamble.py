@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import fft, ifft
-from scipy.linalg import toeplitz
 from scipy.special import gammainccinv, gammaincinv
 
 from pisa_capc.detect.wifi.screen import BLOCK
+from pisa_capc.waveforms.delays import delayed_copies
 from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, preamble
 
 SEARCH = 80  # samples around the place the screen gives, which is less sure where a squelch has cut the L-STF
@@ -63,9 +63,7 @@ def _long_spectrum() -> NDArray[np.complex64]:
 @cache
 def basis() -> NDArray[np.complex128]:
     """(320, TAPS) orthonormal columns that span the preamble behind every channel of TAPS samples."""
-    known = np.concatenate([np.zeros(TAPS), preamble(), np.zeros(EARLY)])
-    delayed = toeplitz(known[TAPS + EARLY :][:PREAMBLE_SAMPLES], known[TAPS + EARLY : EARLY : -1])
-    return np.linalg.qr(delayed)[0]
+    return np.linalg.qr(delayed_copies(preamble(), PREAMBLE_SAMPLES, EARLY, TAPS - 1 - EARLY).T)[0]
 
 
 @cache

@@ -1,0 +1,49 @@
+"""Flaws of one frame by plain least squares in float64: no compression onto few directions, no blocks of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.measurement import FLAWS
+from pisa_capc.waveforms import Waveform
+
+Array = NDArray[Any]
+
+
+def delayed(x: Array, samples: int, before: int, after: int) -> Array:
+    """(samples, taps) a column for each delay l: x[n − l]."""
+    columns = np.zeros((samples, before + 1 + after), dtype=complex)
+    for n in range(samples):
+        for column, delay in enumerate(range(-before, after + 1)):
+            if 0 <= n - delay < len(x):
+                columns[n, column] = x[n - delay]
+    return columns
+
+
+def flaws_of_frame(y: Array, waveform: Waveform, names: Sequence[str]) -> tuple[Array, Array, Array]:
+    """θ̂ (J,), its covariance and the noise (A,) of a frame (A, T) that begins with the waveform."""
+    before, after = waveform.taps
+    x = waveform.preamble()
+    samples = min(y.shape[-1], len(x) - before)
+    copies = delayed(x, samples, before, after)
+    basis, size, _ = np.linalg.svd(copies, full_matrices=False)
+    basis = basis[:, size > 1e-7 * size[0]]
+    beyond = np.eye(samples) - basis @ basis.conj().T
+    ridge = waveform.ridge * samples * np.diag([10.0 ** abs(delay) for delay in range(-before, after + 1)])
+    information, c = np.zeros((len(names), len(names)), dtype=complex), np.zeros(len(names), dtype=complex)
+    noises = []
+    for received in y[:, :samples]:
+        h = np.linalg.solve(copies.conj().T @ copies + ridge, copies.conj().T @ (basis @ (basis.conj().T @ received)))
+        shapes = np.stack([beyond @ delayed(FLAWS[name].of(x), samples, before, after) @ h for name in names], axis=1)
+        left = beyond @ received
+        own = np.linalg.lstsq(shapes, left, rcond=None)[0]
+        noise = np.sum(np.abs(left - shapes @ own) ** 2) / (samples - basis.shape[1] - len(names))
+        noises.append(noise)
+        information += shapes.conj().T @ shapes / noise
+        c += shapes.conj().T @ left / noise
+    covariance = np.linalg.inv(information)
+    return covariance @ c, covariance, np.array(noises)
