@@ -70,11 +70,16 @@ def test_gaussians_are_those_of_scipy(size: int, rng: np.random.Generator) -> No
     covariances = roots @ roots.swapaxes(1, 2) + 0.1 * np.eye(size)
     np.testing.assert_allclose(inverse_of(covariances), np.linalg.inv(covariances), rtol=1e-7, atol=1e-8)
     value, mean = rng.normal(size=(5, size)), rng.normal(size=(4, size))
-    for error in (covariances[:5], covariances[:1]):
-        distance, log = gaussians(value, error, mean, covariances[5:])
+    diagonal = covariances[:5].diagonal(0, 1, 2)
+    for own, error in (
+        (covariances[:5], covariances),
+        (diagonal, np.stack([np.diag(each) for each in diagonal])),
+        (None, np.zeros((5, size, size))),
+    ):
+        distance, log = gaussians(value, own, mean, covariances[5:])
         for n in range(5):
             for k in range(4):
-                covariance = error[min(n, len(error) - 1)] + covariances[5 + k]
+                covariance = error[n] + covariances[5 + k]
                 off = value[n] - mean[k]
                 np.testing.assert_allclose(distance[n, k], off @ np.linalg.solve(covariance, off))
                 np.testing.assert_allclose(log[n, k], multivariate_normal.logpdf(value[n], mean[k], covariance))

@@ -12,44 +12,71 @@ from torch import Tensor
 from pisa_capc.measurement.elimination import inverse
 
 SMALL = 12  # dimensions up to which plain elimination, all matrices at once, is quicker than a factorisation of each
-BLOCK = 8192  # matrices at a time: they stay in a core's cache
+BLOCK = 8192  # matrices of so many dimensions at a time: they stay in a core's cache
 
 Real = NDArray[np.floating[Any]]
 
 
 def inverse_of(covariance: Real) -> Real:
     """(…, d, d) inverses of symmetric positive definite matrices."""
-    given = torch.from_numpy(np.array(covariance))
+    given = torch.from_numpy(np.array(covariance, dtype=np.float64))
     small = given.shape[-1] <= SMALL
     return (inverse(given) if small else torch.cholesky_inverse(torch.linalg.cholesky(given))).numpy()
+
+
+def full(own: Real) -> Real:
+    """(N, d, d) covariances, of which (N, d) are the diagonals if there is nothing else in them."""
+    return own if own.ndim == 3 else own[:, :, None] * np.eye(own.shape[1])
+
+
+def blocks(count: int, size: int, each: int = 1) -> list[slice]:
+    """Slices of rows, each of which has `each` matrices of `size` dimensions."""
+    step = max(1, int(BLOCK * min(1.0, (SMALL / size) ** 2)) // max(1, each))
+    return [slice(start, start + step) for start in range(0, count, step)]
 
 
 def sums_by(group: NDArray[np.int64], values: Real, groups: int) -> Real:
     """(groups, …) sums of the rows of each group."""
     found = torch.zeros((groups, *values.shape[1:]), dtype=torch.float64)
-    found.index_add_(0, torch.from_numpy(group), torch.from_numpy(np.array(values)))
+    found.index_add_(0, torch.from_numpy(group), torch.from_numpy(np.array(values, dtype=np.float64)))
     return found.numpy()
 
 
-def gaussians(value: Real, error: Real, mean: Real, spread: Real) -> tuple[Real, Real]:
-    """(N, K) squared distances (x_n − m_k)ᵀ C⁻¹ (x_n − m_k) and ln N(x_n; m_k, C), C = error_n + spread_k.
+def information(value: Real, own: Real | None, frame: Real, group: NDArray[np.int64], groups: int) -> tuple[Real, Real]:
+    """(G, d, d) Λ = Σ (S + R_n)⁻¹ of each group and (G, d) Σ (S + R_n)⁻¹ x_n. own: R_n, or None where it is zero."""
+    size = value.shape[1]
+    if own is None:
+        weight = inverse_of(frame)
+        count = np.bincount(group, minlength=groups)
+        return count[:, None, None] * weight, sums_by(group, value, groups) @ weight
+    total, whole = np.zeros((groups, size, size)), np.zeros((groups, size))
+    for rows in blocks(len(value), size):
+        weights = inverse_of(frame + full(own[rows]))
+        total += sums_by(group[rows], weights, groups)
+        whole += sums_by(group[rows], np.einsum("nij,nj->ni", weights, value[rows]), groups)
+    return total, whole
 
-    value (N, d), error (N, d, d) or (1, d, d) for all, mean (K, d), spread (K, d, d).
+
+def gaussians(value: Real, own: Real | None, mean: Real, spread: Real) -> tuple[Real, Real]:
+    """(N, K) squared distances (x_n − m_k)ᵀ C⁻¹ (x_n − m_k) and ln N(x_n; m_k, C), C = own_n + spread_k.
+
+    value (N, d), own (N, d, d), the diagonals (N, d) or None for zero, mean (K, d), spread (K, d, d).
     """
-    x, m = torch.from_numpy(np.array(value)), torch.from_numpy(np.array(mean))
-    own, shared = torch.from_numpy(np.array(error)), torch.from_numpy(np.array(spread))
-    size, step = x.shape[1], max(1, BLOCK // max(1, len(m)))
-    whiten = _eliminated if size <= SMALL else _factored
-    if len(own) == 1:  # nothing differs from frame to frame: one factor for each device
-        step = max(1, len(x))
-        whiten = _factored
-    found = [
-        whiten(x[rows, None] - m, own[rows if len(own) > 1 else slice(None)], shared)
-        for rows in (slice(start, start + step) for start in range(0, len(x), step))
-    ]
-    empty = torch.zeros(0, len(m), dtype=torch.float64)
-    distance, log = (torch.cat([empty, *parts]) for parts in (zip(*found, strict=True) if found else ((), ())))
-    return distance.numpy(), (-(distance + log + size * np.log(2 * np.pi)) / 2).numpy()
+    (count, size), kinds = value.shape, len(mean)
+    distance, log = np.empty((count, kinds)), np.empty((count, kinds))
+    if own is None:  # one factor for each device
+        factor = np.linalg.cholesky(spread)
+        off = (value[None] - mean[:, None]).swapaxes(1, 2)  # (K, d, N)
+        distance[:] = (np.linalg.solve(factor, off) ** 2).sum(1).T
+        log[:] = 2 * np.log(factor.diagonal(0, 1, 2)).sum(1)
+    else:
+        x, m, shared = (torch.from_numpy(np.array(each, dtype=np.float64)) for each in (value, mean, spread))
+        whiten = _eliminated if size <= SMALL else _factored
+        for rows in blocks(count, size, kinds):
+            error = torch.from_numpy(np.array(full(own[rows]), dtype=np.float64))
+            found = whiten(x[rows, None] - m, error, shared)
+            distance[rows], log[rows] = (part.numpy() for part in found)
+    return distance, -(distance + log + size * np.log(2 * np.pi)) / 2
 
 
 def _eliminated(off: Tensor, error: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,11 +98,7 @@ def _eliminated(off: Tensor, error: Tensor, spread: Tensor) -> tuple[Tensor, Ten
 
 
 def _factored(off: Tensor, error: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by Cholesky factors, of each frame and device or, where all frames have one error, of each device."""
-    factor = torch.linalg.cholesky(error[:, None] + spread)  # (n or 1, K, d, d)
-    log = 2 * factor.diagonal(0, -2, -1).log().sum(-1)
-    if len(factor) == 1:
-        white = torch.linalg.solve_triangular(factor[0], off.permute(1, 2, 0), upper=False).square().sum(1).T
-        return white, log.expand(len(off), -1)
+    """The same by Cholesky factors, one for each frame and device."""
+    factor = torch.linalg.cholesky(error[:, None] + spread)
     white = torch.linalg.solve_triangular(factor, off[..., None], upper=False)[..., 0]
-    return white.square().sum(-1), log
+    return white.square().sum(-1), 2 * factor.diagonal(0, -2, -1).log().sum(-1)

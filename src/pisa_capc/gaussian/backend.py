@@ -24,33 +24,40 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 from pisa_capc.errors import ConfigError, DataError, unknown_name
-from pisa_capc.gaussian.algebra import gaussians, inverse_of, sums_by
+from pisa_capc.gaussian.algebra import gaussians, information, inverse_of
 
 Real = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """value: (N, d) what was measured. error: (N, d, d) its covariance, S included; (1, d, d) one for all frames."""
+    """value: (N, d) what was measured. own: (N, d, d) R_n, (N, d) its diagonal if that is all, None if it is zero.
+
+    frame: (d, d) S, the rest of the error.
+    """
 
     value: Real
-    error: Real
+    own: Real | None
+    frame: Real
 
     def __len__(self) -> int:
         return len(self.value)
 
+    def select(self, which: Any) -> Evidence:
+        """The frames where a mask is true, or those at the given positions."""
+        return Evidence(self.value[which], None if self.own is None else self.own[which], self.frame)
+
     def pooled(self, sender: NDArray[np.int64]) -> Evidence:
         """One row for each number in `sender` (N,), 0 … G − 1: all its frames, each by how certain it is.
 
-        Λ = Σ error⁻¹ and Λ⁻¹ Σ error⁻¹ x. What its frames have in common, u, is not in this error.
+        Λ = Σ (S + R_n)⁻¹ and Λ⁻¹ Σ (S + R_n)⁻¹ x_n. What its frames have in common, u, is not in this error.
         """
         senders = int(sender.max(initial=-1)) + 1
         if not np.array_equal(np.unique(sender), np.arange(senders)):
             raise DataError(f"senders: expected all numbers from 0 to {senders - 1}; number them without gaps.")
-        weight = np.broadcast_to(inverse_of(self.error), (len(self.value), *self.error.shape[1:]))
-        error = inverse_of(sums_by(sender, weight, senders))
-        whole = sums_by(sender, np.einsum("nij,nj->ni", weight, self.value), senders)
-        return Evidence(np.einsum("nij,nj->ni", error, whole), error)
+        total, whole = information(self.value, self.own, self.frame, sender, senders)
+        error = inverse_of(total)
+        return Evidence(np.einsum("nij,nj->ni", error, whole), error, np.zeros_like(self.frame))
 
 
 @dataclass(frozen=True)
@@ -72,12 +79,12 @@ class GaussianBackend:
     place: Real
 
     def evidence(self, value: Real, error: Real | None = None) -> Evidence:
-        """Measurements (N, d) with the covariances (N, d, d) of their errors; None: they have none of their own."""
-        size = len(self.frame)
-        if value.ndim != 2 or value.shape[1] != size:
-            raise DataError(f"measurements of shape {value.shape}: expected (frames, {size}), as the devices have.")
-        own = np.zeros((1, size, size)) if error is None else error
-        return Evidence(np.asarray(value, dtype=np.float64), self.frame + own)
+        """Measurements (N, d) with their errors, see `Evidence.own`."""
+        if value.ndim != 2 or value.shape[1] != len(self.frame):
+            raise DataError(
+                f"measurements of shape {value.shape}: expected (frames, {len(self.frame)}), as the devices have."
+            )
+        return Evidence(np.asarray(value, dtype=np.float64), error, self.frame)
 
     def log_likelihood(self, evidence: Evidence) -> Real:
         """(N, K) ln N(x_n; m_k, V_k + P + error_n): logits of the devices, all as likely beforehand."""
@@ -114,7 +121,7 @@ class GaussianBackend:
     def log_stranger(self, evidence: Evidence) -> Real:
         """(N,) ln N(x_n; μ_0, B + P + error_n), a device that is drawn as the known ones were."""
         middle, spread = self.population
-        return gaussians(evidence.value, evidence.error, middle[None], (spread + self.place)[None])[1][:, 0]
+        return self._gaussians(evidence, middle[None], spread[None])[1][:, 0]
 
     @cached_property
     def population(self) -> tuple[Real, Real]:
@@ -147,7 +154,8 @@ class GaussianBackend:
                 f"{len(evidence)} frames with {len(number)} places: expected one or more, with a place each."
             )
         pooled = evidence.pooled(number.astype(np.int64))
-        weight = inverse_of(self.place + pooled.error)
+        assert pooled.own is not None, "pooling gives each place an error"
+        weight = inverse_of(self.place + pooled.own)
         error = inverse_of(weight.sum(axis=0))
         return Device(error @ np.einsum("cij,cj->i", weight, pooled.value), error, len(evidence), len(pooled))
 
@@ -157,4 +165,7 @@ class GaussianBackend:
             raise ConfigError("no device is known; enrol one first.")
         means = np.stack([device.mean for device in self.devices.values()])
         errors = np.stack([device.error for device in self.devices.values()])
-        return gaussians(evidence.value, evidence.error, means, self.place + errors)
+        return self._gaussians(evidence, means, errors)
+
+    def _gaussians(self, evidence: Evidence, mean: Real, spread: Real) -> tuple[Real, Real]:
+        return gaussians(evidence.value, evidence.own, mean, spread + self.place + evidence.frame)

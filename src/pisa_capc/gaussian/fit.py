@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.errors import DataError
-from pisa_capc.gaussian.algebra import inverse_of, sums_by
+from pisa_capc.gaussian.algebra import SMALL, full, information, inverse_of, sums_by
 from pisa_capc.gaussian.backend import GaussianBackend
 
 PLACES = 8.0  # that the prior of P counts for
 MOST = 16_384  # frames that S is learnt from, evenly spread over devices and places: it has few parameters
+MOST_VALUES = 2**25  # of their covariances, all together
 ROUNDS, STILL = 100, 1e-4  # of the iteration: it ends when S and P change by less than that part of them
 
 Real = NDArray[np.floating[Any]]
@@ -47,18 +48,19 @@ def fit_backend(
     size = value.shape[1]
     key = device * (int(place.max()) + 1) + place
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    rows = _spread_out(group, MOST)
+    rows = _spread_out(group, min(MOST, MOST_VALUES // size**2))
     x, who, owner = value[rows].astype(np.float64), group[rows], device[first]
-    own = np.zeros((1, size, size)) if error is None else error[rows].astype(np.float64)
-    counts = np.bincount(who, minlength=len(owner))
-    centred = x - (sums_by(who, x, len(owner)) / counts[:, None])[who]
-    frame = centred.T @ centred / max(1, len(x) - len(owner))
-    frame += 1e-9 * np.trace(frame) / size * np.eye(size)
+    own = None if error is None else error[rows].astype(np.float64)
+    frame = _within(x, own, who, len(owner))
     place_spread = frame if place_prior is None else place_prior
+    told = information(x, own, frame, who, len(owner))
     for _ in range(ROUNDS):
         before = frame, place_spread
-        prior = frame if place_prior is None else place_prior
-        frame, place_spread = _round(x, own, who, owner, frame, place_spread, prior, len(devices))
+        places = _Places(*told, owner, len(devices), place_spread)
+        place_spread = places.spread(frame if place_prior is None else place_prior)
+        if size <= SMALL:  # in more, frames do not tell S and their errors apart much better than `_within` does
+            frame = _frame(x, own, who, frame, places)
+            told = information(x, own, frame, who, len(owner))
         if all(
             np.abs(new - old).max() <= STILL * np.abs(old).max()
             for new, old in zip((frame, place_spread), before, strict=True)
@@ -66,43 +68,53 @@ def fit_backend(
             break
     frame = (1 - white) * frame + white * np.trace(frame) / size * np.eye(size)
     empty = GaussianBackend({}, frame, place_spread)
+    learnt = rows if size > SMALL else np.arange(len(value))
     found = {}
     for number, name in enumerate(devices):
-        mine = np.flatnonzero(device == number)
+        mine = learnt[device[learnt] == number]
         found[name] = empty.learn(empty.evidence(value[mine], None if error is None else error[mine]), place[mine])
     return GaussianBackend(found, frame, place_spread)
 
 
-def _round(
-    x: Real,
-    own: Real,
-    group: NDArray[np.int64],
-    owner: NDArray[np.int64],
-    frame: Real,
-    place: Real,
-    prior: Real,
-    devices: int,
-) -> tuple[Real, Real]:
-    """S and P after a round."""
-    groups, size = len(owner), x.shape[1]
-    weight = np.broadcast_to(inverse_of(frame + own), (len(x), size, size))
-    total = inverse_of(sums_by(group, weight, groups))  # Λ⁻¹
-    mean = np.einsum("gij,gj->gi", total, sums_by(group, np.einsum("nij,nj->ni", weight, x), groups))
-    pull = inverse_of(place + total)  # T
-    error = inverse_of(sums_by(owner, pull, devices))[owner]  # V of each group's device
-    middle = np.einsum("gij,gj->gi", error, sums_by(owner, np.einsum("gij,gj->gi", pull, mean), devices)[owner])
-    toward = place @ pull  # P T
-    shift = np.einsum("gij,gj->gi", toward, mean - middle)
-    left = place - toward @ place
-    swapped = toward.swapaxes(1, 2)
-    squares = shift[:, :, None] * shift[:, None] + left + toward @ error @ swapped
-    new_place = (PLACES * prior + squares.sum(0)) / (PLACES + groups)
-    stay = np.eye(size) - toward
-    centre = left + stay @ error @ stay.swapaxes(1, 2)
-    off = np.einsum("nij,nj->ni", weight, x - (middle + shift)[group])
-    change = off.T @ off + np.einsum("nij,njk,nkl->il", weight, centre[group], weight, optimize=True) - weight.sum(0)
-    new_frame = frame + frame @ (change / len(x)) @ frame
-    return (new_frame + new_frame.T) / 2, (new_place + new_place.T) / 2
+def _within(x: Real, own: Real | None, group: NDArray[np.int64], groups: int) -> Real:
+    """S by moments: covariance of frames about their group's mean, less the mean of their errors, and positive."""
+    size, counts = x.shape[1], np.bincount(group, minlength=groups)
+    centred = x - (sums_by(group, x, groups) / counts[:, None])[group]
+    whole = centred.T @ centred / max(1, len(x) - groups)
+    errors = 0 if own is None else full(own).mean(0)
+    values, vectors = np.linalg.eigh(whole - errors)
+    least = 1e-3 * np.trace(whole) / size
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+class _Places:
+    """What a round knows of each group's place term u and mean μ + u, from Λ (G, d, d) and Σ (S + R_n)⁻¹ x (G, d)."""
+
+    def __init__(self, total: Real, whole: Real, owner: NDArray[np.int64], devices: int, place: Real) -> None:
+        uncertain = inverse_of(total)  # Λ⁻¹
+        mean = np.einsum("gij,gj->gi", uncertain, whole)
+        pull = inverse_of(place + uncertain)  # T
+        error = inverse_of(sums_by(owner, pull, devices))[owner]  # V of each group's device
+        middle = np.einsum("gij,gj->gi", error, sums_by(owner, np.einsum("gij,gj->gi", pull, mean), devices)[owner])
+        toward = place @ pull  # P T
+        shift = np.einsum("gij,gj->gi", toward, mean - middle)
+        left, stay = place - toward @ place, np.eye(len(place)) - toward
+        self.squares = shift[:, :, None] * shift[:, None] + left + toward @ error @ toward.swapaxes(1, 2)  # E uuᵀ
+        self.mean, self.covariance = middle + shift, left + stay @ error @ stay.swapaxes(1, 2)  # of μ + u
+
+    def spread(self, prior: Real) -> Real:
+        """P after the round."""
+        found = (PLACES * prior + self.squares.sum(0)) / (PLACES + len(self.squares))
+        return np.asarray(found + found.T) / 2
+
+
+def _frame(x: Real, own: Real | None, group: NDArray[np.int64], frame: Real, places: _Places) -> Real:
+    """S after a round."""
+    weight = np.broadcast_to(inverse_of(frame + (0 if own is None else full(own))), (len(x), *frame.shape))
+    off = np.einsum("nij,nj->ni", weight, x - places.mean[group])
+    spread = np.einsum("nij,njk,nkl->il", weight, places.covariance[group], weight, optimize=True)
+    found = frame + frame @ ((off.T @ off + spread - weight.sum(0)) / len(x)) @ frame
+    return np.asarray(found + found.T) / 2
 
 
 def _spread_out(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
