@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
-
-from pisa_capc.measurement.elimination import inverse
 
 SMALL = 12  # dimensions up to which plain elimination, all matrices at once, is quicker than a factorisation of each
 BLOCK = 8192  # matrices of so many dimensions at a time: they stay in a core's cache
@@ -19,9 +18,7 @@ Real = NDArray[np.floating[Any]]
 
 def inverse_of(covariance: Real) -> Real:
     """(…, d, d) inverses of symmetric positive definite matrices."""
-    given = torch.from_numpy(np.array(covariance, dtype=np.float64))
-    small = given.shape[-1] <= SMALL
-    return (inverse(given) if small else torch.cholesky_inverse(torch.linalg.cholesky(given))).numpy()
+    return np.asarray(np.linalg.inv(covariance))
 
 
 def full(own: Real) -> Real:
@@ -37,9 +34,9 @@ def blocks(count: int, size: int, each: int = 1) -> list[slice]:
 
 def sums_by(group: NDArray[np.int64], values: Real, groups: int) -> Real:
     """(groups, …) sums of the rows of each group."""
-    found = torch.zeros((groups, *values.shape[1:]), dtype=torch.float64)
-    found.index_add_(0, torch.from_numpy(group), torch.from_numpy(np.array(values, dtype=np.float64)))
-    return found.numpy()
+    count = len(group)
+    chosen = csr_array((np.ones(count), (group, np.arange(count))), shape=(groups, count))
+    return np.asarray((chosen @ values.reshape(count, -1)).reshape(groups, *values.shape[1:]))
 
 
 def information(value: Real, own: Real | None, frame: Real, group: NDArray[np.int64], groups: int) -> tuple[Real, Real]:

@@ -13,7 +13,7 @@ from pisa_capc.gaussian.algebra import SMALL, full, information, inverse_of, sum
 from pisa_capc.gaussian.backend import GaussianBackend
 
 PLACES = 8.0  # that the prior of P counts for
-MOST = 16_384  # frames that S is learnt from, evenly spread over devices and places: it has few parameters
+MOST = 4_096  # frames that S is learnt from, evenly spread over devices and places: it has few parameters
 MOST_VALUES = 2**25  # of their covariances, all together
 ROUNDS, STILL = 100, 1e-4  # of the iteration: it ends when S and P change by less than that part of them
 

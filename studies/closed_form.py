@@ -1,0 +1,303 @@
+"""What the closed form tells: devices, strangers and few frames, of the four scenes, in places never seen.
+
+    make study-closed_form ARGS="--out results/studies/closed-form.json"
+
+The sets are simulated anew at full size and thrown away. Nothing is trained in epochs and nothing is chosen: each row
+is three split seeds, which differ in the source frames that are learnt from. Rows:
+
+- all six pairs of source and target environments, one source or two;
+- three frames of each device from one capture, twenty draws;
+- three of ten devices unknown, ten draws: AUROC by distance, strangers accepted and known devices rejected at a
+  nominal 5 %, frame by frame and from ten frames of a sender;
+- how many clean frames the goodness of fit suspects at 1 %.
+
+`--csi NAME=FOLDER …` adds datasets of channel state as their cards report it (`pisa import csi --phases raw`), from one
+place and from all others. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc import Frames, load
+from pisa_capc.cli.output import print_table
+from pisa_capc.gaussian import Evidence, GaussianBackend, fit_backend
+from pisa_capc.measurement import FlawEstimator
+from pisa_capc.measurement.channel_state import channel_state, filled
+from pisa_capc.openset_scores import openset_score
+from pisa_capc.protocol import split
+from pisa_capc.provenance import machine
+from pisa_capc.randomness import generator
+from pisa_capc.scores import macro_f1
+from pisa_capc.simulate.generate import generate
+from pisa_capc.store.dataset import Dataset
+from pisa_capc.store.files import write_text_atomic
+from pisa_capc.waveforms import WAVEFORMS
+
+SCENES = {"wifi": "wifi", "lora": "lora", "wifi-own-place": "wifi", "lora-own-place": "lora"}
+SEEDS = (2026, 2027, 2028)
+FEW, FEW_DRAWS = 3, 20
+UNKNOWN, UNKNOWN_DRAWS = 3, 10
+NOMINAL = 0.05
+TOGETHER = 10  # frames of a sender, decided as one
+SUSPECTED = 0.01
+PER_CAPTURE = 150  # frames of channel state, evenly spread
+SUBCARRIER_HZ = 312.5e3
+WHITE = 0.001
+
+Real = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of frames: value (N, d), the error of each, device and place (N,)."""
+
+    value: Real
+    own: Real
+    device: NDArray[np.int64]
+    place: NDArray[np.int64]
+    devices: tuple[str, ...]
+    suspected: float = float("nan")
+    place_prior: Real | None = None
+    white: float = 0.0
+
+    def fit(self, which: NDArray[Any], known: Sequence[int] | None = None) -> GaussianBackend:
+        """A back-end of some frames, those of some devices alone; its devices have the numbers of `known`."""
+        known = range(len(self.devices)) if known is None else known
+        rows = np.flatnonzero(which & np.isin(self.device, known))
+        number = np.searchsorted(known, self.device[rows])
+        names = [self.devices[each] for each in known]
+        place, prior = self.place[rows], self.place_prior
+        return fit_backend(self.value[rows], self.own[rows], number, place, names, prior, self.white)
+
+    def evidence(self, backend: GaussianBackend, which: NDArray[Any]) -> Evidence:
+        return backend.evidence(self.value[which], self.own[which])
+
+
+def measured(frames: Frames, estimator: FlawEstimator) -> Measured:
+    """All frames of a simulated set; a place is an environment and a capture."""
+    found = estimator.measure(frames.iq)
+    value, own = found.features()
+    place = frames.environment * len(frames.captures) + frames.capture
+    if not found.measured.all():
+        raise SystemExit(f"{(~found.measured).sum()} simulated frames could not be measured")
+    suspected = float(np.mean(found.suspicion < SUSPECTED))
+    return Measured(value, own, frames.device, place, frames.devices, suspected)
+
+
+def mean(values: Sequence[float]) -> float:
+    return round(float(np.mean(values)), 4)
+
+
+def directions(frames: Frames, estimator: FlawEstimator) -> dict[str, list[float]]:
+    """Macro-F1 of the target by direction, one for each split seed, learnt from the source's training part."""
+    names = frames.environments
+    others = {name: tuple(other for other in names if other != name) for name in names}
+    pairs = [(others[target], target) for target in names]
+    pairs += [((source,), target) for target in names for source in others[target]]
+    found: dict[str, list[float]] = {}
+    for source, target in pairs:
+        scores = found.setdefault(f"{','.join(source)}→{target}", [])
+        for seed in SEEDS:
+            parts = split(frames, source, target, seed)
+            learnt = measured(parts.train, estimator)
+            backend = learnt.fit(np.ones(len(learnt.device), dtype=bool))
+            value, own = estimator.measure(parts.target.iq).features()
+            outputs = backend.log_likelihood(backend.evidence(value, own))
+            scores.append(round(parts.evaluator.score(outputs).macro_f1, 4))
+    return found
+
+
+def few(one: Measured, environment: NDArray[np.int64], scene: str) -> dict[str, Any]:
+    """From `FEW` frames of each device of one capture, to the first environment."""
+    all_there = [len(np.unique(one.device[own])) == len(one.devices) for own in groups(one.place)]
+    places = np.intersect1d(np.unique(one.place)[all_there], one.place[environment != 0])
+    target, scores = environment == 0, []
+    for draw in range(FEW_DRAWS):
+        random = generator(SEEDS[0], "closed form, few frames", scene, draw)
+        here = one.place == random.choice(places)
+        rows = [
+            random.choice(np.flatnonzero(here & (one.device == number)), FEW, replace=False)
+            for number in range(len(one.devices))
+        ]
+        which = np.zeros(len(here), dtype=bool)
+        which[np.concatenate(rows)] = True
+        backend = one.fit(which)
+        outputs = backend.log_likelihood(one.evidence(backend, target))
+        scores.append(macro_f1(one.device[target], outputs.argmax(axis=1), len(one.devices)))
+    return {"macro_f1": mean(scores), "least": round(min(scores), 4), "draws": FEW_DRAWS}
+
+
+def strangers(one: Measured, environment: NDArray[np.int64], scene: str) -> dict[str, Any]:
+    """Some devices unknown; learnt from all other environments and asked in the first."""
+    target = environment == 0
+    rows: dict[str, list[float]] = {
+        name: [] for name in ("auroc", "accepted", "rejected", "accepted_10", "rejected_10")
+    }
+    for draw in range(UNKNOWN_DRAWS):
+        random = generator(SEEDS[0], "closed form, strangers", scene, draw)
+        known = np.sort(random.choice(len(one.devices), len(one.devices) - UNKNOWN, replace=False))
+        backend = one.fit(~target, known.tolist())
+        evidence = one.evidence(backend, target)
+        known_here = np.isin(one.device[target], known)
+        distance = backend.distance(evidence)
+        right = known[distance.argmin(axis=1)] == one.device[target]
+        nearest = distance.min(axis=1)
+        rows["auroc"].append(openset_score(nearest[known_here], right[known_here], nearest[~known_here]).auroc)
+        together = pooled_senders(one.device[target], one.place[target])
+        first = np.unique(together, return_index=True)[1]
+        for name, p, is_known in (
+            ("", backend.p_value(evidence), known_here),
+            ("_10", backend.p_value(evidence.pooled(together)), known_here[first]),
+        ):
+            rows[f"accepted{name}"].append(float(np.mean(p[~is_known] >= NOMINAL)))
+            rows[f"rejected{name}"].append(float(np.mean(p[is_known] < NOMINAL)))
+    return {name: mean(values) for name, values in rows.items()} | {"draws": UNKNOWN_DRAWS, "nominal": NOMINAL}
+
+
+def pooled_senders(device: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(N,) the same number for `TOGETHER` successive frames of a device in a place."""
+    _, group = np.unique(np.stack([device, place]), axis=1, return_inverse=True)
+    within = np.zeros(len(group), dtype=np.int64)
+    for number in range(group.max() + 1):
+        mine = np.flatnonzero(group == number)
+        within[mine] = np.arange(len(mine)) // TOGETHER
+    return np.asarray(np.unique(np.stack([group, within]), axis=1, return_inverse=True)[1].ravel())
+
+
+def scene_row(scene: str, seed: int, scale: float) -> dict[str, Any]:
+    """One simulated set."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(scene, folder, seed=seed, scale=scale, show_progress=False)
+        frames = load(folder).segment()
+        estimator = FlawEstimator(WAVEFORMS[SCENES[scene]], frames.iq.shape[-1])
+        began = time.perf_counter()
+        one = measured(frames, estimator)
+        measure_s, began = time.perf_counter() - began, time.perf_counter()
+        one.fit(frames.environment != 0)
+        fit_s = time.perf_counter() - began
+        return {
+            "frames": len(frames),
+            "frames_per_s": round(len(frames) / measure_s),
+            "fit_s": round(fit_s, 2),
+            "suspected": round(one.suspected, 4),
+            "macro_f1": directions(frames, estimator),
+            "few": few(one, frames.environment, scene),
+            "strangers": strangers(one, frames.environment, scene),
+        }
+
+
+def csi_row(folder: Path) -> dict[str, Any]:
+    """A dataset of channel state as its card reports it."""
+    stored, frames = Dataset.read(folder), load(folder)
+    about = stored.provenance.get("csi", {})
+    if about.get("phases") != "raw":
+        raise SystemExit(f"{folder}: expected channel state as the card reports it; import it with --phases raw.")
+    group = frames.environment * len(frames.devices) + frames.device
+    rows = np.concatenate(
+        [own[np.linspace(0, len(own) - 1, min(PER_CAPTURE, len(own))).astype(int)] for own in groups(group)]
+    )
+    some = frames.select(np.sort(rows))
+    held = filled(some.iq)
+    state = channel_state(some.iq[..., held], np.array(about["subcarriers"])[held], SUBCARRIER_HZ)
+    noise = state.noise_level(some.environment * len(some.devices) + some.device)
+    value, own = state.features(noise)
+    one = Measured(
+        value, own, some.device, some.environment, some.devices, place_prior=state.place_prior(), white=WHITE
+    )
+    places = range(len(some.environments))
+    single = [
+        csi_score(one, one.place == source, [one.place == other for other in places if other != source])
+        for source in places
+    ]
+    several = [csi_score(one, one.place != target, [one.place == target]) for target in places]
+    unknown = []
+    for target in places:
+        for left_out in range(len(one.devices)):
+            known = [number for number in range(len(one.devices)) if number != left_out]
+            backend = one.fit(one.place != target, known)
+            nearest = backend.distance(one.evidence(backend, one.place == target)).min(axis=1)
+            stranger = one.device[one.place == target] == left_out
+            unknown.append(
+                openset_score(nearest[~stranger], np.ones((~stranger).sum(), dtype=bool), nearest[stranger]).auroc
+            )
+    return {
+        "frames": len(some),
+        "antennas": some.antennas,
+        "subcarriers": int(held.sum()),
+        "places": len(some.environments),
+        "noise_level": float(f"{noise:.3g}"),
+        "one_place": {"macro_f1": mean(single), "least": round(min(single), 4)},
+        "all_others": {"macro_f1": mean(several), "least": round(min(several), 4)},
+        "strangers": {"auroc": mean(unknown)},
+    }
+
+
+def csi_score(one: Measured, source: NDArray[np.bool_], targets: Sequence[NDArray[np.bool_]]) -> float:
+    """Macro-F1, mean over target places."""
+    backend = one.fit(source)
+    return float(
+        np.mean(
+            [
+                macro_f1(
+                    one.device[target],
+                    backend.log_likelihood(one.evidence(backend, target)).argmax(axis=1),
+                    len(one.devices),
+                )
+                for target in targets
+            ]
+        )
+    )
+
+
+def groups(group: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    return [np.flatnonzero(group == number) for number in np.unique(group)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the frames of each capture (1.0)")
+    parser.add_argument("--seed", type=int, default=2026, help="of the simulated sets")
+    parser.add_argument("--csi", nargs="*", default=[], metavar="NAME=FOLDER", help="datasets of raw channel state")
+    parser.add_argument("--out", type=Path, help="file that keeps the last line")
+    options = parser.parse_args()
+    scenes = {}
+    for scene in SCENES:
+        scenes[scene] = scene_row(scene, options.seed, options.scale)
+        print(scene, json.dumps(scenes[scene]), flush=True)
+    csi = {name: csi_row(Path(folder)) for name, _, folder in (each.partition("=") for each in options.csi)}
+    rows = [
+        [
+            name,
+            *(f"{np.mean(found['macro_f1'][direction]):.3f}" for direction in list(found["macro_f1"])[:3]),
+            f"{np.mean([np.mean(v) for v in list(found['macro_f1'].values())[3:]]):.3f}",
+            f"{found['few']['macro_f1']:.3f}",
+            f"{found['strangers']['auroc']:.3f}",
+        ]
+        for name, found in scenes.items()
+    ]
+    heads = ["scene", *list(scenes["wifi"]["macro_f1"])[:3], "from one", f"{FEW} frames", "strangers"]
+    print_table("Closed form: Macro-F1 of the target, AUROC of strangers", heads, rows)
+    for name, found in csi.items():
+        print(name, found)
+    record = json.dumps(
+        {"study": "closed_form", "machine": machine(), "scale": options.scale, "set_seed": options.seed,
+         "split_seeds": SEEDS, "scenes": scenes, "channel_state": csi}
+    )  # fmt: skip
+    if options.out is not None:
+        write_text_atomic(options.out, record + "\n")
+    print(record)
+
+
+if __name__ == "__main__":
+    main()
