@@ -173,9 +173,9 @@ def _addresses(file: str, folder: Path) -> Any:
 
 
 def _token(folder: Path) -> Any:
-    from pisa_capc.serve.keys import read_token
+    from pisa_capc.serve.keys import read_tokens
 
-    return read_token(folder / "token")
+    return read_tokens(folder / "token")
 
 
 # Recordings, and what is on the air.

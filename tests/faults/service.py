@@ -12,7 +12,7 @@ import h11
 
 from pisa_capc.errors import DataError
 from pisa_capc.serve.gate import Gate, Rules
-from pisa_capc.serve.keys import Keys
+from pisa_capc.serve.keys import Keys, Token
 from pisa_capc.serve.limits import Buckets
 from tests.serve.fake import a_decision, a_desk, an_app
 
@@ -39,7 +39,7 @@ REQUESTS = {
 @cache
 def _app() -> Gate:
     much = Buckets(rate=1e12, burst=1e12)
-    return an_app(rules=Rules(keys=Keys(TOKEN), requests=much, failures=much))
+    return an_app(rules=Rules(keys=Keys([Token(TOKEN)]), requests=much, strangers=much, failures=much))
 
 
 def answer(content: bytes) -> tuple[int, bytes]:

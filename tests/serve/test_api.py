@@ -16,8 +16,9 @@ import pytest
 from pisa_capc.identify.verify import GENUINE, REFUTED, SEVERAL, UNDECIDED
 from pisa_capc.listen.events import ALARMS
 from pisa_capc.recordings.sigmf import validate
-from pisa_capc.serve import models
+from pisa_capc.serve import audit, models
 from pisa_capc.serve.api import STATIC
+from pisa_capc.serve.audit import Audit, Entry
 from pisa_capc.serve.desk import Desk
 from tests.serve.fake import ADDRESSES, DEVICES, Air6, FakeEar, a_decision, a_desk, an_alarm
 from tests.serve.tools import PAGE, a_client, asked
@@ -68,7 +69,7 @@ def test_about_says_what_is_listened_to() -> None:
     found = a_client().get("/api/about").json()
     assert found["devices"] == list(DEVICES)
     assert found["source"] == "zmq:tcp://radio:5555"
-    assert found["token"] is False
+    assert (found["token"], found["operator"]) == (False, True)
 
 
 def test_status_and_health_are_those_of_the_listener() -> None:
@@ -344,9 +345,51 @@ def test_every_verdict_and_alarm_of_a_listener_has_its_place_in_an_answer() -> N
         assert f'"{name}": [' in shown or f" {name}: [" in shown, name
 
 
+def test_who_changed_what_is_kept_and_told(tmp_path: Path) -> None:
+    desk = a_desk(state=tmp_path)
+    hear(desk, *(a_decision(n, device=None) for n in range(12)), an_alarm(3))
+    client = a_client(desk)
+    row = client.get("/api/transmitters").json()["transmitters"][0]["id"]
+    naming = {"kind": "device", "key": DEVICES[0], "name": "the <b>hall</b>"}
+    client.put("/api/names", headers=PAGE, json=naming)
+    client.put("/api/names", headers=PAGE, json={**naming, "key": "nobody"})
+    client.post("/api/enrol", headers=PAGE, json={"transmitter": row, "name": "gate"})
+    for _ in range(2):
+        client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [3]})
+    asked = [
+        ("acknowledge", {"numbers": [3]}),
+        ("enrol", {"transmitter": row, "name": "gate", "anyway": False}),
+        ("name", naming),
+    ]
+    for service in (client, a_client(a_desk(state=tmp_path))):
+        found = service.get("/api/audit").json()
+        assert [(one["action"], one["asked"]) for one in found] == asked, "only what changed something"
+        assert {(one["by"], one["address"]) for one in found} == {("operator", "testclient")}
+    assert [one["action"] for one in client.get("/api/audit?limit=1").json()] == ["acknowledge"]
+
+
+def test_the_audit_is_bounded_and_a_cut_line_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_BYTES", 2000)
+    log = Audit(tmp_path)
+    for n in range(300):
+        log.write(Entry("now", "anna", "::1", "name", {"n": n}))
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 1 + audit.KEPT
+    assert all(path.stat().st_size < 2200 for path in files)
+    with (tmp_path / audit.FILE).open("a") as file:
+        file.write('[1]\n{"at": "now"}\n"' + "[" * 5000 + '\n{"at": "n')
+    assert Audit(tmp_path).newest(1)[0].asked == {"n": 299}
+
+
 def test_openapi_describes_every_route_with_typed_fields() -> None:
     described = a_client().get("/api/openapi.json").json()
     assert {"/api/transmitters", "/api/decisions", "/api/alarms/{number}/snippet", "/metrics", "/healthz"} <= set(
         described["paths"]
     )
     assert "verdict" in described["components"]["schemas"]["Transmitter"]["properties"]
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            assert {"400", "403", "421", "429"} <= set(route["responses"]), path
+            assert ("401" in route["responses"]) == (path != "/healthz"), path
+            assert ("404" in route["responses"]) >= ("{" in path), path
+            assert ({"408", "413"} <= set(route["responses"])) == (method != "get"), path

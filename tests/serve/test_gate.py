@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 from starlette.websockets import WebSocketDisconnect
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.serve import gate
 from pisa_capc.serve.gate import Rules
-from pisa_capc.serve.keys import Keys, is_local, read_token
+from pisa_capc.serve.keys import FEWEST_BITS, Keys, Token, bits, is_local, read_tokens
 from pisa_capc.serve.limits import CLIENTS, Buckets
+from tests.serve.fake import a_desk, an_alarm
 from tests.serve.tools import EVENTS, HERE, PAGE, a_client, asked
 
 TOKEN = "a-token-that-nobody-guesses-0123"
@@ -29,7 +32,7 @@ DATA = (
 
 
 def locked(**changes: object) -> Rules:
-    return Rules(keys=Keys(TOKEN, **changes))  # type: ignore[arg-type]
+    return Rules(keys=Keys([Token(TOKEN)], **changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -188,18 +191,90 @@ def test_what_is_not_the_cookie_opens_nothing(cookie: str) -> None:
 
 
 def test_the_cookie_outlives_a_restart_with_the_same_token_and_no_other() -> None:
-    cookie = Keys(TOKEN).set_cookie().split(";")[0]
-    assert Keys(TOKEN).allow(None, cookie)
-    assert not Keys(TOKEN + "x").allow(None, cookie)
-    assert "Secure" in Keys(TOKEN, secure=True).set_cookie()
+    cookie = Keys([Token(TOKEN)]).set_cookie(Token(TOKEN)).split(";")[0]
+    assert Keys([Token(TOKEN)]).shown(None, cookie) == (Token(TOKEN), True)
+    assert Keys([Token(TOKEN + "x")]).shown(None, cookie) == (None, True)
+    assert "Secure" in Keys([Token(TOKEN)], secure=True).set_cookie(Token(TOKEN))
 
 
-def test_who_guesses_tokens_has_to_wait() -> None:
+@pytest.mark.parametrize("header", ["authorization", "cookie"])
+def test_wrong_tokens_and_cookies_have_to_wait_and_right_ones_never(header: str) -> None:
+    rules = locked()
+    assert rules.keys is not None
+    client = a_client(rules=rules)
+    wrong = "Bearer guess" if header == "authorization" else "pisa=guess"
+    answers = [client.get("/api/status", headers={header: wrong}).status_code for _ in range(15)]
+    assert answers == [401] * 10 + [429] * 5
+    assert client.post("/api/login", headers=PAGE, json={"token": "guess"}).status_code == 429
+    assert client.get("/?token=guess").status_code == 429
+    assert client.get("/api/status", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    cookie = rules.keys.set_cookie(Token(TOKEN)).split(";")[0]
+    assert client.get("/api/status", headers={"cookie": cookie}).status_code == 200
+    assert client.get(f"/?token={rules.keys.ticket}").status_code == 303
+    assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 200
+
+
+def test_strangers_who_ask_too_much_use_up_nothing_of_those_with_a_token() -> None:
     client = a_client(rules=locked())
-    answers = [client.get("/api/status", headers={"authorization": f"Bearer guess {n}"}).status_code for n in range(15)]
-    assert answers[0] == 401
+    answers = [client.get("/static/main.js").status_code for _ in range(230)]
+    assert answers[0] == 200
     assert answers[-1] == 429
-    assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 429
+    for path in ("/static/main.js", "/api/status"):
+        assert client.get(path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert client.get("/healthz").status_code == 200
+    assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_what_a_browser_says_is_of_another_site_is_refused_but_links(site: str) -> None:
+    client = a_client()
+    for path in ("/api/status", "/", "/static/main.js", "/?token=x"):
+        assert client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}).status_code == 403
+        assert client.get(path, headers={"sec-fetch-site": "same-origin"}).status_code in (200, 303)
+    assert client.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status_code == 200
+    assert client.get("/api/status", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status_code == 403
+    with pytest.raises(WebSocketDisconnect):
+        client.websocket_connect(EVENTS, headers={"host": HERE, "sec-fetch-site": site}).__enter__()
+
+
+def test_only_a_proxy_that_was_named_is_believed_whom_it_asks_for() -> None:
+    def guesses(rules: Rules, forwarded: str) -> list[int]:
+        headers = {"authorization": "Bearer guess", "x-forwarded-for": forwarded}
+        return [a_client(rules=rules).get("/api/status", headers=headers).status_code for _ in range(11)]
+
+    # Starlette's client has the address "testclient".
+    known, unknown = locked(), locked()
+    known.proxies = frozenset({"testclient", "10.0.0.1"})
+    for forwarded in ("192.0.2.1", "6.6.6.6, 192.0.2.2", "192.0.2.3, 10.0.0.1", "2001:db8::1"):
+        assert guesses(known, forwarded) == [401] * 10 + [429]
+    assert guesses(known, "1.1.1.1, 192.0.2.2")[0] == 429, "what a client says itself comes first, and is not believed"
+    assert guesses(known, "2001:db8::2")[0] == 429, "somebody has a whole network of these"
+    assert guesses(unknown, "192.0.2.1")[-1] == 429
+    assert guesses(unknown, "192.0.2.2")[0] == 429
+    assert {
+        known.address_of({"client": ("10.0.0.1", 1)}, Headers({"x-forwarded-for": text})) for text in ("", "x")
+    } == {"10.0.0.1"}
+
+
+def test_with_a_viewers_token_one_looks_and_changes_nothing() -> None:
+    desk = a_desk()
+    desk.memory.hear(an_alarm(1))
+    keys = Keys([Token(TOKEN), Token(TOKEN[::-1], "visitor", operator=False)])
+    client, headers = a_client(desk, Rules(keys=keys)), {**PAGE, "authorization": f"Bearer {TOKEN[::-1]}"}
+    assert client.get("/api/alarms", headers=headers).status_code == 200
+    assert client.get("/api/about", headers=headers).json()["operator"] is False
+    asked = (
+        ("POST", "/api/alarms/1/acknowledge"),
+        ("POST", "/api/alarms/acknowledge"),
+        ("PUT", "/api/names"),
+        ("POST", "/api/enrol"),
+        ("GET", "/api/audit"),
+    )
+    for method, path in asked:
+        assert client.request(method, path, headers=headers).status_code == 403
+    assert client.post("/api/login", headers=PAGE, json={"token": TOKEN[::-1]}).status_code == 200
+    assert client.get("/api/about").json()["operator"] is False
+    assert client.put("/api/names", headers=PAGE, json={}).status_code == 403, "the cookie is no more than the token"
 
 
 def test_who_asks_too_much_has_to_wait() -> None:
@@ -214,8 +289,8 @@ def test_buckets_fill_again_and_remember_few_clients() -> None:
     assert [buckets.take("a", now=0.0) for _ in range(5)] == [True] * 4 + [False]
     assert buckets.take("b", now=0.0)
     assert [buckets.take("a", now=1.0) for _ in range(3)] == [True, True, False]
-    assert buckets.empty("a", now=1.0)
-    assert not buckets.empty("a", now=2.0)
+    assert not buckets.take("a", now=1.0)
+    assert buckets.take("a", now=2.0)
     for n in range(2 * CLIENTS):
         buckets.take(str(n), now=2.0)
     assert len(buckets._left) == CLIENTS
@@ -262,17 +337,41 @@ def test_a_token_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     file.chmod(0o600)
-    assert read_token(file) == TOKEN
+    assert read_tokens(file) == [Token(TOKEN)]
+    file.write_text(f"anna {TOKEN}\n\nben {TOKEN[::-1]}\n")
+    assert [(one.holder, one.operator) for one in read_tokens(file, False)] == [("anna", False), ("ben", False)]
     file.chmod(0o640)
     with pytest.raises(DataError, match="chmod 600"):
-        read_token(file)
+        read_tokens(file)
     file.chmod(0o600)
-    for short in ("", "short", "with spaces in it, which no header has", "ü" * 40):
-        file.write_text(short)
-        with pytest.raises(DataError, match="at least 24"):
-            read_token(file)
+    for wrong in ("", "a name with spaces " + TOKEN, "ü" * 40, f"{'x' * 40} {TOKEN}", TOKEN + "\n" * 9000):
+        file.write_text(wrong)
+        with pytest.raises(DataError, match="token"):
+            read_tokens(file)
     with pytest.raises(DataError, match="cannot be read"):
-        read_token(tmp_path / "nothing")
+        read_tokens(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "a" * 64, "0123456789" * 4, "deadbeef" * 8, "abcdefghijklmnopqrstuvwxyz", "password" * 4, "12" * 99]
+)
+def test_a_token_is_judged_by_what_it_takes_to_guess_it(token: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+    with pytest.raises(DataError, match="can be guessed"):
+        read_tokens(file)
+
+
+def test_random_tokens_are_good_enough() -> None:
+    rng = random.Random(5)
+    assert all(bits(rng.randbytes(16).hex()) > FEWEST_BITS for _ in range(500))
+
+
+def test_two_holders_have_two_names_and_two_tokens() -> None:
+    for twice in ([Token(TOKEN), Token(TOKEN, "ben")], [Token(TOKEN), Token(TOKEN[::-1])]):
+        with pytest.raises(ConfigError, match="the same"):
+            Keys(twice)
 
 
 def test_only_this_machine_is_local() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from pisa_capc.serve.desk import Desk
 from pisa_capc.serve.gate import Rules
-from pisa_capc.serve.keys import Keys
+from pisa_capc.serve.keys import Keys, Token
 from pisa_capc.serve.server import bound, serving, url_of
 from tests.serve.fake import ADDRESSES, QUIET, Air6, FakeEar, a_decision, a_desk, an_alarm, an_app, utc
 
@@ -184,7 +184,7 @@ def test_what_came_over_the_air_is_text_and_nothing_else(browser: Any) -> None:
 
 
 def test_with_a_token_the_page_asks_for_it(browser: Any) -> None:
-    keys, desk = Keys("a-token-that-nobody-guesses-0123"), a_desk()
+    keys, desk = Keys([Token("a-token-that-nobody-guesses-0123")]), a_desk()
     desk.memory.hear(a_decision(0))
     with page_of(browser, desk, Rules(keys=keys)) as page:
         page.get_by_label("Token").fill("wrong")

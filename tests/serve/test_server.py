@@ -34,6 +34,7 @@ from pisa_capc.serve.server import bound, serving, url_of
 from tests.listen.air import AIR, ENROLLED, Script, as_bytes, in_turn, played, script
 from tests.listen.tools import wait_until
 from tests.problems import ANTENNAS
+from tests.serve.test_gate import TOKEN
 from tests.serve.tools import PAGE, a_client
 
 
@@ -116,11 +117,12 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_who_could_be_reached_from_elsewhere_has_a_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("x" * 40)
+    file.write_text(TOKEN)
     file.chmod(0o600)
-    assert keys("127.0.0.1", [], None, 1, False) is None
-    for host, names, given in (("0.0.0.0", [], None), ("127.0.0.1", ["radio.lan"], None), ("::1", [], file)):
-        assert keys(host, names, given, 1, False) is not None
+    assert keys("127.0.0.1", False, None, None, 1, False) is None
+    for host, needed, given in (("0.0.0.0", False, None), ("127.0.0.1", True, None), ("::1", False, file)):
+        assert keys(host, needed, given, None, 1, False) is not None
+    assert keys("127.0.0.1", False, None, file, 1, False) is not None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.listen import Listening, say, signals, summarise
 from pisa_capc.cli.options import options_of
-from pisa_capc.errors import MissingExtraError
+from pisa_capc.errors import ConfigError, MissingExtraError
 from pisa_capc.progress import console as notes
 
 if TYPE_CHECKING:
@@ -31,11 +31,24 @@ def serve_(
     port: int = typer.Option(8642, min=0, max=65535, help="Port to listen at; 0: any that is free."),
     token_file: Path | None = typer.Option(
         None,
-        help="File with the token, readable by its owner alone. Unless told, one is made where it is needed.",
+        help="File with the tokens of operators, a line each, as NAME TOKEN; readable by its owner alone. Unless told, "
+        "one is made where it is needed.",
         show_default=False,
+    ),
+    viewer_token_file: Path | None = typer.Option(
+        None, help="The same of those who may only look.", show_default=False
     ),
     name: list[str] = typer.Option(
         [], help="Name that the page is reached by, behind a proxy for instance; needs a token.", show_default=False
+    ),
+    certificate: Path | None = typer.Option(
+        None, help="Speak TLS with this certificate, in PEM with those that it rests on.", show_default=False
+    ),
+    key: Path | None = typer.Option(
+        None, help="Its key, in PEM without a password; unless told, it is in the same file.", show_default=False
+    ),
+    proxy: list[str] = typer.Option(
+        [], help="Address of a proxy that is believed whom it asks for (X-Forwarded-For).", show_default=False
     ),
     https: bool = typer.Option(False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone."),
     out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
@@ -55,12 +68,19 @@ def serve_(
     from pisa_capc.serve.desk import Desk
     from pisa_capc.serve.enrolling import newest
     from pisa_capc.serve.gate import Rules
+    from pisa_capc.serve.keys import addresses
     from pisa_capc.serve.memory import Memory
-    from pisa_capc.serve.server import bound, serving, url_of
+    from pisa_capc.serve.server import Tls, bound, serving, url_of
 
+    if key is not None and certificate is None:
+        raise ConfigError("--key needs --certificate: give the certificate too, or leave the key out.")
+    tls = None if certificate is None else Tls(certificate, key)
+    proxies = addresses(proxy)
     at = bound(host, port)
-    url = url_of(at)
-    rules = Rules(frozenset(one.lower() for one in name), keys(host, name, token_file, at.getsockname()[1], https))
+    url = url_of(at, tls)
+    needed = bool(name or proxies)
+    own = keys(host, needed, token_file, viewer_token_file, at.getsockname()[1], https or tls is not None)
+    rules = Rules(frozenset(one.lower() for one in name), own, proxies)
     begun = newest(options.state, options.run)
     if begun != options.run:
         say(f"going on with the devices that were enrolled: {begun}")
@@ -80,7 +100,7 @@ def serve_(
 
     ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
     try:
-        with serving(create_app(desk, rules), at), signals(listener, begun, stop, options.engine):
+        with serving(create_app(desk, rules), at, tls), signals(listener, begun, stop, options.engine):
             notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
             listener.run(hear)
             if not stopped.is_set():
@@ -92,15 +112,17 @@ def serve_(
         summarise(listener)
 
 
-def keys(host: str, names: list[str], file: Path | None, port: int, https: bool) -> Keys | None:
+def keys(host: str, needed: bool, operators: Path | None, viewers: Path | None, port: int, secure: bool) -> Keys | None:
     """Needed wherever somebody else could ask; who asks for them has them on this machine too."""
-    from pisa_capc.serve.keys import Keys, is_local, read_token
+    from pisa_capc.serve.keys import Keys, Token, is_local, read_tokens
 
-    if file is None and is_local(host) and not names:
+    if is_local(host) and not needed and operators is None and viewers is None:
         return None
-    if file is not None:
-        token = read_token(file)
+    if operators is not None:
+        tokens = read_tokens(operators)
     else:
-        token = secrets.token_urlsafe(32)
-        notes.print(f"token: {token}", soft_wrap=True)
-    return Keys(token, f"pisa-{port}", https)
+        tokens = [Token(secrets.token_urlsafe(32))]
+        notes.print(f"token: {tokens[0].value}", soft_wrap=True)
+    if viewers is not None:
+        tokens += read_tokens(viewers, operator=False)
+    return Keys(tokens, f"pisa-{port}", secure)

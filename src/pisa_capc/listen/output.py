@@ -8,10 +8,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from pisa_capc.errors import DataError
-from pisa_capc.listen.events import Event
+
+
+class Line(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
 
 
 class Lines:
@@ -33,7 +36,7 @@ class Lines:
         self._left_out = 0  # lines since the last one that was written
         self._cut = False  # whether the file ends within a line
 
-    def write(self, event: Event) -> None:
+    def write(self, event: Line) -> None:
         line = json.dumps(event.to_json()) + "\n"  # as ASCII: some readers end lines at other characters
         if self._path is None:
             sys.stdout.write(line)
@@ -86,7 +89,7 @@ class Lines:
                         file.write(b"\n")
             return path.open("ab", buffering=0)
         except OSError as error:
-            raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another --out.") from error
+            raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another place.") from error
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, HTTPException, Query, WebSocket
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, WebSocket
 from fastapi import Path as InPath
 from fastapi.responses import FileResponse, RedirectResponse, Response
+from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.requests import HTTPConnection, Request
 
 from pisa_capc.errors import ConfigError, DataError, PisaError
 from pisa_capc.listen import Alarm
+from pisa_capc.listen.alarms import utc
 from pisa_capc.listen.events import ENDED, STUCK
 from pisa_capc.revisions import PACKAGE
 from pisa_capc.serve import models, sigmf
+from pisa_capc.serve.audit import Entry
 from pisa_capc.serve.clients import KINDS
 from pisa_capc.serve.desk import Desk
-from pisa_capc.serve.gate import Rules, client_of
+from pisa_capc.serve.gate import PAGE_HEADER, Rules
+from pisa_capc.serve.keys import Token
 from pisa_capc.serve.memory import ROWS, now
 from pisa_capc.serve.metrics import CONTENT_TYPE, metrics
 from pisa_capc.serve.rows import STEP_S, STEPS
@@ -28,7 +33,20 @@ from pisa_capc.serve.views import Projection, spectrum_db, waveform
 STATIC = FilePath(__file__).parent / "static"
 ARCHIVE, META = "application/x-tar", "application/json"
 Numbered = Annotated[int, InPath(ge=0, le=1 << 62)]
-api = APIRouter()
+
+
+async def changing(given: Annotated[str, Header(alias=PAGE_HEADER, description="Anything")]) -> None:
+    """For the description alone: the gate has looked at it, and for the token of an operator."""
+
+
+CHANGING = [Depends(changing)]
+CHANGED, GONE = models.answers(404, 408, 413), models.answers(404)
+GONE_FILE = {**GONE, **models.file(ARCHIVE)}
+alive = APIRouter(responses=models.answers(400, 403, 421, 422, 429))
+api = APIRouter(
+    dependencies=[Depends(HTTPBearer(auto_error=False)), Depends(APIKeyCookie(name="pisa-PORT", auto_error=False))],
+    responses=models.answers(400, 401, 403, 421, 422, 429),
+)
 
 
 async def desk_of(connection: HTTPConnection) -> Desk:
@@ -46,40 +64,44 @@ async def rules_of(connection: HTTPConnection) -> Rules:
     return rules
 
 
+async def token_of(request: Request) -> Token:
+    """That of the one who asks: the gate has looked at it."""
+    token: Token = request.scope["token"]
+    return token
+
+
 At = Annotated[Desk, Depends(desk_of)]
 Under = Annotated[Rules, Depends(rules_of)]
+Of = Annotated[Token, Depends(token_of)]
 
 
 # The page.
 
 
-@api.get("/", include_in_schema=False)
+@alive.get("/", include_in_schema=False)
 async def page(request: Request, rules: Under, token: str | None = None) -> Response:
     """The page. With the one-time token of the link that the service printed, a cookie."""
     if token is None:
         return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
     answer = RedirectResponse("/", 303)
-    client = client_of(request.scope)
-    if rules.keys is not None and not rules.failures.empty(client):
-        if rules.keys.spend(token[:512]):
-            answer.headers["set-cookie"] = rules.keys.set_cookie()
+    if rules.keys is not None:
+        if found := rules.keys.spend(token[:512]):
+            answer.headers["set-cookie"] = rules.keys.set_cookie(found)
         else:
-            rules.failures.take(client)
+            rules.failed(request.scope["address"])
     return answer
 
 
-@api.post("/api/login", tags=["page"])
+@alive.post("/api/login", tags=["page"], dependencies=CHANGING, responses=models.answers(401, 408, 413))
 async def login(given: models.Login, request: Request, response: Response, rules: Under) -> models.Said:
     """A cookie for the token."""
-    client = client_of(request.scope)
     if rules.keys is None:
         return models.Said(said="no token is needed")
-    if rules.failures.empty(client):
-        raise HTTPException(429, "Too many wrong tokens; wait a minute.")
-    if not rules.keys.is_token(given.token):
-        rules.failures.take(client)
+    found = rules.keys.token(given.token)
+    if found is None:
+        rules.failed(request.scope["address"])
         raise HTTPException(401, "That is not the token.")
-    response.headers["set-cookie"] = rules.keys.set_cookie()
+    response.headers["set-cookie"] = rules.keys.set_cookie(found)
     return models.Said(said="welcome")
 
 
@@ -87,7 +109,7 @@ async def login(given: models.Login, request: Request, response: Response, rules
 
 
 @api.get("/api/about", tags=["listener"])
-async def about(desk: At, rules: Under) -> models.About:
+async def about(desk: At, rules: Under, token: Of) -> models.About:
     """What is listened to, and the devices that the model knows."""
     ear = desk.ear
     return models.About(
@@ -101,6 +123,7 @@ async def about(desk: At, rules: Under) -> models.About:
         names=models.Names(**desk.keepsakes.names),
         alarms_kept=desk.alarms is not None,
         token=rules.keys is not None,
+        operator=token.operator,
     )
 
 
@@ -110,7 +133,7 @@ async def status(desk: At) -> models.Status:
     return models.Status(**desk.status())
 
 
-@api.get("/healthz", tags=["listener"])
+@alive.get("/healthz", tags=["listener"], responses=models.answers(503))
 async def health(desk: At) -> models.Said:
     """Whether the service is alive: ok, or no samples; 503 where the listener has ended or is stuck."""
     found = desk.ear.status().health
@@ -160,7 +183,7 @@ async def annotated(desk: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 50
 # One frame.
 
 
-@api.get("/api/frames/{number}", tags=["frames"])
+@api.get("/api/frames/{number}", tags=["frames"], responses=GONE)
 async def frame(desk: At, number: Numbered) -> models.Frame:
     """Samples, spectrum and place of a recent frame."""
     iq, cfo_hz = _kept(desk, number)
@@ -177,7 +200,7 @@ async def frame(desk: At, number: Numbered) -> models.Frame:
     )
 
 
-@api.get("/api/frames/{number}/sigmf", tags=["frames"], response_class=Response)
+@api.get("/api/frames/{number}/sigmf", tags=["frames"], response_class=Response, responses=GONE_FILE)
 async def frame_file(desk: At, number: Numbered) -> Response:
     """A recent frame as a SigMF archive."""
     iq, _ = _kept(desk, number)
@@ -189,7 +212,7 @@ async def frame_file(desk: At, number: Numbered) -> Response:
     return _download(content, f"frame-{number}.sigmf", ARCHIVE)
 
 
-@api.get("/api/prototypes", tags=["frames"])
+@api.get("/api/prototypes", tags=["frames"], responses=GONE)
 async def prototypes(desk: At) -> models.Prototypes:
     """The model's devices, as far as two directions show them."""
     found = desk.projection()
@@ -213,27 +236,30 @@ async def alarms(desk: At, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> 
     return [models.Alarm(**one.to_json()) for one in newest]
 
 
-@api.get("/api/alarms/{number}", tags=["alarms"])
+@api.get("/api/alarms/{number}", tags=["alarms"], responses=GONE)
 async def alarm(desk: At, number: Numbered) -> models.Alarm:
     return models.Alarm(**_alarm(desk, number).to_json())
 
 
-@api.post("/api/alarms/{number}/acknowledge", tags=["alarms"])
-async def acknowledge(desk: At, number: Numbered) -> models.Alarm:
+@api.post("/api/alarms/{number}/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
+async def acknowledge(desk: At, number: Numbered, request: Request, token: Of) -> models.Alarm:
     """Say that somebody has seen to it: it ends, and its cause raises no other for a while."""
     _alarm(desk, number)
-    desk.acknowledge([number], "operator")
+    if desk.acknowledge([number], token.holder):
+        _note(desk, request, "acknowledge", {"numbers": [number]})
     return models.Alarm(**_alarm(desk, number).to_json())
 
 
-@api.post("/api/alarms/acknowledge", tags=["alarms"])
-async def acknowledge_all(desk: At, given: models.Acknowledging) -> list[models.Alarm]:
+@api.post("/api/alarms/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
+async def acknowledge_all(desk: At, given: models.Acknowledging, request: Request, token: Of) -> list[models.Alarm]:
     """The same of several."""
-    found = desk.acknowledge([_alarm(desk, number).number for number in given.numbers], "operator")
+    found = desk.acknowledge([_alarm(desk, number).number for number in given.numbers], token.holder)
+    if found:
+        _note(desk, request, "acknowledge", {"numbers": [one.number for one in found]})
     return [models.Alarm(**one.to_json()) for one in found]
 
 
-@api.get("/api/alarms/{number}/snippet", tags=["alarms"], response_class=Response)
+@api.get("/api/alarms/{number}/snippet", tags=["alarms"], response_class=Response, responses=GONE_FILE)
 async def snippet(desk: At, number: Numbered) -> Response:
     """The frames that raised it, as a SigMF archive."""
     name = _alarm(desk, number).snippet
@@ -254,8 +280,8 @@ async def names(desk: At) -> models.Names:
     return models.Names(**desk.keepsakes.names)
 
 
-@api.put("/api/names", tags=["names"])
-async def name(given: models.Naming, desk: At) -> models.Names:
+@api.put("/api/names", tags=["names"], dependencies=CHANGING, responses=CHANGED)
+async def name(given: models.Naming, desk: At, request: Request) -> models.Names:
     """Call a device or an address something."""
     heard = {row.newest.address for row in desk.memory.rows.values()}
     known = desk.ear.model.devices if given.kind == "device" else heard
@@ -266,11 +292,12 @@ async def name(given: models.Naming, desk: At) -> models.Names:
     except ConfigError as error:
         raise HTTPException(422, str(error)) from error
     desk.changed = True
+    _note(desk, request, "name", given.model_dump())
     return models.Names(**desk.keepsakes.names)
 
 
-@api.post("/api/enrol", tags=["names"])
-async def enrol(given: models.Enrolment, desk: At) -> models.Enrolled:
+@api.post("/api/enrol", tags=["names"], dependencies=CHANGING, responses=CHANGED)
+async def enrol(given: models.Enrolment, desk: At, request: Request) -> models.Enrolled:
     """Add a device to the model, by the recent frames of a transmitter that is not known."""
     row = next((row for row in desk.memory.rows.values() if row.id == given.transmitter), None)
     if row is None:
@@ -279,7 +306,16 @@ async def enrol(given: models.Enrolment, desk: At) -> models.Enrolled:
         out = await desk.enrol(row, given.name, given.anyway)
     except PisaError as error:
         raise HTTPException(422, str(error)) from error
+    _note(desk, request, "enrol", given.model_dump())
     return models.Enrolled(device=given.name, model=None if out is None else out.name)
+
+
+@api.get("/api/audit", tags=["names"])
+async def audit(desk: At, token: Of, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[models.Entry]:
+    """Who named, enrolled and acknowledged, the newest first; for operators."""
+    if not token.operator:
+        raise HTTPException(403, "This token is for looking; who has changed something is for operators.")
+    return [models.Entry(**one.to_json()) for one in desk.audit.newest(limit)]
 
 
 # Events.
@@ -292,6 +328,11 @@ async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
     chosen = frozenset(kinds.split(",")) & frozenset(KINDS)
     first = [desk.status()] if "status" in chosen else []
     await desk.clients.serve(socket, chosen, first)
+
+
+def _note(desk: Desk, request: Request, action: str, asked: dict[str, Any]) -> None:
+    scope = request.scope
+    desk.audit.write(Entry(utc(time.time()), scope["token"].holder, scope["address"], action, asked))
 
 
 def _kept(desk: Desk, number: int) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from pisa_capc.revisions import PACKAGE
-from pisa_capc.serve.api import STATIC, api
+from pisa_capc.serve.api import STATIC, alive, api
 from pisa_capc.serve.desk import Desk
 from pisa_capc.serve.gate import Gate, Rules
 
@@ -39,6 +39,7 @@ def create_app(desk: Desk, rules: Rules) -> Gate:
         exception_handlers={RequestValidationError: _misasked},
     )
     app.state.desk, app.state.rules = desk, rules
+    app.include_router(alive)
     app.include_router(api)
     app.mount("/static", StaticFiles(directory=STATIC, follow_symlink=False))
     return Gate(app, rules)

@@ -14,6 +14,7 @@ from pisa_capc.listen import Alarm
 from pisa_capc.listen.alarms import utc
 from pisa_capc.listen.events import ACKNOWLEDGED
 from pisa_capc.serve import keepsakes as kept
+from pisa_capc.serve.audit import Audit
 from pisa_capc.serve.clients import Clients
 from pisa_capc.serve.ear import Ear, Known
 from pisa_capc.serve.enrolling import keep
@@ -51,6 +52,7 @@ class Desk:
         self._enrolling = asyncio.Lock()
         self._told = -1  # number of the newest decision that rows were told after
         self._projected: tuple[Known, Projection | None] | None = None
+        self.audit = Audit(self.state, self.note)
         if self.state is not None:
             self.keepsakes, alarms = kept.load(self.state)
             restore(self.memory, alarms)

@@ -2,30 +2,37 @@
 
 Host      IP addresses, localhost and names that were given; so a name of somebody else's that leads here (DNS
           rebinding) is refused
-Origin    that of this service, where a browser says one; so pages of others neither change anything nor hear events
+Origin    that of this service, where a browser says one, and Sec-Fetch-Site says no other; so pages of others neither
+          change anything nor hear events
 X-Pisa    must be there where something is changed: pages of others cannot send it
 token     where there is one, for everything but the page's own code, and whether the service is alive
-amount    requests a second of each client, failed tokens, bytes of a body, seconds until it is there
+amount    requests a second of each sender, those with a right token apart, so that nobody is refused because of others;
+          wrong tokens, bytes of a body, seconds until it is there
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pisa_capc.serve.keys import Keys
-from pisa_capc.serve.limits import Buckets
+from pisa_capc.serve.door import Door
+from pisa_capc.serve.keys import Keys, Token
+from pisa_capc.serve.limits import Buckets, sender_of
 
 PAGE_HEADER = "x-pisa"
-OPEN = ("/", "/healthz", "/api/login")  # without a token, and what lies under:
+LOGIN = "/api/login"
+OPEN = ("/", "/healthz", LOGIN)  # without a token, however often: a right one may come with it; and what lies under:
 OPEN_UNDER = "/static/"
+OWN_SITE = ("same-origin", "none")  # of Sec-Fetch-Site; none: somebody typed it
+ANYBODY = Token("")  # where no token is needed
 HEAVY = ("/api/frames/", "/api/alarms/", "/api/annotations", "/api/transmitters", "/api/enrol")
 HEAVY_COST = 5.0
 BODY, BODY_S = 4096, 10.0
@@ -45,55 +52,84 @@ ALWAYS = {
 }
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """Why a request is not answered."""
 
     def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+        also = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "5"}}
+        super().__init__(status, text, also.get(status))
 
 
 @dataclass
 class Rules:
-    """names: hosts that the service is known by, besides addresses and localhost. keys: None where none are needed."""
+    """names: hosts that the service is known by, besides addresses and localhost. keys: None where none are needed.
+    proxies: addresses of those that are believed whom they ask for.
+
+    requests: of whoever has a token. strangers: of those who do not. failures: wrong tokens and cookies.
+    """
 
     names: frozenset[str] = frozenset()
     keys: Keys | None = None
+    proxies: frozenset[str] = frozenset()
     requests: Buckets = field(default_factory=lambda: Buckets(rate=50.0, burst=300.0))
+    strangers: Buckets = field(default_factory=lambda: Buckets(rate=20.0, burst=200.0))
     failures: Buckets = field(default_factory=lambda: Buckets(rate=0.2, burst=10.0))
 
-    def check(self, scope: Scope, headers: Headers) -> None:
-        """Refuse what is not meant for this service, or too much."""
-        client = client_of(scope)
-        path = scope["path"]
-        if not self.requests.take(client, HEAVY_COST if path.startswith(HEAVY) else 1.0):
-            raise Refused(429, "Too many requests; wait a moment.")
+    def check(self, scope: Scope, headers: Headers, address: str) -> Token | None:
+        """The token that came from an address; refuse what is not meant for this service, or too much."""
+        path, safe = scope["path"], scope["type"] == "websocket" or scope["method"] in SAFE
         host = one_of(headers.getlist("host"))
         if not self._known(host):
             raise Refused(421, "This service is not known by that name. Give it with --name.")
         origin = headers.getlist("origin")
-        if origin and not same_host(one_of(origin), host):
+        if (origin and not same_host(one_of(origin), host)) or _of_another_site(scope, headers):
             raise Refused(403, "A page of another site asks; only the page of this service may.")
-        if scope["type"] == "http" and scope["method"] not in SAFE and PAGE_HEADER not in headers:
+        if not safe and PAGE_HEADER not in headers:
             raise Refused(403, f"Expected the header {PAGE_HEADER}: whatever changes something needs it.")
-        if self.keys is not None and path not in OPEN and not path.startswith(OPEN_UNDER):
-            self._check_token(self.keys, client, headers)
+        token = self._token(path, headers, address)
+        if token is None and path not in OPEN and not path.startswith(OPEN_UNDER):
+            raise Refused(401, "Expected the token of this service.")
+        if token is not None and not (token.operator or safe or path == LOGIN):
+            raise Refused(403, "This token is for looking; it changes nothing.")
+        return token
+
+    def _token(self, path: str, headers: Headers, address: str) -> Token | None:
+        """The right token first: nothing that others do, from the same address too, is in its way."""
+        given = headers.get("authorization"), headers.get("cookie")
+        token, shown = (ANYBODY, True) if self.keys is None else self.keys.shown(*given)
+        if token is not None:
+            if not self.requests.take(f"{token.holder} {address}", HEAVY_COST if path.startswith(HEAVY) else 1.0):
+                raise Refused(429, "Too many requests; wait a moment.")
+        elif path not in OPEN:
+            if not self.strangers.take(sender_of(address)):
+                raise Refused(429, "Too many requests; wait a moment.")
+            if shown:
+                self.failed(address)
+        return token
+
+    def failed(self, address: str) -> None:
+        """Count a wrong token or cookie; after some there is no other answer to wrong ones of this sender."""
+        if not self.failures.take(sender_of(address)):
+            raise Refused(429, "Too many wrong tokens; wait a minute.")
+
+    def address_of(self, scope: Scope, headers: Headers) -> str:
+        """Who asks; of a proxy that is known, whom it asks for."""
+        address = str((scope.get("client") or ("unknown",))[0])
+        if address not in self.proxies:
+            return address
+        on_the_way = [one.strip() for one in ",".join(headers.getlist("x-forwarded-for")).split(",")]
+        last = next((one for one in reversed(on_the_way) if one not in self.proxies), "")
+        return last if is_address(last) else address
 
     def _known(self, host: str) -> bool:
         name = host_name(host)
         return name is not None and (name == "localhost" or name in self.names or is_address(name))
 
-    def _check_token(self, keys: Keys, client: str, headers: Headers) -> None:
-        if self.failures.empty(client):
-            raise Refused(429, "Too many wrong tokens; wait a minute.")
-        if not keys.allow(headers.get("authorization"), headers.get("cookie")):
-            if "authorization" in headers:
-                self.failures.take(client)
-            raise Refused(401, "Expected the token of this service.")
 
-
-def client_of(scope: Scope) -> str:
-    return str((scope.get("client") or ("unknown",))[0])
+def _of_another_site(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser says that a page of others asks; a link to the page itself may be anywhere."""
+    link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
+    return not link and headers.get("sec-fetch-site", OWN_SITE[0]) not in OWN_SITE
 
 
 def one_of(values: Iterable[str]) -> str:
@@ -135,20 +171,29 @@ class Gate:
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self.app, self.rules = app, rules
+        self.door: Door | None = None  # that requests come through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers, peer = Headers(scope=scope), scope.get("client")
+        if self.door and peer:
+            self.door.begun(peer)
         try:
-            self.rules.check(scope, headers)
+            scope["address"] = self.rules.address_of(scope, headers)
+            scope["token"] = token = self.rules.check(scope, headers, scope["address"])
+            if token and self.door and peer:
+                self.door.trust(peer, lasting=scope["type"] == "websocket")
             if scope["type"] == "http":
                 receive = await short(receive, scope["method"], headers)
                 send = dressed(send, scope["path"])
             await self.app(scope, receive, send)
         except Refused as why:
-            await refuse(scope, send, why)
+            await refuse(scope, receive, send, why)
+        finally:
+            if self.door and peer:
+                self.door.ended(peer)
 
 
 async def short(receive: Receive, method: str, headers: Headers) -> Receive:
@@ -194,17 +239,10 @@ def dressed(send: Send, path: str) -> Send:
     return give
 
 
-async def refuse(scope: Scope, send: Send, why: Refused) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send, why: Refused) -> None:
     """Say in words why there is no answer; to a websocket, by a status."""
     if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": str(why)})
+        await send({"type": "websocket.close", "code": 1008, "reason": why.detail})
         return
-    body = json.dumps({"detail": str(why)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if why.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if why.status == 429:
-        headers.append((b"retry-after", b"5"))
-    give = dressed(send, scope["path"])
-    await give({"type": "http.response.start", "status": why.status, "headers": headers})
-    await give({"type": "http.response.body", "body": body})
+    answer = JSONResponse({"detail": why.detail}, why.status_code, why.headers)
+    await answer(scope, receive, dressed(send, scope["path"]))

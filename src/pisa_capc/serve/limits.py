@@ -1,11 +1,27 @@
-"""How much one client may ask, in bounded memory."""
+"""How much one sender may ask, and how much is written of it, in bounded memory."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from ipaddress import ip_address, ip_network
 
 CLIENTS = 1024  # that are remembered
+LINES, LINES_S = 10, 60.0  # of each place in the code: at once, and seconds to each further one
+
+
+def sender_of(address: str) -> str:
+    """What one sender is known by: its address, of which IPv6 gives everybody a whole network.
+
+    >>> sender_of("192.0.2.7"), sender_of("2001:db8::1:2:3:4")
+    ('192.0.2.7', '2001:db8::/64')
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return "unknown"
+    return str(found) if found.version == 4 or found.is_loopback else str(ip_network((found, 64), strict=False))
 
 
 class Buckets:
@@ -26,6 +42,19 @@ class Buckets:
             self._left.popitem(last=False)
         return enough
 
-    def empty(self, client: str, now: float | None = None) -> bool:
-        """Whether nothing is left; nothing is taken."""
-        return not self.take(client, 0.0, now) or self._left[client][0] < 1.0
+
+class FewLines(logging.Filter):
+    """Lets each place in the code write few lines of log, whatever strangers do, and says how many are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines, self._left_out = Buckets(1 / LINES_S, LINES), Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = f"{record.pathname}:{record.lineno}"
+        if not self._lines.take(place):
+            self._left_out[place] += 1
+            return False
+        if others := self._left_out.pop(place, 0):
+            record.msg, record.args = f"{record.getMessage()} ({others:,} lines like this were left out)", None
+        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -140,6 +140,7 @@ class About(Answer):
     names: Names
     alarms_kept: bool = Field(description="Whether alarms have snippets to download")
     token: bool = Field(description="Whether a token is needed")
+    operator: bool = Field(description="Whether who asks may change something")
 
 
 class Place(Answer):
@@ -192,6 +193,16 @@ class Acknowledging(Question):
     numbers: Annotated[list[Number], Field(max_length=500)] = Field(description="Of alarms")
 
 
+class Entry(Answer):
+    """Somebody has changed something."""
+
+    at: str = Field(description="When: UTC, ISO 8601")
+    by: str = Field(description="The holder of the token")
+    address: str = Field(description="Where the request came from")
+    action: Literal["name", "enrol", "acknowledge"]
+    asked: dict[str, Any] = Field(description="What was asked for")
+
+
 class Enrolled(Answer):
     device: str
     model: str | None = Field(description="Folder of the model, within the state; none: it is forgotten at the end")
@@ -203,3 +214,41 @@ class Login(Question):
 
 class Said(Answer):
     said: str
+
+
+class Wrong(Answer):
+    """What is wrong with a question."""
+
+    type: str
+    loc: list[str | int] = Field(description="Where")
+    msg: str
+
+
+class Refusal(Answer):
+    """Why there is no answer."""
+
+    detail: str | list[Wrong]
+
+
+REFUSALS = {
+    400: "This is no HTTP request, or its body is no JSON",
+    401: "A token is needed, or this is not the token",
+    403: "A page of another site asks, or the token is for looking, or X-Pisa is missing",
+    404: "There is no such thing, or it is no longer remembered",
+    408: "The body did not come to its end",
+    413: "The body is too long",
+    421: "The service is not known by this name",
+    422: "The question makes no sense, as it is or for what it asks",
+    429: "Too many requests, or too many wrong tokens; wait a moment",
+    503: "The listener has ended or is stuck",
+}
+
+
+def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """Refusals, as routes list them."""
+    return {code: {"model": Refusal, "description": REFUSALS[code]} for code in codes}
+
+
+def file(kind: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is a file."""
+    return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}

@@ -18,8 +18,9 @@ export const swatch = (device) => h("span", { class: colour(device) ? "swatch" :
 export const person = (device) => h("span", { class: "who" }, swatch(device), h("span", {}, device === null ? "unknown device" : named(device),
   device !== null && named(device) !== device ? h("small", {}, device) : null));
 
-/** A button that asks for a name; nothing where there is nothing to name. */
+/** A button that asks for a name; nothing where there is nothing to name, or who looks may only look. */
 export function naming(row, done) {
+  if (!air.about.operator) return null;
   const [kind, key] = row.device !== null ? ["device", row.device] : ["address", row.address];
   if (key === null) return null;
   const before = kind === "device" ? air.about.names.device[key] : namedAddress(key);
@@ -41,7 +42,7 @@ export function naming(row, done) {
 
 /** A button that adds who is not known to the model, by its recent frames. */
 export function enrolling(row, done) {
-  if (row.device !== null) return null;
+  if (row.device !== null || !air.about.operator) return null;
   const open = () => {
     const dialog = document.getElementById("dialog");
     const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
@@ -85,7 +86,7 @@ export function alarmCard(alarm, done, { brief = false } = {}) {
     h("div", { class: "actions" },
       brief ? h("a", { class: "button", href: `#/alarm/${alarm.number}` }, "Look") : null,
       alarm.snippet && !brief ? download(`/api/alarms/${alarm.number}/snippet`, "SigMF snippet ↓") : null,
-      seen ? null : h("button", { type: "button", onclick: async () => { await acknowledge([alarm.number]); done(); } }, "Acknowledge")));
+      seen || !air.about.operator ? null : h("button", { type: "button", onclick: async () => { await acknowledge([alarm.number]); done(); } }, "Acknowledge")));
 }
 
 /** A table of decisions. */

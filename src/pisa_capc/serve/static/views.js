@@ -23,7 +23,7 @@ export function alarmsView(again) {
   const key = () => newestAlarms().map((alarm) => `${alarm.number}${alarm.updated_at}${alarm.state}`).join();
   const draw = () => {
     const all = newestAlarms(), open = all.filter((alarm) => alarm.state === "open").length;
-    const actions = pending().length ? [h("button", { type: "button", onclick: async () => { await acknowledge(pending().map((alarm) => alarm.number)); again(); } }, "Acknowledge all")] : [];
+    const actions = pending().length && air.about.operator ? [h("button", { type: "button", onclick: async () => { await acknowledge(pending().map((alarm) => alarm.number)); again(); } }, "Acknowledge all")] : [];
     return card("Alarms", { note: all.length ? `${open} open, ${pending().length} not acknowledged, ${all.length} remembered` : null, actions },
       all.length ? h("div", { class: "list" }, all.map((alarm) => alarmCard(alarm, again))) : empty("No alarms", "Nothing has needed a look."));
   };
