@@ -265,7 +265,7 @@ def test_alarms_are_new_until_somebody_has_seen_them() -> None:
     assert (done["state"], done["by"]) == ("acknowledged", "operator")
     states = [alarm["state"] for alarm in client.get("/api/alarms").json()]
     assert states == ["open", "acknowledged", "open"]
-    both = client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [0, 1, 2]})
+    both = client.post("/api/acknowledge", headers=PAGE, json={"numbers": [0, 1, 2]})
     assert [alarm["number"] for alarm in both.json()] == [0, 2], "those that were acknowledged before stay as they are"
     assert desk.ear.acknowledged == [  # type: ignore[attr-defined]
         (1, "operator"),
@@ -275,7 +275,7 @@ def test_alarms_are_new_until_somebody_has_seen_them() -> None:
     assert client.get("/api/status").json()["unseen"] == 0
     assert client.get("/api/alarms/0").json()["state"] == "acknowledged"
     assert client.post("/api/alarms/9/acknowledge", headers=PAGE).status_code == 404
-    assert client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [0, 9]}).status_code == 404
+    assert client.post("/api/acknowledge", headers=PAGE, json={"numbers": [0, 9]}).status_code == 404
 
 
 def test_devices_and_addresses_have_names_that_can_be_taken_away() -> None:
@@ -313,7 +313,7 @@ def test_who_is_not_known_becomes_a_device() -> None:
     assert client.get("/api/about").json()["devices"][-1] == "gate"
     assert client.get("/api/prototypes").status_code == 200
     assert "gate" in enrol(ADDRESSES[0], "gate").json()["detail"]
-    assert enrol(ADDRESSES[1], "known").status_code == 422, "its frames are a device's already"
+    assert enrol(ADDRESSES[1], "known").status_code == 409, "its frames are a device's already"
     assert enrol("nobody", "x").status_code == 404
 
 
@@ -355,7 +355,7 @@ def test_who_changed_what_is_kept_and_told(tmp_path: Path) -> None:
     client.put("/api/names", headers=PAGE, json={**naming, "key": "nobody"})
     client.post("/api/enrol", headers=PAGE, json={"transmitter": row, "name": "gate"})
     for _ in range(2):
-        client.post("/api/alarms/acknowledge", headers=PAGE, json={"numbers": [3]})
+        client.post("/api/acknowledge", headers=PAGE, json={"numbers": [3]})
     asked = [
         ("acknowledge", {"numbers": [3]}),
         ("enrol", {"transmitter": row, "name": "gate", "anyway": False}),

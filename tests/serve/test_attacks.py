@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import resource
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from websockets.sync.client import connect
 
 from pisa_capc.errors import ConfigError, DataError
+from pisa_capc.inference import TrainedModel
 from pisa_capc.serve import door, limits
 from pisa_capc.serve.desk import Desk
 from pisa_capc.serve.door import Door
@@ -30,9 +32,19 @@ from pisa_capc.serve.server import Tls, bound, serving, url_of
 from tests.listen.tools import wait_until
 from tests.serve.fake import an_app
 from tests.serve.test_gate import TOKEN
+from tests.serve.test_server import command
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 SLOW = b"GET /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enough_descriptors() -> Iterator[None]:
+    """For the attackers, who are in this process too."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8192), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def locked(**changes: Any) -> Rules:
@@ -261,12 +273,12 @@ def test_a_certificate_without_its_key_is_named(tls: Tls, tmp_path: Path) -> Non
         Tls(tls.certificate, secret)
 
 
-def under_attack(at: int, url: str, seconds: float, step: Callable[[], None]) -> list[float]:
+def under_attack(url: str, seconds: float, step: Callable[[], None]) -> list[float]:
     """Seconds that /healthz and the right token took to be answered, while `step` goes on."""
     took, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         step()
-        for path, headers in (("healthz", {}), ("api/status", BEARER)):
+        for path, headers in (("healthz", dict[str, str]()), ("api/status", BEARER)):
             began = time.monotonic()
             assert answer(url, path, 10, **headers) == 200
             took.append(time.monotonic() - began)
@@ -282,13 +294,13 @@ def drip(found: list[socket.socket]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "say"), [(1100, b""), (1100, SLOW), (127, SLOW)], ids=["silent", "slow", "slow 127"]
+    ("number", "say"), [(1100, b""), (1100, SLOW), (127, SLOW)], ids=["silent", "slow", "127 slow"]
 )
 def test_the_command_goes_on_under_attack_and_says_little(
     trained: TrainedModel, tmp_path: Path, number: int, say: bytes
 ) -> None:
     trained.save(tmp_path / "run")
-    token, state, port = tmp_path / "token", tmp_path / "state", socket.socket()
+    token, state = tmp_path / "token", tmp_path / "state"
     token.write_text(TOKEN)
     token.chmod(0o600)
     options = ("--token-file", str(token), "--state", str(state), "--save-every", "1")
@@ -296,9 +308,10 @@ def test_the_command_goes_on_under_attack_and_says_little(
         url = re.sub(r"\?.*", "", said.split("page: ")[1])
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
         port = int(url.rsplit(":", 1)[1].strip("/"))
+        wait_until(lambda: (state / "listen.json").exists())
         with connections(port, number, say) as found:
             saved = (state / "listen.json").stat().st_mtime_ns
-            assert max(under_attack(port, url, 20, lambda: drip(found) if say else None)) < 2
+            assert max(under_attack(url, 20, lambda: drip(found) if say else None)) < 2
             assert len(os.listdir(f"/proc/{process.pid}/fd")) < 512
             assert (state / "listen.json").stat().st_mtime_ns > saved
         process.terminate()

@@ -97,7 +97,7 @@ def test_who_is_not_known_is_enrolled_while_listening_and_after_a_restart(
         asked = {"transmitter": row["id"], "name": "new", "anyway": True}
         assert client.post("/api/enrol", headers=PAGE, json=asked).json() == {"device": "new", "model": "0001"}
         wait_until(lambda: listener.model.devices == ("D1", "D2", "new"))
-        assert client.post("/api/enrol", headers=PAGE, json=asked).status_code == 422, "it is there already"
+        assert client.post("/api/enrol", headers=PAGE, json=asked).status_code == 409, "it is there already"
         ready.set()
         runner.join(30)
         newest_ones = client.get("/api/decisions?limit=30").json()

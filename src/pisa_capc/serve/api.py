@@ -32,7 +32,7 @@ from pisa_capc.serve.views import Projection, spectrum_db, waveform
 
 STATIC = FilePath(__file__).parent / "static"
 ARCHIVE, META = "application/x-tar", "application/json"
-Numbered = Annotated[int, InPath(ge=0, le=1 << 62)]
+Numbered = Annotated[int, InPath(ge=0, le=models.LARGEST)]
 
 
 async def changing(given: Annotated[str, Header(alias=PAGE_HEADER, description="Anything")]) -> None:
@@ -222,7 +222,7 @@ async def prototypes(desk: At) -> models.Prototypes:
     return models.Prototypes(
         explained=found.explained,
         devices=[models.Prototype(device=device, x=x, y=y) for device, (x, y) in pairs],
-        frames=[(x, y) for x, y in found.bank.tolist()],
+        frames=found.bank.tolist(),
     )
 
 
@@ -250,7 +250,7 @@ async def acknowledge(desk: At, number: Numbered, request: Request, token: Of) -
     return models.Alarm(**_alarm(desk, number).to_json())
 
 
-@api.post("/api/alarms/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
+@api.post("/api/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
 async def acknowledge_all(desk: At, given: models.Acknowledging, request: Request, token: Of) -> list[models.Alarm]:
     """The same of several."""
     found = desk.acknowledge([_alarm(desk, number).number for number in given.numbers], token.holder)
@@ -296,7 +296,7 @@ async def name(given: models.Naming, desk: At, request: Request) -> models.Names
     return models.Names(**desk.keepsakes.names)
 
 
-@api.post("/api/enrol", tags=["names"], dependencies=CHANGING, responses=CHANGED)
+@api.post("/api/enrol", tags=["names"], dependencies=CHANGING, responses={**CHANGED, **models.answers(409)})
 async def enrol(given: models.Enrolment, desk: At, request: Request) -> models.Enrolled:
     """Add a device to the model, by the recent frames of a transmitter that is not known."""
     row = next((row for row in desk.memory.rows.values() if row.id == given.transmitter), None)
@@ -305,7 +305,7 @@ async def enrol(given: models.Enrolment, desk: At, request: Request) -> models.E
     try:
         out = await desk.enrol(row, given.name, given.anyway)
     except PisaError as error:
-        raise HTTPException(422, str(error)) from error
+        raise HTTPException(409, str(error)) from error
     _note(desk, request, "enrol", given.model_dump())
     return models.Enrolled(device=given.name, model=None if out is None else out.name)
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from pisa_capc.revisions import PACKAGE
@@ -36,7 +37,7 @@ def create_app(desk: Desk, rules: Rules) -> Gate:
         openapi_url="/api/openapi.json",
         docs_url=None,  # these load scripts from elsewhere
         redoc_url=None,
-        exception_handlers={RequestValidationError: _misasked},
+        exception_handlers={RequestValidationError: _misasked, 405: _other_method},
     )
     app.state.desk, app.state.rules = desk, rules
     app.include_router(alive)
@@ -52,6 +53,14 @@ async def _at_work(app: FastAPI) -> AsyncIterator[None]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def _other_method(request: Request, error: Exception) -> Response:
+    """Which methods there are: a route of its own for each hides the others, and so does one that takes any name."""
+    path, routes = request.url.path, [route for route in (*alive.routes, *api.routes) if isinstance(route, APIRoute)]
+    own = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]
+    allowed = ", ".join(sorted({method for route in own for method in route.methods}))
+    return JSONResponse({"detail": "Method Not Allowed"}, 405, {"allow": allowed or "GET"})
 
 
 async def _misasked(request: Request, error: Exception) -> Response:

@@ -35,8 +35,8 @@ OWN_SITE = ("same-origin", "none")  # of Sec-Fetch-Site; none: somebody typed it
 ANYBODY = Token("")  # where no token is needed
 HEAVY = ("/api/frames/", "/api/alarms/", "/api/annotations", "/api/transmitters", "/api/enrol")
 HEAVY_COST = 5.0
-BODY, BODY_S = 4096, 10.0
-SAFE = ("GET", "HEAD")
+BODY, BODY_S = 16_384, 10.0
+CHANGING = ("POST", "PUT", "PATCH", "DELETE")  # all other methods that are answered only ask
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -77,19 +77,19 @@ class Rules:
 
     def check(self, scope: Scope, headers: Headers, address: str) -> Token | None:
         """The token that came from an address; refuse what is not meant for this service, or too much."""
-        path, safe = scope["path"], scope["type"] == "websocket" or scope["method"] in SAFE
+        path, changing = scope["path"], scope.get("method") in CHANGING
         host = one_of(headers.getlist("host"))
         if not self._known(host):
             raise Refused(421, "This service is not known by that name. Give it with --name.")
         origin = headers.getlist("origin")
         if (origin and not same_host(one_of(origin), host)) or _of_another_site(scope, headers):
             raise Refused(403, "A page of another site asks; only the page of this service may.")
-        if not safe and PAGE_HEADER not in headers:
+        if changing and PAGE_HEADER not in headers:
             raise Refused(403, f"Expected the header {PAGE_HEADER}: whatever changes something needs it.")
         token = self._token(path, headers, address)
         if token is None and path not in OPEN and not path.startswith(OPEN_UNDER):
             raise Refused(401, "Expected the token of this service.")
-        if token is not None and not (token.operator or safe or path == LOGIN):
+        if changing and token is not None and not token.operator and path != LOGIN:
             raise Refused(403, "This token is for looking; it changes nothing.")
         return token
 
@@ -198,7 +198,7 @@ class Gate:
 
 async def short(receive: Receive, method: str, headers: Headers) -> Receive:
     """The same with the body taken in, if it is short and comes soon. What only asks has none that anybody reads."""
-    if method in SAFE:
+    if method not in CHANGING:
         return receive
     said = headers.get("content-length", "0")
     if not said.isdecimal() or int(said) > BODY:

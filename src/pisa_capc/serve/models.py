@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Number = Annotated[int, Field(ge=0, le=1 << 62)]
+LARGEST = (1 << 53) - 1  # that every reader of JSON can tell from its neighbours
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Number = Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(_whole)]
+Two = Annotated[list[float], Field(min_length=2, max_length=2)]
 Kind = Literal["unknown device", "not its address", "shared address", "changed", "receiver", "many alarms"]
 Verdict = Literal["genuine", "not the device", "several devices", "undecided"]
 
@@ -68,7 +77,7 @@ class Status(Answer):
     rate_hz: float
     frames: int
     frames_per_s: float
-    delay_ms: tuple[float, float] = Field(description="From a frame's last sample to its decision: median, 99 %")
+    delay_ms: Two = Field(description="From a frame's last sample to its decision: median, 99 %")
     clipped: list[int] = Field(description="Antennas that clip")
     dead: list[int]
     waiting_s: float
@@ -159,7 +168,7 @@ class Prototypes(Answer):
 
     explained: float = Field(description="Share of the variance that these two directions show")
     devices: list[Prototype]
-    frames: list[tuple[float, float]] = Field(description="Some frames of the source")
+    frames: list[Two] = Field(description="Some frames of the source")
 
 
 class Frame(Answer):
@@ -236,6 +245,7 @@ REFUSALS = {
     403: "A page of another site asks, or the token is for looking, or X-Pisa is missing",
     404: "There is no such thing, or it is no longer remembered",
     408: "The body did not come to its end",
+    409: "It cannot be done as things are, or with this name",
     413: "The body is too long",
     421: "The service is not known by this name",
     422: "The question makes no sense, as it is or for what it asks",

@@ -112,7 +112,7 @@ export function sorted() {
 // What is changed.
 
 export async function acknowledge(numbers) {
-  const changed = await ask("/api/alarms/acknowledge", { method: "POST", body: { numbers } });
+  const changed = await ask("/api/acknowledge", { method: "POST", body: { numbers } });
   for (const alarm of changed) air.alarms.set(alarm.number, alarm);
 }
 
