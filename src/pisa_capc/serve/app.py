@@ -59,7 +59,7 @@ async def _other_method(request: Request, error: Exception) -> Response:
     """Which methods there are: a route of its own for each hides the others, and so does one that takes any name."""
     path, routes = request.url.path, [route for route in (*alive.routes, *api.routes) if isinstance(route, APIRoute)]
     own = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]
-    allowed = ", ".join(sorted({method for route in own for method in route.methods}))
+    allowed = ", ".join(sorted({method for route in own for method in route.methods or ()}))
     return JSONResponse({"detail": "Method Not Allowed"}, 405, {"allow": allowed or "GET"})
 
 

@@ -28,8 +28,8 @@ from pisa_capc.serve.keys import Keys, Token
 from pisa_capc.serve.limits import Buckets, sender_of
 
 PAGE_HEADER = "x-pisa"
-LOGIN = "/api/login"
-OPEN = ("/", "/healthz", LOGIN)  # without a token, however often: a right one may come with it; and what lies under:
+PAGE, ALIVE, LOGIN = "/", "/healthz", "/api/login"
+OPEN = (PAGE, ALIVE, LOGIN)  # without a token, however often: a right one may come with it; and what lies under:
 OPEN_UNDER = "/static/"
 OWN_SITE = ("same-origin", "none")  # of Sec-Fetch-Site; none: somebody typed it
 ANYBODY = Token("")  # where no token is needed
@@ -77,7 +77,8 @@ class Rules:
 
     def check(self, scope: Scope, headers: Headers, address: str) -> Token | None:
         """The token that came from an address; refuse what is not meant for this service, or too much."""
-        path, changing = scope["path"], scope.get("method") in CHANGING
+        path = scope["path"]
+        changing = scope.get("method") in CHANGING and path not in (PAGE, ALIVE)  # these two have no such method
         host = one_of(headers.getlist("host"))
         if not self._known(host):
             raise Refused(421, "This service is not known by that name. Give it with --name.")
@@ -128,7 +129,7 @@ class Rules:
 
 def _of_another_site(scope: Scope, headers: Headers) -> bool:
     """Whether a browser says that a page of others asks; a link to the page itself may be anywhere."""
-    link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
+    link = scope["path"] == PAGE and headers.get("sec-fetch-mode") == "navigate"
     return not link and headers.get("sec-fetch-site", OWN_SITE[0]) not in OWN_SITE
 
 
@@ -233,7 +234,7 @@ def dressed(send: Send, path: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.update(ALWAYS)
-            headers["cache-control"] = "no-cache" if path.startswith(OPEN_UNDER) or path == "/" else "no-store"
+            headers["cache-control"] = "no-cache" if path.startswith(OPEN_UNDER) or path == PAGE else "no-store"
         await send(message)
 
     return give
