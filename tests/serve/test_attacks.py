@@ -129,6 +129,14 @@ def test_many_connections_of_many_senders_leave_room_for_a_new_one(monkeypatch: 
             assert answer(url, "api/status", **BEARER) == 200
 
 
+def test_connections_of_a_proxy_are_of_many() -> None:
+    with service(rules=locked(proxies=frozenset({"127.0.0.1"}))) as (at, url):
+        with connections(at.getsockname()[1], 2 * door.OF_ONE, SLOW) as found:
+            wait_until(lambda: len(inside(at)) == len(found))
+            assert answer(url, "api/status", **BEARER) == 200
+            assert still_open(found) == len(found)
+
+
 def test_who_has_a_token_keeps_the_connection_whatever_others_do() -> None:
     with service() as (at, url):
         port = at.getsockname()[1]

@@ -67,7 +67,7 @@ class Door(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         accepted, address = super().accept()
         self._inside = {peer: one for peer, one in self._inside.items() if one.socket.fileno() >= 0}
-        sender = sender_of(address[0])
+        sender = address[0] if address[0] in self.proxies else sender_of(address[0])
         if not self._room_for(sender):
             accepted.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "all connections are taken")  # asyncio goes on
@@ -92,9 +92,9 @@ class Door(socket.socket):
         return True
 
     def begun(self, peer: Peer) -> None:
-        """A request has come in."""
+        """A request has come in; behind a proxy, it may be of somebody else than the last."""
         if one := self._inside.get(peer):
-            one.until = time.monotonic() + (TRUSTED_ANSWER_S if one.trusted else ANSWER_S)
+            one.trusted, one.until = False, time.monotonic() + ANSWER_S
 
     def trust(self, peer: Peer, lasting: bool) -> None:
         """It has a right token. lasting: it is a websocket, which has pings of its own."""
