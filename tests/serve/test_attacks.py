@@ -23,9 +23,9 @@ from websockets.sync.client import connect
 
 from pisa_capc.errors import ConfigError, DataError
 from pisa_capc.inference import TrainedModel
-from pisa_capc.serve import door, limits
+from pisa_capc.serve import connections, limits
+from pisa_capc.serve.connections import LimitedSocket
 from pisa_capc.serve.desk import Desk
-from pisa_capc.serve.door import Door
 from pisa_capc.serve.gate import Rules
 from pisa_capc.serve.keys import Keys, Token
 from pisa_capc.serve.server import Tls, bound, serving, url_of
@@ -52,14 +52,14 @@ def locked(**changes: Any) -> Rules:
 
 
 @contextmanager
-def service(desk: Desk | None = None, rules: Rules | None = None) -> Iterator[tuple[Door, str]]:
+def service(desk: Desk | None = None, rules: Rules | None = None) -> Iterator[tuple[LimitedSocket, str]]:
     at = bound("127.0.0.1", 0)
     with serving(an_app(desk, rules or locked()), at):
         yield at, url_of(at)
 
 
 @contextmanager
-def connections(port: int, number: int, say: bytes = b"", sender: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+def connected(port: int, number: int, say: bytes = b"", sender: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
     """From one address, or any of 127.0.0.0/8."""
     with ExitStack() as stack:
         found = []
@@ -96,7 +96,7 @@ def answer(url: str, path: str = "", timeout: float = 5, **headers: str) -> int:
         return error.code
 
 
-def inside(at: Door) -> list[int]:
+def inside(at: LimitedSocket) -> list[int]:
     """Descriptors of the connections that the service holds."""
     return [one.socket.fileno() for one in list(at._inside.values()) if one.socket.fileno() >= 0]
 
@@ -109,20 +109,20 @@ def descriptors() -> int:
 def test_many_connections_of_one_sender_leave_room_for_others_and_for_files(say: bytes) -> None:
     with service() as (at, url):
         before = descriptors()
-        with connections(at.getsockname()[1], 1100, say) as found:
-            wait_until(lambda: descriptors() - before - len(found) <= 2 * door.OF_ONE)
+        with connected(at.getsockname()[1], 1100, say) as found:
+            wait_until(lambda: descriptors() - before - len(found) <= 2 * connections.OF_ONE)
             assert answer(url, "healthz") == 200
             assert answer(url, "api/status", **BEARER) == 200
-            wait_until(lambda: still_open(found) <= door.OF_ONE)
+            wait_until(lambda: still_open(found) <= connections.OF_ONE)
 
 
 def test_many_connections_of_many_senders_leave_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS", 64)
+    monkeypatch.setattr(connections, "CONNECTIONS", 64)
     with service() as (at, url), ExitStack() as stack:
         before = descriptors()
         found = []
         for k in range(10):
-            found += stack.enter_context(connections(at.getsockname()[1], 20, SLOW, f"127.0.1.{k}"))
+            found += stack.enter_context(connected(at.getsockname()[1], 20, SLOW, f"127.0.1.{k}"))
         wait_until(lambda: descriptors() - before - len(found) <= 64 + 4)
         for _ in range(5):
             assert answer(url, "healthz") == 200
@@ -130,11 +130,12 @@ def test_many_connections_of_many_senders_leave_room_for_a_new_one(monkeypatch: 
 
 
 def test_connections_of_a_proxy_are_of_many() -> None:
-    with service(rules=locked(proxies=frozenset({"127.0.0.1"}))) as (at, url):
-        with connections(at.getsockname()[1], 2 * door.OF_ONE, SLOW) as found:
-            wait_until(lambda: len(inside(at)) == len(found))
-            assert answer(url, "api/status", **BEARER) == 200
-            assert still_open(found) == len(found)
+    at = bound("127.0.0.1", 0)
+    rules = locked(proxies=frozenset({"127.0.0.1"}))
+    with serving(an_app(rules=rules), at), connected(at.getsockname()[1], 2 * connections.OF_ONE, SLOW) as found:
+        wait_until(lambda: len(inside(at)) == len(found))
+        assert answer(url_of(at), "api/status", **BEARER) == 200
+        assert still_open(found) == len(found)
 
 
 def test_who_has_a_token_keeps_the_connection_whatever_others_do() -> None:
@@ -142,13 +143,13 @@ def test_who_has_a_token_keeps_the_connection_whatever_others_do() -> None:
         port = at.getsockname()[1]
         with connect(url.replace("http", "ws") + "api/events?kinds=status", additional_headers=BEARER) as socket_:
             for _ in range(3):
-                with connections(port, 100, SLOW):
+                with connected(port, 100, SLOW):
                     assert json.loads(socket_.recv(5))[0]["event"] == "status"
 
 
 def test_where_all_have_a_token_a_new_one_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS", 2)
-    monkeypatch.setattr(door, "FEWEST", 1)
+    monkeypatch.setattr(connections, "CONNECTIONS", 2)
+    monkeypatch.setattr(connections, "FEWEST", 1)
     with service() as (_, url):
         events = url.replace("http", "ws") + "api/events"
         with (
@@ -168,8 +169,8 @@ def _is_answered(url: str) -> bool:
 
 @pytest.mark.parametrize("say", [b"", SLOW, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + SLOW])
 def test_who_says_nothing_or_drips_a_header_is_closed_in_time(say: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "IDLE_S", 0.5)
-    with service() as (at, _), connections(at.getsockname()[1], 5, say) as found:
+    monkeypatch.setattr(connections, "IDLE_S", 0.5)
+    with service() as (at, _), connected(at.getsockname()[1], 5, say) as found:
         began = time.monotonic()
         while still_open(found):
             assert time.monotonic() - began < 5
@@ -181,8 +182,8 @@ def test_who_says_nothing_or_drips_a_header_is_closed_in_time(say: bytes, monkey
 
 
 def test_who_does_not_read_an_answer_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "IDLE_S", 0.5)
-    monkeypatch.setattr(door, "ANSWER_S", 0.5)
+    monkeypatch.setattr(connections, "IDLE_S", 0.5)
+    monkeypatch.setattr(connections, "ANSWER_S", 0.5)
     many = b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 150
     with service() as (at, _), socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -195,7 +196,7 @@ def test_who_does_not_read_an_answer_is_closed_in_time(monkeypatch: pytest.Monke
 def test_an_hour_of_wrong_requests_is_few_lines_of_log(capfd: pytest.CaptureFixture[str]) -> None:
     with service() as (at, url):
         for _ in range(10):
-            with connections(at.getsockname()[1], 30, b"nonsense\r\n\r\n") as found:
+            with connected(at.getsockname()[1], 30, b"nonsense\r\n\r\n") as found:
                 wait_until(lambda found=found: still_open(found) == 0)  # type: ignore[misc]
         upgrade = {"Upgrade": "nonsense", "Connection": "Upgrade"}
         assert {answer(url, "healthz", **upgrade) for _ in range(50)} == {200}
@@ -217,9 +218,9 @@ def test_lines_that_are_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_process_that_has_too_few_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (door.FILES + 40, 4096))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (connections.FILES + 40, 4096))
     with pytest.raises(ConfigError, match="LimitNOFILE"):
-        door.room()
+        connections.room()
 
 
 def test_wrong_tokens_of_one_sender_cost_no_other_sender() -> None:
@@ -227,7 +228,7 @@ def test_wrong_tokens_of_one_sender_cost_no_other_sender() -> None:
         wrong = b"GET /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer no\r\nConnection: close\r\n\r\n"
 
         def status(sender: str) -> bytes:
-            with connections(at.getsockname()[1], 1, wrong, sender) as [one]:
+            with connected(at.getsockname()[1], 1, wrong, sender) as [one]:
                 return one.recv(4096).split(b" ")[1]
 
         assert [status("127.0.0.2") for _ in range(11)] == [b"401"] * 10 + [b"429"]
@@ -256,8 +257,8 @@ def test_the_page_and_its_events_over_tls(tls: Tls, monkeypatch: pytest.MonkeyPa
             assert found.status == 200
         with connect(url.replace("https", "wss") + "api/events", ssl=context, additional_headers=BEARER) as events:
             assert json.loads(events.recv(5))[0]["event"] == "status"
-        monkeypatch.setattr(door, "IDLE_S", 0.5)
-        with connections(port, 5) as silent, connections(port, 5, SLOW) as plain:
+        monkeypatch.setattr(connections, "IDLE_S", 0.5)
+        with connected(port, 5) as silent, connected(port, 5, SLOW) as plain:
             wait_until(lambda: still_open(silent + plain) == 0)
 
 
@@ -317,7 +318,7 @@ def test_the_command_goes_on_under_attack_and_says_little(
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
         port = int(url.rsplit(":", 1)[1].strip("/"))
         wait_until(lambda: (state / "listen.json").exists())
-        with connections(port, number, say) as found:
+        with connected(port, number, say) as found:
             saved = (state / "listen.json").stat().st_mtime_ns
             assert max(under_attack(url, 20, lambda: drip(found) if say else None)) < 2
             assert len(os.listdir(f"/proc/{process.pid}/fd")) < 512

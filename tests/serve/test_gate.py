@@ -212,11 +212,22 @@ def test_wrong_tokens_and_cookies_have_to_wait_and_right_ones_never(header: str)
     assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 200
 
 
-def test_strangers_who_ask_too_much_use_up_nothing_of_those_with_a_token() -> None:
+def test_a_page_with_an_old_cookie_is_there_and_the_cookie_is_taken_away() -> None:
     client = a_client(rules=locked())
-    answers = [client.get("/static/main.js").status_code for _ in range(230)]
-    assert answers[0] == 200
-    assert answers[-1] == 429
+    client.cookies.set("pisa", "old", domain="127.0.0.1")
+    for path in ["/", *["/static/main.js"] * 20]:
+        assert client.get(path).status_code == 200
+    assert "Max-Age=0" in client.get("/api/status").headers["set-cookie"]
+    assert [client.get("/api/status").status_code for _ in range(15)] == [401] * 15, "without one there is no guess"
+    assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 200
+    assert client.get("/api/status").status_code == 200
+
+
+def test_strangers_who_ask_too_much_use_up_nothing_of_those_with_a_token() -> None:
+    rules = locked()
+    rules.strangers = Buckets(rate=0.0, burst=5.0)
+    client = a_client(rules=rules)
+    assert [client.get("/static/main.js").status_code for _ in range(7)] == [200] * 5 + [429] * 2
     for path in ("/static/main.js", "/api/status"):
         assert client.get(path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
     assert client.get("/healthz").status_code == 200

@@ -7,6 +7,8 @@ enrolling            models with devices that were enrolled on the page
 views, sigmf         a frame to look at, files to download
 models, api          what is asked and answered
 clients              events to whoever wants them
+audit                who changed what
+connections          how many there are, of whom, for how long
 keys, limits, gate   who may ask, how much, from where
 metrics              for Prometheus
 app, server          all of it, beside a listener that never waits for it

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pisa_capc.serve.door import Door
+from pisa_capc.serve.connections import LimitedSocket
 from pisa_capc.serve.keys import Keys, Token
 from pisa_capc.serve.limits import Buckets, sender_of
 
@@ -55,9 +55,9 @@ ALWAYS = {
 class Refused(HTTPException):
     """Why a request is not answered."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, **headers: str) -> None:
         also = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "5"}}
-        super().__init__(status, text, also.get(status))
+        super().__init__(status, text, also.get(status, {}) | headers)
 
 
 @dataclass
@@ -87,31 +87,32 @@ class Rules:
             raise Refused(403, "A page of another site asks; only the page of this service may.")
         if changing and PAGE_HEADER not in headers:
             raise Refused(403, f"Expected the header {PAGE_HEADER}: whatever changes something needs it.")
-        token = self._token(path, headers, address)
-        if token is None and path not in OPEN and not path.startswith(OPEN_UNDER):
-            raise Refused(401, "Expected the token of this service.")
+        token = ANYBODY if self.keys is None else self._token(self.keys, path, headers, address)
+        if token is not None and not self.requests.take(f"{token.holder} {address}", cost(path)):
+            raise Refused(429, "Too many requests; wait a moment.")
         if changing and token is not None and not token.operator and path != LOGIN:
             raise Refused(403, "This token is for looking; it changes nothing.")
         return token
 
-    def _token(self, path: str, headers: Headers, address: str) -> Token | None:
+    def _token(self, keys: Keys, path: str, headers: Headers, address: str) -> Token | None:
         """The right token first: nothing that others do, from the same address too, is in its way."""
-        given = headers.get("authorization"), headers.get("cookie")
-        token, shown = (ANYBODY, True) if self.keys is None else self.keys.shown(*given)
-        if token is not None:
-            if not self.requests.take(f"{token.holder} {address}", HEAVY_COST if path.startswith(HEAVY) else 1.0):
-                raise Refused(429, "Too many requests; wait a moment.")
-        elif path not in OPEN:
-            if not self.strangers.take(sender_of(address)):
-                raise Refused(429, "Too many requests; wait a moment.")
-            if shown:
-                self.failed(address)
-        return token
+        token, shown = keys.shown(headers.get("authorization"), headers.get("cookie"))
+        if token is not None or path in OPEN:
+            return token
+        if not self.strangers.take(sender_of(address)):
+            raise Refused(429, "Too many requests; wait a moment.")
+        if path.startswith(OPEN_UNDER):
+            return None
+        if shown:
+            self.failed(address)
+            raise Refused(401, "Expected the token of this service; this is another.", **{"set-cookie": keys.no_cookie})
+        raise Refused(401, "Expected the token of this service.")
 
     def failed(self, address: str) -> None:
         """Count a wrong token or cookie; after some there is no other answer to wrong ones of this sender."""
         if not self.failures.take(sender_of(address)):
-            raise Refused(429, "Too many wrong tokens; wait a minute.")
+            cookie = {} if self.keys is None else {"set-cookie": self.keys.no_cookie}
+            raise Refused(429, "Too many wrong tokens; wait a minute.", **cookie)
 
     def address_of(self, scope: Scope, headers: Headers) -> str:
         """Who asks; of a proxy that is known, whom it asks for."""
@@ -131,6 +132,10 @@ def _of_another_site(scope: Scope, headers: Headers) -> bool:
     """Whether a browser says that a page of others asks; a link to the page itself may be anywhere."""
     link = scope["path"] == PAGE and headers.get("sec-fetch-mode") == "navigate"
     return not link and headers.get("sec-fetch-site", OWN_SITE[0]) not in OWN_SITE
+
+
+def cost(path: str) -> float:
+    return HEAVY_COST if path.startswith(HEAVY) else 1.0
 
 
 def one_of(values: Iterable[str]) -> str:
@@ -172,20 +177,20 @@ class Gate:
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self.app, self.rules = app, rules
-        self.door: Door | None = None  # that requests come through
+        self.listening: LimitedSocket | None = None  # that requests come through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         headers, peer = Headers(scope=scope), scope.get("client")
-        if self.door and peer:
-            self.door.begun(peer)
+        if self.listening and peer:
+            self.listening.begun(peer)
         try:
             scope["address"] = self.rules.address_of(scope, headers)
             scope["token"] = token = self.rules.check(scope, headers, scope["address"])
-            if token and self.door and peer:
-                self.door.trust(peer, lasting=scope["type"] == "websocket")
+            if token and self.listening and peer:
+                self.listening.trust(peer, lasting=scope["type"] == "websocket")
             if scope["type"] == "http":
                 receive = await short(receive, scope["method"], headers)
                 send = dressed(send, scope["path"])
@@ -193,8 +198,8 @@ class Gate:
         except Refused as why:
             await refuse(scope, receive, send, why)
         finally:
-            if self.door and peer:
-                self.door.ended(peer)
+            if self.listening and peer:
+                self.listening.ended(peer)
 
 
 async def short(receive: Receive, method: str, headers: Headers) -> Receive:

@@ -79,6 +79,11 @@ class Keys:
         age = 86400 * COOKIE_DAYS
         return f"{self.cookie}={token.cookie}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{secure}"
 
+    @property
+    def no_cookie(self) -> str:
+        """The header that takes it away: a page that goes on showing an old one would be counted as guessing."""
+        return f"{self.cookie}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+
 
 def _same(given: str, expected: str) -> bool:
     """In a time that says nothing about either, their lengths included."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.serve.door import AT_ONCE, IDLE_S, Door, room
+from pisa_capc.serve.connections import AT_ONCE, IDLE_S, LimitedSocket, room
 from pisa_capc.serve.gate import Gate
 from pisa_capc.serve.limits import FewLines
 
@@ -45,12 +45,12 @@ class Tls:
             ) from error
 
 
-def bound(host: str, port: int) -> Door:
+def bound(host: str, port: int) -> LimitedSocket:
     """A socket at the address, before anything else is begun."""
     most = room()
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return Door(socket.create_server((host, port), family=family, backlog=AT_ONCE), most)
+        return LimitedSocket(socket.create_server((host, port), family=family, backlog=AT_ONCE), most)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"{host} port {port}: cannot be listened at ({error}). Choose another --port.") from error
 
@@ -63,9 +63,9 @@ def url_of(at: socket.socket, tls: Tls | None = None) -> str:
 
 
 @contextmanager
-def serving(app: Gate, at: Door, tls: Tls | None = None) -> Iterator[None]:
+def serving(app: Gate, at: LimitedSocket, tls: Tls | None = None) -> Iterator[None]:
     """Answer requests as long as the block runs."""
-    app.door, at.proxies = at, app.rules.proxies
+    app.listening, at.proxies = at, app.rules.proxies
     config = uvicorn.Config(
         app,
         loop="asyncio",  # which asks the socket itself for connections; others take its descriptor

@@ -49,7 +49,7 @@ class Connection:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class Door(socket.socket):
+class LimitedSocket(socket.socket):
     """A listening socket; it belongs to the thread that answers.
 
     most, of_one: connections in all, and strangers' of one sender. proxies: addresses whose connections are of many.
