@@ -10,6 +10,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -280,6 +281,25 @@ def test_a_certificate_without_its_key_is_named(tls: Tls, tmp_path: Path) -> Non
     )
     with pytest.raises(DataError, match="no password"):
         Tls(tls.certificate, secret)
+
+
+@pytest.mark.slow
+def test_who_connects_without_end_from_the_same_address_keeps_nobody_out() -> None:
+    with service() as (at, url):
+        over = threading.Event()
+
+        def connect_without_end() -> None:
+            while not over.is_set():
+                with suppress(OSError), connected(at.getsockname()[1], 40):
+                    pass
+
+        senders = [threading.Thread(target=connect_without_end) for _ in range(2)]
+        for sender in senders:
+            sender.start()
+        under_attack(url, 5, lambda: None)
+        over.set()
+        for sender in senders:
+            sender.join()
 
 
 def under_attack(url: str, seconds: float, step: Callable[[], None]) -> list[float]:

@@ -24,7 +24,7 @@ from pisa_capc.serve.limits import sender_of
 CONNECTIONS, OF_ONE = 256, 32
 FEWEST = 32
 FILES = 192  # descriptors that are left for files, and for what is accepted before what is closed has ended
-WAITING, AT_ONCE = 1024, 16  # connections that wait to be accepted, and that are accepted in one go
+WAITING, AT_ONCE = 1024, 4  # connections that wait, and that are accepted in one go: few, so that each is read
 CLOSING = 64  # that may be on their way out
 IDLE_S = 10.0  # until a request's header is there, TLS included
 ANSWER_S = 60.0  # from there to the end of the answer
