@@ -212,6 +212,14 @@ def test_wrong_tokens_and_cookies_have_to_wait_and_right_ones_never(header: str)
     assert client.post("/api/login", headers=PAGE, json={"token": TOKEN}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "beside", ["[bad]=1; {}", "{}; pisa=other", "pisa=other; {}", '"; {}', "a; =; {};;", "x=\x01; {}"]
+)
+def test_cookies_that_others_have_set_are_not_in_the_way_of_the_right_one(beside: str) -> None:
+    cookie = Keys([Token(TOKEN)]).set_cookie(Token(TOKEN)).split(";")[0]
+    assert a_client(rules=locked()).get("/api/status", headers={"cookie": beside.format(cookie)}).status_code == 200
+
+
 def test_a_page_with_an_old_cookie_is_there_and_the_cookie_is_taken_away() -> None:
     client = a_client(rules=locked())
     client.cookies.set("pisa", "old", domain="127.0.0.1")

@@ -117,6 +117,8 @@ class LimitedSocket(socket.socket):
 def room() -> int:
     """Connections that this process can have, with descriptors left for its files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return CONNECTIONS
     most = min(CONNECTIONS, limit - len(os.listdir("/dev/fd")) - FILES)
     if most < FEWEST:
         raise ConfigError(

@@ -11,7 +11,6 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from itertools import pairwise
 from math import log2
@@ -22,7 +21,7 @@ from pisa_capc.errors import ConfigError, DataError
 FEWEST_BITS = 80.0  # as `bits` judges a token; of those of 128 bits, all that were tried have more
 MOST_BYTES = 8192  # of a file of tokens
 LONGEST_HOLDER = 32
-COOKIE_DAYS = 30
+COOKIE_DAYS, MOST_COOKIES = 30, 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Keys:
 
     def token(self, given: str) -> Token | None:
         """The token that this is; in a time that says nothing about any."""
-        return next((one for one in [one for one in self._tokens if _same(given, one.value)]), None)
+        return next(iter([one for one in self._tokens if _same(given, one.value)]), None)
 
     def spend(self, ticket: str) -> Token | None:
         """The first token, if this is the ticket; it is good once."""
@@ -65,13 +64,14 @@ class Keys:
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() == "bearer" and (found := self.token(given.strip())):
             return found, True
-        try:
-            cookie = SimpleCookie(cookies or "").get(self.cookie)
-        except CookieError:
-            return None, True
-        if cookie is None:
-            return None, authorization is not None
-        return next((one for one in [one for one in self._tokens if _same(cookie.value, one.cookie)]), None), True
+        values = self._cookies(cookies or "")
+        right = [one for one in self._tokens for value in values if _same(value, one.cookie)]
+        return next(iter(right), None), bool(values) or authorization is not None
+
+    def _cookies(self, cookies: str) -> list[str]:
+        """Ours, whatever others of this host have set beside it, under its name too."""
+        pairs = [pair.partition("=") for pair in cookies.split(";")]
+        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:MOST_COOKIES]
 
     def set_cookie(self, token: Token) -> str:
         """The header that gives a page its cookie: no script can read it, and no other site's page makes it sent."""

@@ -240,7 +240,7 @@ class Refusal(Answer):
 
 
 REFUSALS = {
-    400: "This is no HTTP request, or its body is no JSON",
+    400: "This is no HTTP request",
     401: "A token is needed, or this is not the token",
     403: "A page of another site asks, or the token is for looking, or X-Pisa is missing",
     404: "There is no such thing, or it is no longer remembered",
