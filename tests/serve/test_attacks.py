@@ -224,16 +224,17 @@ def test_a_process_that_has_too_few_descriptors_is_told(monkeypatch: pytest.Monk
         connections.room()
 
 
-def test_wrong_tokens_of_one_sender_cost_no_other_sender() -> None:
+def test_wrong_tokens_cost_no_other_sender_and_no_right_one() -> None:
     with service() as (at, url):
-        wrong = b"GET /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer no\r\nConnection: close\r\n\r\n"
 
-        def status(sender: str) -> bytes:
-            with connected(at.getsockname()[1], 1, wrong, sender) as [one]:
+        def status(sender: str, token: str) -> bytes:
+            asked = f"Authorization: Bearer {token}\r\nConnection: close\r\n\r\n".encode()
+            with connected(at.getsockname()[1], 1, SLOW + asked, sender) as [one]:
                 return one.recv(4096).split(b" ")[1]
 
-        assert [status("127.0.0.2") for _ in range(11)] == [b"401"] * 10 + [b"429"]
-        assert status("127.0.0.3") == b"401"
+        assert [status("127.0.0.2", "guess") for _ in range(11)] == [b"401"] * 10 + [b"429"]
+        assert status("127.0.0.2", TOKEN) == b"200"
+        assert status("127.0.0.3", "guess") == b"401"
         assert answer(url, "api/status", **BEARER) == 200
 
 
