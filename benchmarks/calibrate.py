@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import peak_memory
-from pisa_capc.calibration import UCAPC, SourceStatistics, calibrators
-from pisa_capc.calibration.blocks import Blocks
-from pisa_capc.calibration.ucapc import capture_prototypes, fuse_scores, prototype_scores
-from pisa_capc.randomness import generator
+from pisa_capc.core.randomness import generator
+from pisa_capc.decide.calibration import UCAPC, SourceStatistics, calibrators
+from pisa_capc.decide.calibration.blocks import Blocks
+from pisa_capc.decide.calibration.ucapc import capture_prototypes, fuse_scores, prototype_scores
 
 FRAMES, FEATURES, CLASSES, CAPTURES = 24_960, 64, 10, 4
 LARGE = {"10M x 10": (10_000_000, 64, 10), "1M x 1000": (1_000_000, 64, 1000)}

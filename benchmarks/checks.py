@@ -28,9 +28,9 @@ import torch
 from benchmarks.load import write_random
 from benchmarks.report import begin, show
 from pisa_capc import load
-from pisa_capc.inference.memory import keep_freed_memory
-from pisa_capc.store.digests import BLOCK, CaptureDigests, block_digest
-from pisa_capc.training.bank import Bank
+from pisa_capc.data.store.digests import BLOCK, CaptureDigests, block_digest
+from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.model.training.bank import Bank
 
 DIGESTS: dict[str, Callable[[Any], Any]] = {
     "this digest": block_digest,

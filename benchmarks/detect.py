@@ -33,16 +33,16 @@ from scipy.stats import beta, ncx2
 from threadpoolctl import threadpool_limits
 
 from benchmarks.report import begin, show, show_table
-from pisa_capc.detect import Detection, WifiDetector, detect, with_headers
-from pisa_capc.detect.finding import BLOCK
-from pisa_capc.detect.wifi.detector import CHUNK
-from pisa_capc.detect.wifi.preamble import LEAST_QUALITY, SEARCH, TAPS
-from pisa_capc.detect.wifi.screen import BLOCK as PERIOD
-from pisa_capc.detect.wifi.screen import WINDOW, coherence_threshold
-from pisa_capc.phy.wifi import mac, transmit
-from pisa_capc.randomness import generator
-from pisa_capc.recordings import Recording, open_recording
-from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES
+from pisa_capc.core.randomness import generator
+from pisa_capc.signal.detection import Detection, WifiDetector, detect, with_headers
+from pisa_capc.signal.detection.finding import BLOCK
+from pisa_capc.signal.detection.wifi.detector import CHUNK
+from pisa_capc.signal.detection.wifi.preamble import LEAST_QUALITY, SEARCH, TAPS
+from pisa_capc.signal.detection.wifi.screen import BLOCK as PERIOD
+from pisa_capc.signal.detection.wifi.screen import WINDOW, coherence_threshold
+from pisa_capc.signal.phy.wifi import mac, transmit
+from pisa_capc.signal.recordings import Recording, open_recording
+from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES
 
 RATE_HZ = 20e6
 CORES = 2

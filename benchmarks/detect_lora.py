@@ -20,9 +20,9 @@ from rich.table import Table
 from scipy.signal import oaconvolve
 from threadpoolctl import threadpool_limits
 
-from pisa_capc.detect.lora import LoraDetector
-from pisa_capc.phy.lora import Modulation, lorawan, transmit
-from pisa_capc.simulate.interpolation import delay_kernel, resample
+from pisa_capc.signal.detection.lora import LoraDetector
+from pisa_capc.signal.phy.lora import Modulation, lorawan, transmit
+from pisa_capc.signal.simulation.interpolation import delay_kernel, resample
 
 CARRIER_HZ = 868e6
 RATE_HZ = 1e6

@@ -22,15 +22,15 @@ from typing import Any
 import torch
 
 from benchmarks.report import begin, show
-from pisa_capc.edge import export_model, on_onnx
-from pisa_capc.edge.engine import FILE
-from pisa_capc.encoders import encoder_names
-from pisa_capc.errors import ConfigError
-from pisa_capc.frames import load
-from pisa_capc.geometry import square
-from pisa_capc.inference import SourceStatistics, TrainedModel, embed, load_model
-from pisa_capc.inference.model import method_of
-from pisa_capc.scores import as_probability
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.data.frames import load
+from pisa_capc.data.geometry import square
+from pisa_capc.data.scores import as_probability
+from pisa_capc.model.edge import export_model, on_onnx
+from pisa_capc.model.edge.engine import FILE
+from pisa_capc.model.encoders import encoder_names
+from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed, load_model
+from pisa_capc.model.inference.model import method_of
 
 BLOCKS = (1, 16, 64, 128)
 SAMPLES = 320
@@ -65,7 +65,7 @@ say(lambda iq: session.run(["logits"], {"iq": iq}), make)
 TORCH = """
 import json, sys, numpy as np, torch
 from benchmarks.edge import untrained
-from pisa_capc.inference.memory import keep_freed_memory
+from pisa_capc.model.inference.memory import keep_freed_memory
 torch.set_num_threads(1)
 keep_freed_memory()
 network = untrained(METHOD, ENCODER).model

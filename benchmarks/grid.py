@@ -23,16 +23,16 @@ import torch
 
 from benchmarks.bytecode import kept_bytecode
 from benchmarks.report import begin, show
-from pisa_capc.benchmark.plan import PlannedRun, jobs_of, plan, select
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.config import from_mapping
-from pisa_capc.engines import available_cores, run_jobs
-from pisa_capc.errors import ConfigError
-from pisa_capc.frames import load
-from pisa_capc.progress import progress
-from pisa_capc.protocol import split
-from pisa_capc.simulate.generate import generate
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.config import from_mapping
+from pisa_capc.core.engines import available_cores, run_jobs
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import progress
+from pisa_capc.data.frames import load
+from pisa_capc.data.protocol import split
+from pisa_capc.evidence.benchmark.plan import PlannedRun, jobs_of, plan, select
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.signal.simulation.generate import generate
 
 
 def main() -> None:

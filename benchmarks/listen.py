@@ -43,24 +43,24 @@ from threadpoolctl import threadpool_limits
 from benchmarks.detect import ANTENNAS, RATE_HZ, SEED, SIFS_SAMPLES, noise, received
 from benchmarks.online import CLASSES, FEATURES, made_up
 from benchmarks.report import begin, show, show_table
-from pisa_capc.calibration import Online, OnlineCalibrator
-from pisa_capc.edge import export_model, on_onnx
-from pisa_capc.edge.engine import FILE
-from pisa_capc.frames import Frames
-from pisa_capc.geometry import square
-from pisa_capc.inference import TrainedModel
-from pisa_capc.listen import Air, Decision, Event, Listener, Plan, open_source
-from pisa_capc.listen.output import Lines
-from pisa_capc.listen.recognise import LAG
-from pisa_capc.listen.ring import Ring
-from pisa_capc.listen.sources import FileSource
-from pisa_capc.listen.tags import FIXED, MAGIC, VERSION
-from pisa_capc.phy.wifi import mac, transmit
-from pisa_capc.protocol import split
-from pisa_capc.randomness import generator
-from pisa_capc.recordings.encoding import Encoding
-from pisa_capc.training import Run, fit
-from pisa_capc.waveforms.wifi import PREAMBLE_SAMPLES, preamble
+from pisa_capc.core.randomness import generator
+from pisa_capc.data.frames import Frames
+from pisa_capc.data.geometry import square
+from pisa_capc.data.protocol import split
+from pisa_capc.decide.calibration import Online, OnlineCalibrator
+from pisa_capc.live.listen import Air, Decision, Event, Listener, Plan, open_source
+from pisa_capc.live.listen.output import Lines
+from pisa_capc.live.listen.recognise import LAG
+from pisa_capc.live.listen.ring import Ring
+from pisa_capc.live.listen.sources import FileSource
+from pisa_capc.live.listen.tags import FIXED, MAGIC, VERSION
+from pisa_capc.model.edge import export_model, on_onnx
+from pisa_capc.model.edge.engine import FILE
+from pisa_capc.model.inference import TrainedModel
+from pisa_capc.model.training import Run, fit
+from pisa_capc.signal.phy.wifi import mac, transmit
+from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, preamble
 
 CS16 = Encoding.named("cs16")
 AIR = Air(RATE_HZ, ANTENNAS, CS16, 5.825e9)

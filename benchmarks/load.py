@@ -26,10 +26,10 @@ import torch
 
 from benchmarks.report import begin, show
 from pisa_capc import Frames, load
-from pisa_capc.geometry import square
-from pisa_capc.inference.memory import keep_freed_memory
-from pisa_capc.store import CaptureSpec, Dataset, native, write_dataset
-from pisa_capc.training.bank import Bank
+from pisa_capc.data.geometry import square
+from pisa_capc.data.store import CaptureSpec, Dataset, native, write_dataset
+from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.model.training.bank import Bank
 
 BATCH = 128
 STEPS = 100

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from benchmarks.report import begin, show
-from pisa_capc.calibration import OnlineCalibrator
-from pisa_capc.randomness import generator
+from pisa_capc.core.randomness import generator
+from pisa_capc.decide.calibration import OnlineCalibrator
 
 FEATURES, CLASSES, CAPTURES, CAPTURE_FRAMES = 64, 10, 12, 4000
 SEED = 2026

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pisa_capc.errors import PisaError
-from pisa_capc.provenance import machine
+from pisa_capc.core.errors import PisaError
+from pisa_capc.core.provenance import machine
 
 RESULTS = Path("results")
 RECORDS = RESULTS / "records"  # of protocols, a folder each

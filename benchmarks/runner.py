@@ -16,16 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import begin, show
-from pisa_capc.benchmark.plan import plan, select
-from pisa_capc.benchmark.protocols import Protocol, calibration_of, read_protocol
-from pisa_capc.benchmark.run import Options, run_protocol
-from pisa_capc.config import from_mapping
-from pisa_capc.evaluation import infer
-from pisa_capc.frames import load
-from pisa_capc.progress import progress
-from pisa_capc.protocol import split
-from pisa_capc.simulate.generate import generate
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.config import from_mapping
+from pisa_capc.core.progress import progress
+from pisa_capc.data.frames import load
+from pisa_capc.data.protocol import split
+from pisa_capc.evidence.benchmark.plan import plan, select
+from pisa_capc.evidence.benchmark.protocols import Protocol, calibration_of, read_protocol
+from pisa_capc.evidence.benchmark.run import Options, run_protocol
+from pisa_capc.evidence.evaluation import infer
+from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.signal.simulation.generate import generate
 
 
 def main() -> None:

@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from pisa_capc.simulate.capture import prepare, render
-from pisa_capc.simulate.generate import generate
-from pisa_capc.simulate.scene import load_scene
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.signal.simulation.capture import prepare, render
+from pisa_capc.signal.simulation.generate import generate
+from pisa_capc.signal.simulation.scene import load_scene
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 PROCESSES = 2
 CASES = {"wifi": 320, "lora": 8192}

@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.bytecode import kept_bytecode
 from benchmarks.report import begin, show
-from pisa_capc.encoders import build_encoder, encoder_names
-from pisa_capc.progress import progress
+from pisa_capc.core.progress import progress
+from pisa_capc.model.encoders import build_encoder, encoder_names
 
 STARTS = {"pisa --help": ["-m", "pisa_capc", "--help"], "import pisa_capc": ["-c", "import pisa_capc"]}
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -38,11 +38,11 @@ def first_step(encoder: str) -> None:
     import torch
 
     from benchmarks.train import make_stack, random_frames
-    from pisa_capc.inference.devices import choose_device, choose_precision
-    from pisa_capc.protocol import split
-    from pisa_capc.stacked import load_compiler
-    from pisa_capc.stacked.elsewhere import compilers
-    from pisa_capc.training.bank import Bank, union
+    from pisa_capc.data.protocol import split
+    from pisa_capc.model.inference.devices import choose_device, choose_precision
+    from pisa_capc.model.stacked import load_compiler
+    from pisa_capc.model.stacked.elsewhere import compilers
+    from pisa_capc.model.training.bank import Bank, union
 
     device = choose_device("auto")
     gpu = device.type == "cuda"

@@ -22,15 +22,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.report import begin, show
 from pisa_capc import Frames
-from pisa_capc.encoders import encoder_names
-from pisa_capc.inference import SourceStatistics, TrainedModel, embed
-from pisa_capc.inference.memory import keep_freed_memory
-from pisa_capc.methods import Setup, build_method, method_names
-from pisa_capc.protocol import Split, split
-from pisa_capc.stacked.layers import plain_layers
-from pisa_capc.training.bank import Bank, union
-from pisa_capc.training.fit import choose_device
-from pisa_capc.training.stack import Stack
+from pisa_capc.data.protocol import Split, split
+from pisa_capc.model.encoders import encoder_names
+from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
+from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.model.methods import Setup, build_method, method_names
+from pisa_capc.model.stacked.layers import plain_layers
+from pisa_capc.model.training.bank import Bank, union
+from pisa_capc.model.training.fitting import choose_device
+from pisa_capc.model.training.stack import Stack
 
 
 def random_frames(per_group: int, seed: int = 0) -> Frames:

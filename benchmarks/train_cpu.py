@@ -27,14 +27,14 @@ import torch
 
 from benchmarks.report import begin, show
 from benchmarks.train import embed_rate, make_stack, random_frames
-from pisa_capc.encoders import encoder_names
-from pisa_capc.inference.devices import has_bfloat16
-from pisa_capc.inference.memory import keep_freed_memory
-from pisa_capc.protocol import split
-from pisa_capc.stacked.layers import plain_layers
-from pisa_capc.threads import cpu_threads
-from pisa_capc.training.bank import Bank, union
-from pisa_capc.training.stack import Stack
+from pisa_capc.core.threads import cpu_threads
+from pisa_capc.data.protocol import split
+from pisa_capc.model.encoders import encoder_names
+from pisa_capc.model.inference.devices import has_bfloat16
+from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.model.stacked.layers import plain_layers
+from pisa_capc.model.training.bank import Bank, union
+from pisa_capc.model.training.stack import Stack
 
 BATCH = 128  # of make_stack
 EMBEDDED = 24_960  # frames, as many as the paper tests on

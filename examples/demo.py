@@ -17,15 +17,15 @@ import torch
 
 from pisa_capc import simulate
 from pisa_capc.cli.output import print_table
-from pisa_capc.evaluation import infer_runs
-from pisa_capc.figures.confusion import plot_confusions
-from pisa_capc.figures.run import stages
-from pisa_capc.progress import console
-from pisa_capc.protocol import split
-from pisa_capc.reports import report_of_runs
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.store.native import fingerprint
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.progress import console
+from pisa_capc.data.protocol import split
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.data.store.native import fingerprint
+from pisa_capc.evidence.evaluation import infer_runs
+from pisa_capc.evidence.figures.confusion import plot_confusions
+from pisa_capc.evidence.figures.run import stages
+from pisa_capc.evidence.reports import report_of_runs
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 FOLDER = Path("demo")
 SCENE = Path(__file__).with_name("demo_scene.yaml")

@@ -12,14 +12,14 @@ from benchmarks.report import RECORDS, read
 
 from pages.sides import Ours, Published, Row, published, recorded, reference
 from pages.verdicts import sentences
-from pisa_capc.benchmark.plan import plan
-from pisa_capc.benchmark.protocols import Protocol, Search, read_protocol
-from pisa_capc.benchmark.records import read_records
-from pisa_capc.benchmark.results import Difference, Results, load_results, mean, paired_difference
-from pisa_capc.benchmark.tables import is_comparison, stage_name
-from pisa_capc.encoders import encoder_title
-from pisa_capc.errors import DataError
-from pisa_capc.protocol import DIRECT, PAPER
+from pisa_capc.core.errors import DataError
+from pisa_capc.data.protocol import DIRECT, PAPER
+from pisa_capc.evidence.benchmark.plan import plan
+from pisa_capc.evidence.benchmark.protocols import Protocol, Search, read_protocol
+from pisa_capc.evidence.benchmark.records import read_records
+from pisa_capc.evidence.benchmark.results import Difference, Results, load_results, mean, paired_difference
+from pisa_capc.evidence.benchmark.tables import is_comparison, stage_name
+from pisa_capc.model.encoders import encoder_title
 
 NOTHING = "–"
 CONSTANT_ANSWER = 0.03  # Macro-F1 of one device for all frames of ten is 0.018

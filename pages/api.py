@@ -12,7 +12,11 @@ from typing import Any
 import pisa_capc
 
 HOUSE = Path("docs/architecture.md")  # whose table names the rooms and their entries
-WITHOUT = ("cli", "figures", "stacked")  # the command line has its own page; the others are for the house itself
+WITHOUT = (
+    "cli",
+    "evidence.figures",
+    "model.stacked",
+)  # the command line has its own page; the others are for the house itself
 
 
 def page() -> str:
@@ -38,7 +42,7 @@ def rooms() -> Iterator[tuple[str, str, list[str]]]:
     for row in section.splitlines():
         if row.startswith("| `"):
             names, about, entries = (cell.strip() for cell in row.strip("|").split("|"))
-            for room in re.findall(r"`(\w+)`", names):
+            for room in re.findall(r"`([\w.]+)`", names):
                 if room not in WITHOUT:
                     yield room, about, re.findall(r"`(\w+)`", entries)
 

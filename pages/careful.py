@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.report import read
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.calibration import Careful
-from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.style import PAGE_INCHES, canvas
+from pisa_capc.decide.calibration import Careful
+from pisa_capc.evidence.figures.style import PAGE_INCHES, canvas
+from pisa_capc.model.encoders import encoder_title
 
 RECORD = "studies/calibrations.json"
 SWITCHED = "studies/careful-switch.json"

@@ -11,15 +11,15 @@ from benchmarks.report import begin
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC
-from pisa_capc.figures.style import COLOURS, GREY, MARKERS, PAGE_INCHES, canvas
-from pisa_capc.figures.topology import topology_figure
-from pisa_capc.figures.workflow import workflow_figure
-from pisa_capc.frames import Frames
-from pisa_capc.geometry import square
-from pisa_capc.simulate.generate import simulate
-from pisa_capc.simulate.hardware import dc_offset, iq_imbalance, power_amplifier
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.data.frames import Frames
+from pisa_capc.data.geometry import square
+from pisa_capc.decide.calibration import UCAPC
+from pisa_capc.evidence.figures.style import COLOURS, GREY, MARKERS, PAGE_INCHES, canvas
+from pisa_capc.evidence.figures.topology import topology_figure
+from pisa_capc.evidence.figures.workflow import workflow_figure
+from pisa_capc.signal.simulation.generate import simulate
+from pisa_capc.signal.simulation.hardware import dc_offset, iq_imbalance, power_amplifier
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 FOLDER = Path("docs/drawings")
 HALO = {"boxstyle": "round,pad=0.1", "color": "white", "alpha": 0.8}

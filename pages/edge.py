@@ -7,9 +7,9 @@ from typing import Any
 from benchmarks.report import RESULTS, read
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.edge.eight_bits import COST
-from pisa_capc.encoders import encoder_title
-from pisa_capc.methods import method_title
+from pisa_capc.model.edge.eight_bits import COST
+from pisa_capc.model.encoders import encoder_title
+from pisa_capc.model.methods import method_title
 
 RECORD, EIGHT_BITS = "speed/edge-1core.json", "speed/edge-int8-1core.json"
 OTHER = "speed/edge-1core-other.json"  # of an earlier version, on another machine

@@ -10,8 +10,8 @@ from benchmarks.report import RESULTS, read
 from studies.enrolment import CHOSEN, FRAMES
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.encoders import ENCODERS, encoder_names, encoder_title
-from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas, score_axis
+from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, canvas, score_axis
+from pisa_capc.model.encoders import ENCODERS, encoder_names, encoder_title
 
 FOLDER, PICTURE = "studies/enrolment-h200", "enrolment-encoders.png"
 TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import h5py
 import numpy as np
 
-from pisa_capc.formats import ExportOptions, export_dataset
-from pisa_capc.frames import Frames, load
+from pisa_capc.data.frames import Frames, load
+from pisa_capc.signal.formats import ExportOptions, export_dataset
 
 # One frame of two antennas and three samples; numbers that one can read in binary.
 IQ = np.array([[[0.5 - 0.25j, 1, 1j], [-1, 0.125j, 0]]], dtype=np.complex64)

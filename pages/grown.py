@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from benchmarks.report import RESULTS, read
 from studies.growth import ASYMPTOTIC, STAGES, exponent
 
-from pisa_capc.protocol import CAREFUL, PAPER
+from pisa_capc.data.protocol import CAREFUL, PAPER
 
 RECORD = "studies/growth-h200.json"
 TITLES = {

@@ -25,8 +25,8 @@ from pages.grown import (
     seconds,
     together,
 )
-from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.style import (
+from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER
+from pisa_capc.evidence.figures.style import (
     CALIBRATED_COLOUR,
     COLOURS,
     DIRECT_COLOUR,
@@ -36,8 +36,8 @@ from pisa_capc.figures.style import (
     canvas,
     score_axis,
 )
-from pisa_capc.methods import method_title
-from pisa_capc.protocol import CAREFUL, DIRECT, PAPER
+from pisa_capc.model.encoders import encoder_title
+from pisa_capc.model.methods import method_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

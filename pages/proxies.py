@@ -9,7 +9,7 @@ from typing import Any
 
 from pages.against_paper import markdown_table as table
 from pages.strangers import KINDS, TICKS, TITLES, percent
-from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
+from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, canvas
 
 RECORD = Path("results/studies/strangers-proxies.json")
 PICTURE = "strangers-proxies.png"

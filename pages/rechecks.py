@@ -11,10 +11,10 @@ from pages.against_paper import difference, spread
 from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, SHARED, recorded
 from pages.verdicts import NEAR_CHANCE
-from pisa_capc.benchmark.records import Record
-from pisa_capc.benchmark.results import mean, paired_difference
-from pisa_capc.benchmark.tables import stage_name
-from pisa_capc.encoders import encoder_title
+from pisa_capc.evidence.benchmark.records import Record
+from pisa_capc.evidence.benchmark.results import mean, paired_difference
+from pisa_capc.evidence.benchmark.tables import stage_name
+from pisa_capc.model.encoders import encoder_title
 
 
 def erratum() -> str:

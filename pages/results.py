@@ -24,12 +24,12 @@ from pages import (
 from pages.against_paper import LIMITS, section
 from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, published, recorded
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.figures.bars import three_stage_bars
-from pisa_capc.figures.confusion import plot_confusions
-from pisa_capc.figures.deployments import deployment_changes
-from pisa_capc.figures.methods import method_scores
-from pisa_capc.scores import Scores
+from pisa_capc.data.scores import Scores
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.figures.bars import three_stage_bars
+from pisa_capc.evidence.figures.confusion import plot_confusions
+from pisa_capc.evidence.figures.deployments import deployment_changes
+from pisa_capc.evidence.figures.methods import method_scores
 
 FOLDER = Path("docs/results")  # pictures go into the folder above, where README finds them
 MADE = "Made from the records in `results/` by `make results-page`; do not edit."

@@ -8,12 +8,12 @@ from benchmarks.report import RECORDS, read
 from studies.placement import PROTOCOL, WAVEFORMS, WAYS
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import Key, Results, load_results, mean
-from pisa_capc.benchmark.tables import FULL
-from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
-from pisa_capc.methods import method_title
-from pisa_capc.protocol import DIRECT, PAPER
+from pisa_capc.data.protocol import DIRECT, PAPER
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.results import Key, Results, load_results, mean
+from pisa_capc.evidence.benchmark.tables import FULL
+from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, canvas
+from pisa_capc.model.methods import method_title
 
 TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}
 SAID = {

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.benchmark.protocols import (
+from pisa_capc.core.config import read_yaml
+from pisa_capc.data.deployments import Deployment
+from pisa_capc.decide.calibration import CALIBRATIONS
+from pisa_capc.evidence.benchmark.protocols import (
     DataSource,
     Direction,
     MethodPlan,
@@ -21,14 +24,12 @@ from pisa_capc.benchmark.protocols import (
     SplitRule,
     Strangers,
 )
-from pisa_capc.calibration import CALIBRATIONS
-from pisa_capc.config import read_yaml
-from pisa_capc.deployments import Deployment
-from pisa_capc.methods import METHODS
-from pisa_capc.methods.pisa import PisaSettings
-from pisa_capc.simulate.cfo import FrequencySpread
-from pisa_capc.simulate.hardware import HardwareSpread, Spread
-from pisa_capc.simulate.scene import (
+from pisa_capc.model.methods import METHODS
+from pisa_capc.model.methods.pisa import PisaSettings
+from pisa_capc.model.training import TrainingConfig
+from pisa_capc.signal.simulation.cfo import FrequencySpread
+from pisa_capc.signal.simulation.hardware import HardwareSpread, Spread
+from pisa_capc.signal.simulation.scene import (
     CaptureSetting,
     Environment,
     Propagation,
@@ -38,7 +39,6 @@ from pisa_capc.simulate.scene import (
     scene_file,
     scene_names,
 )
-from pisa_capc.training import TrainingConfig
 
 REQUIRED = "required"
 WHOLE = ("The file", "A distribution")  # parts that no key of a scene leads to
@@ -101,8 +101,8 @@ def scene_page() -> str:
     return f"""# Scene files
 
 A scene says who transmits what, where, and through which channel. Built in are {built_in}, each a YAML file with the
-source of every value beside it (`src/pisa_capc/simulate/scenes/`). `pisa simulate wifi --scene mine.yaml` lays the
-settings of `mine.yaml` over a built-in scene, level by level, so that a file names only what is different;
+source of every value beside it (`src/pisa_capc/signal/simulation/scenes/`). `pisa simulate wifi --scene mine.yaml` lays
+the settings of `mine.yaml` over a built-in scene, level by level, so that a file names only what is different;
 `pisa simulate mine.yaml` takes all of them from the file. In the tables the columns `wifi` and `lora` are the values
 of these scenes, of their first environment and their first capture; what is in brackets is the source of the value in
 `wifi`.

@@ -13,14 +13,14 @@ from pages.against_paper import markdown_table as table
 from pages.against_paper import section as beside_the_paper
 from pages.against_paper import spread
 from pages.sides import recorded
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import Key, Results, mean, not_recorded, paired_difference
-from pisa_capc.benchmark.tables import FULL, stage_name
-from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.bars import three_stage_bars
-from pisa_capc.figures.methods import method_scores
-from pisa_capc.methods import method_title
-from pisa_capc.protocol import DIRECT, PAPER, SAFE
+from pisa_capc.data.protocol import DIRECT, PAPER, SAFE
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.results import Key, Results, mean, not_recorded, paired_difference
+from pisa_capc.evidence.benchmark.tables import FULL, stage_name
+from pisa_capc.evidence.figures.bars import three_stage_bars
+from pisa_capc.evidence.figures.methods import method_scores
+from pisa_capc.model.encoders import encoder_title
+from pisa_capc.model.methods import method_title
 
 NAMES = {"wifi-place": "wifi", "lora-place": "lora"}  # protocol: scene
 COLUMNS = (

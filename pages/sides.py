@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from benchmarks.report import RECORDS
 
-from pisa_capc.benchmark.protocols import Protocol, read_protocol
-from pisa_capc.benchmark.results import Key, Results, Values, load_results, mean
-from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
-from pisa_capc.config import read_yaml
-from pisa_capc.encoders import encoder_title
-from pisa_capc.protocol import DIRECT
+from pisa_capc.core.config import read_yaml
+from pisa_capc.data.protocol import DIRECT
+from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
+from pisa_capc.evidence.benchmark.results import Key, Results, Values, load_results, mean
+from pisa_capc.evidence.benchmark.tables import FULL, is_comparison, stage_name
+from pisa_capc.model.encoders import encoder_title
 
 PUBLISHED = Path(__file__).with_name("paper_tables.yaml")
 

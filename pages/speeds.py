@@ -8,7 +8,7 @@ from benchmarks.report import RESULTS, read
 from benchmarks.train_cpu import EMBEDDED
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.benchmark.tables import stage_name
+from pisa_capc.evidence.benchmark.tables import stage_name
 
 EMBED_AIM = 10_000  # frames/s on two CPU cores
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pages.against_paper import markdown_table as table
-from pisa_capc.encoders import encoder_title
-from pisa_capc.figures.style import COLOURS, PAGE_INCHES, canvas
-from pisa_capc.simulate.scene import load_scene
+from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, canvas
+from pisa_capc.model.encoders import encoder_title
+from pisa_capc.signal.simulation.scene import load_scene
 
 RECORD, PARTS = Path("results/studies/strangers.json"), Path("results/studies/strangers-parts.json")
 TITLES = {"wifi": "Wi-Fi", "lora": "LoRa"}

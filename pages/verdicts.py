@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pages.sides import Ours, Published, Row, reference
-from pisa_capc.benchmark.protocols import Protocol
-from pisa_capc.benchmark.results import mean, paired_difference
-from pisa_capc.benchmark.tables import FULL, is_comparison, stage_name
-from pisa_capc.encoders import encoder_title
-from pisa_capc.protocol import DIRECT, PAPER
+from pisa_capc.data.protocol import DIRECT, PAPER
+from pisa_capc.evidence.benchmark.protocols import Protocol
+from pisa_capc.evidence.benchmark.results import mean, paired_difference
+from pisa_capc.evidence.benchmark.tables import FULL, is_comparison, stage_name
+from pisa_capc.model.encoders import encoder_title
 
 
 def sentences(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]) -> list[str]:

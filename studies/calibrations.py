@@ -26,7 +26,14 @@ from benchmarks.report import begin, machine
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.calibration import (
+from pisa_capc.cli.output import print_table
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.progress import progress
+from pisa_capc.data.chance import at_chance
+from pisa_capc.data.deployments import Deployment, Drawn, draw_frames
+from pisa_capc.data.scores import confusion_matrix, mean_f1
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.calibration import (
     UCAPC,
     Calibrator,
     Careful,
@@ -36,18 +43,11 @@ from pisa_capc.calibration import (
     calibrators,
     find_groups,
 )
-from pisa_capc.calibration.careful import NEVER
-from pisa_capc.calibration.guard import Guard, Rehearsals
-from pisa_capc.calibration.joint import Fit
-from pisa_capc.calibration.peers import LDA
-from pisa_capc.chance import at_chance
-from pisa_capc.cli.output import print_table
-from pisa_capc.deployments import Deployment, Drawn, draw_frames
-from pisa_capc.errors import DataError
-from pisa_capc.progress import progress
-from pisa_capc.rehearsal.rehearse import rehearse
-from pisa_capc.scores import confusion_matrix, mean_f1
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.decide.calibration.careful import NEVER
+from pisa_capc.decide.calibration.guard import Guard, Rehearsals
+from pisa_capc.decide.calibration.joint import Fit
+from pisa_capc.decide.calibration.peers import LDA
+from pisa_capc.decide.rehearsal.rehearse import rehearse
 from studies.embeddings import kept_in
 
 SOURCE = ("E2", "E3")

@@ -19,12 +19,12 @@ import torch
 from benchmarks.report import begin
 from numpy.typing import NDArray
 
-from pisa_capc.calibration import UCAPC, Decisions, Online, OnlineCalibrator
-from pisa_capc.chance import at_chance
-from pisa_capc.deployments import draw_capture, draw_shares
-from pisa_capc.scores import macro_f1
-from pisa_capc.sources import groups
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.data.chance import at_chance
+from pisa_capc.data.deployments import draw_capture, draw_shares
+from pisa_capc.data.scores import macro_f1
+from pisa_capc.data.sources import groups
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.calibration import UCAPC, Decisions, Online, OnlineCalibrator
 from studies.calibrations import Model, Name
 from studies.embeddings import kept_in
 

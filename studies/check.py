@@ -18,12 +18,12 @@ import yaml
 from benchmarks.report import machine
 
 from pisa_capc import simulate
-from pisa_capc.check import Checked, Verdict, check_frames
-from pisa_capc.check.naming import QUESTIONS, pooled
-from pisa_capc.check.sounding import ArraySounder
 from pisa_capc.cli.output import print_table
-from pisa_capc.simulate.scene import load_scene
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.evidence.checks import Checked, Verdict, check_frames
+from pisa_capc.evidence.checks.naming import QUESTIONS, pooled
+from pisa_capc.evidence.checks.sounding import ArraySounder
+from pisa_capc.signal.simulation.scene import load_scene
 
 
 def still(phases: str) -> dict[str, Any]:
@@ -68,7 +68,9 @@ def main() -> None:
                     workers=options.workers,
                 )  # fmt: skip
                 found = {"preamble": told(check_frames(frames, show_progress=True))}
-                with patch("pisa_capc.check.measure.choose_sounder", lambda iq, *_: ArraySounder.of_frames(iq)):
+                with patch(
+                    "pisa_capc.evidence.checks.measure.choose_sounder", lambda iq, *_: ArraySounder.of_frames(iq)
+                ):
                     found["array"] = told(check_frames(frames, show_progress=True))
             rows.append({"waveform": waveform, "way": way, **found})
     cells = [[row["waveform"], row["way"], row["preamble"]["room"], *_shares(row)] for row in rows]

@@ -31,18 +31,18 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import print_table
-from pisa_capc.gaussian import Evidence, GaussianBackend, fit_backend
-from pisa_capc.measurement import FlawEstimator
-from pisa_capc.measurement.channel_state import channel_state, filled
-from pisa_capc.openset_scores import openset_score
-from pisa_capc.protocol import split
-from pisa_capc.provenance import machine
-from pisa_capc.randomness import generator
-from pisa_capc.scores import macro_f1
-from pisa_capc.simulate.generate import generate
-from pisa_capc.store.dataset import Dataset
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.core.provenance import machine
+from pisa_capc.core.randomness import generator
+from pisa_capc.data.openset_scores import openset_score
+from pisa_capc.data.protocol import split
+from pisa_capc.data.scores import macro_f1
+from pisa_capc.data.store.dataset import Dataset
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.model.gaussian import Evidence, GaussianBackend, fit_backend
+from pisa_capc.signal.measurement import FlawEstimator
+from pisa_capc.signal.measurement.channel_state import channel_state, filled
+from pisa_capc.signal.simulation.generate import generate
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 SCENES = {"wifi": "wifi", "lora": "lora", "wifi-own-place": "wifi", "lora-own-place": "lora"}
 SEEDS = (2026, 2027, 2028)

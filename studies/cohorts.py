@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pisa_capc.calibration.openset import UnknownScore
-from pisa_capc.calibration.openset.crowd import CrowdDistance
-from pisa_capc.calibration.openset.scores import ScoreFunction, Seen
-from pisa_capc.calibration.openset.session import Distances, SessionDistance
-from pisa_capc.inference.statistics import SourceStatistics
+from pisa_capc.decide.calibration.openset import UnknownScore
+from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
+from pisa_capc.decide.calibration.openset.scores import ScoreFunction, Seen
+from pisa_capc.decide.calibration.openset.session import Distances, SessionDistance
+from pisa_capc.model.inference.statistics import SourceStatistics
 
 COHORTS = ("proxies", "enrolled", "all")
 WEIGHTS = (0.05, 0.1, 0.2)  # β that were compared

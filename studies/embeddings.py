@@ -25,15 +25,15 @@ from torch.utils.hooks import RemovableHandle
 
 from pisa_capc import Frames, UnlabelledFrames, load, simulate
 from pisa_capc.cli.output import listed_numbers
-from pisa_capc.errors import DataError
-from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.inference.statistics import PREFIX
-from pisa_capc.progress import console
-from pisa_capc.protocol import split
-from pisa_capc.rehearsal.leave_one_out import evenly
-from pisa_capc.store.files import atomic, write_text_atomic
-from pisa_capc.training import Run, fit
-from pisa_capc.training.bank import union
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.progress import console
+from pisa_capc.data.protocol import split
+from pisa_capc.data.store.files import atomic, write_text_atomic
+from pisa_capc.decide.rehearsal.leave_one_out import evenly
+from pisa_capc.model.inference import TrainedModel, embed
+from pisa_capc.model.inference.statistics import PREFIX
+from pisa_capc.model.training import Run, fit
+from pisa_capc.model.training.bank import union
 
 
 def kept_in(folder: Path, pattern: str = "*.npz") -> list[Path]:

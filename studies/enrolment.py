@@ -30,20 +30,20 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, simulate
 from pisa_capc.cli.output import listed_numbers, print_table
-from pisa_capc.config import parse_json
-from pisa_capc.enrolment.alike import ALIKE, sounds_like
-from pisa_capc.enrolment.row import STRENGTH, Array, Row, mean_variance, ridge_row, within_ridge
-from pisa_capc.enrolment.statistics import with_device
-from pisa_capc.figures.style import COLOURS, COLUMN_INCHES, MARKERS, canvas
-from pisa_capc.frames import groups_of, load
-from pisa_capc.inference import SourceStatistics, TrainedModel, embed
-from pisa_capc.progress import console
-from pisa_capc.protocol import split
-from pisa_capc.randomness import generator
-from pisa_capc.scores import confusion_matrix, f1_per_class
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.store.native import fingerprint
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.config import parse_json
+from pisa_capc.core.progress import console
+from pisa_capc.core.randomness import generator
+from pisa_capc.data.frames import groups_of, load
+from pisa_capc.data.protocol import split
+from pisa_capc.data.scores import confusion_matrix, f1_per_class
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.data.store.native import fingerprint
+from pisa_capc.decide.enrolment.alike import ALIKE, sounds_like
+from pisa_capc.decide.enrolment.row import STRENGTH, Array, Row, mean_variance, ridge_row, within_ridge
+from pisa_capc.decide.enrolment.statistics import with_device
+from pisa_capc.evidence.figures.style import COLOURS, COLUMN_INCHES, MARKERS, canvas
+from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 HARDWARE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # coarse, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"

@@ -33,15 +33,15 @@ from torch import Tensor, nn
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import listed_numbers
-from pisa_capc.inference import TrainedModel, embed_many
-from pisa_capc.methods.equalised import EqualisedMethod
-from pisa_capc.methods.registry import Batch, register
-from pisa_capc.objective.losses import frame_cross_entropy
-from pisa_capc.progress import console
-from pisa_capc.protocol import Split, split
-from pisa_capc.rehearsal.leave_one_out import evenly
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.training import Run, fit
+from pisa_capc.core.progress import console
+from pisa_capc.data.protocol import Split, split
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.rehearsal.leave_one_out import evenly
+from pisa_capc.model.inference import TrainedModel, embed_many
+from pisa_capc.model.methods.equalised import EqualisedMethod
+from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.objective.losses import frame_cross_entropy
+from pisa_capc.model.training import Run, fit
 from studies.cohorts import Beside
 from studies.embeddings import dataset
 from studies.proxies import on_source

@@ -34,17 +34,17 @@ from benchmarks.report import begin, show_table
 from numpy.typing import NDArray
 
 from pisa_capc import simulate
-from pisa_capc.calibration import UCAPC, Calibrator, Careful
 from pisa_capc.cli.output import listed_numbers
-from pisa_capc.config import parse_json
-from pisa_capc.errors import ConfigError
-from pisa_capc.inference import Embedding, embed
-from pisa_capc.inference.devices import choose_device
-from pisa_capc.progress import console
-from pisa_capc.protocol import CAREFUL, PAPER, Evaluator, split
-from pisa_capc.provenance import machine
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.config import parse_json
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console
+from pisa_capc.core.provenance import machine
+from pisa_capc.data.protocol import CAREFUL, PAPER, Evaluator, split
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful
+from pisa_capc.model.inference import Embedding, embed
+from pisa_capc.model.inference.devices import choose_device
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 SIZES = (10, 30, 100, 300, 1000)
 SCENE, SOURCE, TARGET, SEED = "wifi", ("E2", "E3"), "E1", 2026

@@ -25,22 +25,22 @@ from benchmarks.report import machine
 from numpy.typing import NDArray
 
 from pisa_capc import Frames, simulate
-from pisa_capc.calibration import OpenSet
 from pisa_capc.cli.output import print_table
-from pisa_capc.detect import Found, FoundFrame, detect
-from pisa_capc.identify import Choices, Identified, identify, verify
-from pisa_capc.identify.decide import UNKNOWN
-from pisa_capc.identify.evidence import first_beyond
-from pisa_capc.identify.verify import SEVERAL, Reference, evidence
-from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.phy import Header
-from pisa_capc.progress import console
-from pisa_capc.protocol import Split, split
-from pisa_capc.recordings import Recording, open_recording
-from pisa_capc.rehearsal import fit_with_guard
-from pisa_capc.simulate.recording import record
-from pisa_capc.training import Run, TrainingConfig
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.core.progress import console
+from pisa_capc.data.protocol import Split, split
+from pisa_capc.decide.calibration import OpenSet
+from pisa_capc.decide.identification import Choices, Identified, identify, verify
+from pisa_capc.decide.identification.decide import UNKNOWN
+from pisa_capc.decide.identification.evidence import first_beyond
+from pisa_capc.decide.identification.verification import SEVERAL, Reference, evidence
+from pisa_capc.decide.rehearsal import fit_with_guard
+from pisa_capc.model.inference import TrainedModel, embed
+from pisa_capc.model.training import Run, TrainingConfig
+from pisa_capc.signal.detection import Found, FoundFrame, detect
+from pisa_capc.signal.phy import Header
+from pisa_capc.signal.recordings import Recording, open_recording
+from pisa_capc.signal.simulation.recording import record
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"

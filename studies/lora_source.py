@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import print_table
-from pisa_capc.evaluation import infer
-from pisa_capc.protocol import DIRECT, split
-from pisa_capc.provenance import machine
-from pisa_capc.simulate.generate import generate
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.training import Run, TrainingConfig, fit
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.core.provenance import machine
+from pisa_capc.data.protocol import DIRECT, split
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.evidence.evaluation import infer
+from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.signal.simulation.generate import generate
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 SOURCE, TARGET = ("E2", "E3"), "E1"
 SEEDS = (2026, 2027, 2028)

@@ -26,15 +26,15 @@ import yaml
 from benchmarks.report import machine
 
 from pisa_capc import UCAPC, Frames, simulate
-from pisa_capc.calibration import Calibration, OpenSet, unknown_scores
-from pisa_capc.calibration.openset import score_frames
-from pisa_capc.calibration.peers.direct import Direct
 from pisa_capc.cli.output import print_table
-from pisa_capc.inference import Embedding, TrainedModel, embed
-from pisa_capc.openset_scores import OpenSetScores, plot_openset
-from pisa_capc.progress import console
-from pisa_capc.protocol import Evaluator, split
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.progress import console
+from pisa_capc.data.openset_scores import OpenSetScores, plot_openset
+from pisa_capc.data.protocol import Evaluator, split
+from pisa_capc.decide.calibration import Calibration, OpenSet, unknown_scores
+from pisa_capc.decide.calibration.openset import score_frames
+from pisa_capc.decide.calibration.peers.direct import Direct
+from pisa_capc.model.inference import Embedding, TrainedModel, embed
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"

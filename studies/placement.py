@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.run import Options, run_protocol
-from pisa_capc.simulate.generate import generate
-from pisa_capc.simulate.scene import load_scene
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.run import Options, run_protocol
+from pisa_capc.signal.simulation.generate import generate
+from pisa_capc.signal.simulation.scene import load_scene
 
 PROTOCOL = Path(__file__).with_suffix(".yaml")
 WAVEFORMS = ("wifi", "lora")

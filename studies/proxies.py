@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from benchmarks.report import begin
 
-from pisa_capc.calibration.openset import UnknownScore
-from pisa_capc.enrolment.statistics import without_device
-from pisa_capc.inference.statistics import SourceStatistics, evenly
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.calibration.openset import UnknownScore
+from pisa_capc.decide.enrolment.statistics import without_device
+from pisa_capc.model.inference.statistics import SourceStatistics, evenly
 from studies.cohorts import Beside, CrowdBeside, scores
 from studies.embeddings import kept_in
 from studies.strangers import (

@@ -19,11 +19,11 @@ from typing import Any
 
 from benchmarks.report import RECORDS, begin
 
-from pisa_capc.benchmark.plan import PlannedRun, plan
-from pisa_capc.benchmark.protocols import Protocol, read_protocol
-from pisa_capc.benchmark.records import Record, read_records
-from pisa_capc.errors import DataError
-from pisa_capc.inference.model import run_name
+from pisa_capc.core.errors import DataError
+from pisa_capc.evidence.benchmark.plan import PlannedRun, plan
+from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
+from pisa_capc.evidence.benchmark.records import Record, read_records
+from pisa_capc.model.inference.model import run_name
 
 FROZEN, UNFROZEN = "frozen", ", not frozen"  # a cell, and what its stages were called that it is held against
 

@@ -17,18 +17,18 @@ from pathlib import Path
 
 from benchmarks.report import begin, show
 
-from pisa_capc.benchmark.plan import plan, select
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.records import Record, read_records
-from pisa_capc.config import from_mapping
-from pisa_capc.evaluation import infer
-from pisa_capc.frames import load
-from pisa_capc.inference.model import run_name
-from pisa_capc.protocol import DIRECT, split
-from pisa_capc.provenance import machine
-from pisa_capc.store.files import write_text_atomic
-from pisa_capc.store.native import fingerprint
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.core.config import from_mapping
+from pisa_capc.core.provenance import machine
+from pisa_capc.data.frames import load
+from pisa_capc.data.protocol import DIRECT, split
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.data.store.native import fingerprint
+from pisa_capc.evidence.benchmark.plan import plan, select
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.records import Record, read_records
+from pisa_capc.evidence.evaluation import infer
+from pisa_capc.model.inference.model import run_name
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 Row = dict[str, object]
 

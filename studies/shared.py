@@ -23,15 +23,15 @@ import torch
 from benchmarks.report import machine
 from numpy.typing import NDArray
 
-from pisa_capc.detect import detect
-from pisa_capc.identify import Choices, identify, verify
-from pisa_capc.identify.tracks import tracks
-from pisa_capc.identify.verify import Reference, evidence, judged, odds_against, shared_in
-from pisa_capc.inference import TrainedModel, embed
-from pisa_capc.progress import console
-from pisa_capc.recordings import open_recording
-from pisa_capc.simulate.recording import record
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.core.progress import console
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.identification import Choices, identify, verify
+from pisa_capc.decide.identification.tracks import tracks
+from pisa_capc.decide.identification.verification import Reference, evidence, judged, odds_against, shared_in
+from pisa_capc.model.inference import TrainedModel, embed
+from pisa_capc.signal.detection import detect
+from pisa_capc.signal.recordings import open_recording
+from pisa_capc.signal.simulation.recording import record
 from studies.identify import ALPHA, CAPTURES, DUTY, METHODS, TARGET, Trained, Truth, enrol, scene_file
 
 FRAMES = (16, 32, 64)

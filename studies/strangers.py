@@ -28,18 +28,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pisa_capc.calibration.openset import DEFAULT, UnknownScore, score_frames, score_senders, unknown_scores
-from pisa_capc.calibration.openset.crowd import CrowdDistance
-from pisa_capc.calibration.openset.scores import Mahalanobis, scored, single
-from pisa_capc.calibration.openset.session import SessionDistance
-from pisa_capc.inference.statistics import SourceStatistics, openset_statistics
-from pisa_capc.openset_scores import OpenSetScores, openset_score
-from pisa_capc.randomness import generator
-from pisa_capc.simulate.capture import capture_stream, device_profile, temperature_stream
-from pisa_capc.simulate.cfo import nominal_cfo_hz
-from pisa_capc.simulate.scene import load_scene
-from pisa_capc.sources import groups
-from pisa_capc.store.files import write_text_atomic
+from pisa_capc.core.randomness import generator
+from pisa_capc.data.openset_scores import OpenSetScores, openset_score
+from pisa_capc.data.sources import groups
+from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.decide.calibration.openset import DEFAULT, UnknownScore, score_frames, score_senders, unknown_scores
+from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
+from pisa_capc.decide.calibration.openset.scores import Mahalanobis, scored, single
+from pisa_capc.decide.calibration.openset.session import SessionDistance
+from pisa_capc.model.inference.statistics import SourceStatistics, openset_statistics
+from pisa_capc.signal.simulation.capture import capture_stream, device_profile, temperature_stream
+from pisa_capc.signal.simulation.cfo import nominal_cfo_hz
+from pisa_capc.signal.simulation.scene import load_scene
 from studies.embeddings import kept_in
 
 Rows: TypeAlias = NDArray[np.int64]

@@ -26,11 +26,11 @@ from benchmarks.report import begin, show
 from sklearn.metrics import v_measure_score
 
 from pisa_capc import UCAPC, load, simulate
-from pisa_capc.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
-from pisa_capc.frames import Frames
-from pisa_capc.inference import Embedding, embed
-from pisa_capc.protocol import Evaluator, split
-from pisa_capc.training import Run, TrainingConfig, fit
+from pisa_capc.data.frames import Frames
+from pisa_capc.data.protocol import Evaluator, split
+from pisa_capc.decide.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
+from pisa_capc.model.inference import Embedding, embed
+from pisa_capc.model.training import Run, TrainingConfig, fit
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"
 TRAINING_SCALE, STREAM_SCALE, SEED = 0.125, 0.4, 2026

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from pisa_capc import engines, plugins, registry
+from pisa_capc.core import engines, plugins, registry
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -27,7 +27,14 @@ def one_core() -> Iterator[None]:
 @pytest.fixture
 def own_parts() -> Iterator[None]:
     """What a test registers, and the plugins it loads, are forgotten after it."""
-    for name in ("formats", "waveforms", "encoders", "methods", "calibration", "check"):
+    for name in (
+        "signal.formats",
+        "signal.waveforms",
+        "model.encoders",
+        "model.methods",
+        "decide.calibration",
+        "evidence.checks",
+    ):
         import_module(f"pisa_capc.{name}")  # what is first imported in the test would not be known here
     files, before = dict(plugins._files), {r: (dict(r._parts), dict(r._origins)) for r in registry._every}
     yield

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.geometry import default_geometry
-from pisa_capc.store import CaptureSpec, Dataset, write_dataset
+from pisa_capc.data.geometry import default_geometry
+from pisa_capc.data.store import CaptureSpec, Dataset, write_dataset
 
 
 def random_capture(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pisa_capc.geometry import ArrayGeometry, square
-from pisa_capc.model import PISA, PisaConfig
-from pisa_capc.stacked import Dropout
+from pisa_capc.data.geometry import ArrayGeometry, square
+from pisa_capc.model.networks import PISA, PisaConfig
+from pisa_capc.model.stacked import Dropout
 
 
 def random_pisa(

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.frames import Frames
-from pisa_capc.geometry import linear
-from pisa_capc.protocol import Split, split
-from pisa_capc.store import CaptureSpec, Dataset, write_dataset
-from pisa_capc.training import Run
+from pisa_capc.data.frames import Frames
+from pisa_capc.data.geometry import linear
+from pisa_capc.data.protocol import Split, split
+from pisa_capc.data.store import CaptureSpec, Dataset, write_dataset
+from pisa_capc.model.training import Run
 
 ANTENNAS, SAMPLES = 2, 32
 

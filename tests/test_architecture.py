@@ -12,9 +12,13 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 def test_the_page_names_every_room_from_the_lowest_to_the_highest() -> None:
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    layers = [set(layer.split(" | ")) for layer in reversed(contract[0]["layers"])]
+    layers = [{name} for name in contract[0]["layers"] if name == "cli"]
+    for package in contract[1:]:
+        within = package["containers"][0].removeprefix("pisa_capc.")
+        layers += [{f"{within}.{name}" for name in layer.split(" | ")} for layer in package["layers"]]
+    layers.reverse()
     section = PAGE.split("## Rooms")[1].split("##")[0]
-    rows = [re.findall(r"`([a-z_]+)`", row.split("|")[1]) for row in section.splitlines() if row.startswith("| `")]
+    rows = [re.findall(r"`([a-z_.]+)`", row.split("|")[1]) for row in section.splitlines() if row.startswith("| `")]
     height = {room: i for i, layer in enumerate(layers) for room in layer}
     named = [room for row in rows for room in row]
     assert sorted(named) == sorted(height)

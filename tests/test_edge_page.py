@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.report import read
 from pages.edge import EIGHT_BITS
 
-from pisa_capc.edge.eight_bits import COST
+from pisa_capc.model.edge.eight_bits import COST
 
 PAGE = (Path(__file__).parents[1] / "docs/edge.md").read_text(encoding="utf-8")
 

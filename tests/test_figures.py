@@ -15,12 +15,12 @@ from pages.against_paper import section
 from pages.sides import Row, published
 from pages.verdicts import NEAR_CHANCE
 
-from pisa_capc import revisions
-from pisa_capc.benchmark.deployed import deployed
-from pisa_capc.benchmark.plan import plan
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.results import Key, load_results, paired_difference
-from tests.benchmark.tools import all_runs, made_up
+from pisa_capc.core import revisions
+from pisa_capc.evidence.benchmark.deployed import deployed
+from pisa_capc.evidence.benchmark.plan import plan
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.results import Key, load_results, paired_difference
+from tests.evidence.benchmark.tools import all_runs, made_up
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from pages.grown import AHEAD, memory, recorded, seconds, together
 from pages.growth import draw, verdict, written
 from studies.growth import SIZES, STAGES, exponents
 
-from pisa_capc.protocol import CAREFUL, DIRECT, PAPER
+from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = 20

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from studies.growth import Plan, exponents, record_of, recorded
 
-from pisa_capc.errors import ConfigError
-from pisa_capc.training import TrainingConfig
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.model.training import TrainingConfig
 
 PLAN = Plan("pisa", "cnn", epochs=2, fewest_steps=100, scale=0.1, device="cpu")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pisa_capc.calibration import UCAPC, OpenSet
-from pisa_capc.calibration.openset import DEFAULT, unknown_scores
-from pisa_capc.calibration.openset.crowd import CrowdDistance
-from pisa_capc.calibration.openset.session import SessionDistance
-from pisa_capc.identify import Choices
-from pisa_capc.listen.recognise import Choices as Listening
+from pisa_capc.decide.calibration import UCAPC, OpenSet
+from pisa_capc.decide.calibration.openset import DEFAULT, unknown_scores
+from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
+from pisa_capc.decide.calibration.openset.session import SessionDistance
+from pisa_capc.decide.identification import Choices
+from pisa_capc.live.listen.recognise import Choices as Listening
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from pages.room import Room
 from studies.placement import WAYS
 
-from pisa_capc.protocol import PAPER
+from pisa_capc.data.protocol import PAPER
 
 
 @pytest.fixture(scope="module")

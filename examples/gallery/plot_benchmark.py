@@ -52,8 +52,8 @@ calibration:
 # and do nothing.
 
 import pisa_capc
-from pisa_capc.benchmark.protocols import read_protocol
-from pisa_capc.benchmark.run import Options, run_protocol
+from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.run import Options, run_protocol
 
 pisa_capc.simulate(
     "wifi",
@@ -77,9 +77,9 @@ print(run_protocol(protocol, options))
 # ------------------
 # From the records alone: ``pisa bench tables mine.yaml``, ``pisa bench figures mine.yaml``.
 
-from pisa_capc.benchmark.render import markdown
-from pisa_capc.benchmark.results import load_results
-from pisa_capc.benchmark.tables import make_tables
+from pisa_capc.evidence.benchmark.render import markdown
+from pisa_capc.evidence.benchmark.results import load_results
+from pisa_capc.evidence.benchmark.tables import make_tables
 
 results = load_results(protocol, folder / "results" / protocol.name)
 print(markdown(make_tables(protocol, results)))
@@ -87,8 +87,8 @@ print(markdown(make_tables(protocol, results)))
 # %%
 # Where each capture stands, by method:
 
-from pisa_capc.figures.captures import capture_scores
-from pisa_capc.figures.protocol import stage_scores
+from pisa_capc.evidence.figures.captures import capture_scores
+from pisa_capc.evidence.figures.protocol import stage_scores
 
 [place] = results.places()
 picture = folder / "captures.png"

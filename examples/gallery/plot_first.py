@@ -32,7 +32,7 @@ print(frames)
 # What is in it: a frame of the first capture on each antenna, its spectrum, the frequency offsets, and how long echoes
 # last in each environment.
 
-from pisa_capc.figures.dataset import dataset_picture
+from pisa_capc.evidence.figures.dataset import dataset_picture
 
 picture = folder / "dataset.png"
 dataset_picture(folder / "wifi", picture)
@@ -92,7 +92,7 @@ for name, found in stages.items():
 # %%
 # Where the decisions go, before and after:
 
-from pisa_capc.figures.confusion import plot_confusions
+from pisa_capc.evidence.figures.confusion import plot_confusions
 
 picture = folder / "confusion.png"
 plot_confusions(picture, stages)

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pisa_capc
-from pisa_capc.waveforms import WAVEFORMS
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 folder = Path(mkdtemp())
 frames = pisa_capc.simulate(
@@ -93,7 +93,7 @@ for name, outputs in {"direct": logits, "after U-CAPC": calibrated.probability}.
 # %%
 # What changed in each capture: how many decisions, and how evenly the frames lie over the classes.
 
-from pisa_capc.figures.calibration import plot_overview
+from pisa_capc.evidence.figures.calibration import plot_overview
 
 picture = folder / "overview.png"
 plot_overview(calibrated, picture)
@@ -102,7 +102,7 @@ plot_overview(calibrated, picture)
 # One capture in detail, on the two principal axes of the embeddings. Rings are frames whose decision changed, discs the
 # prototypes of the capture.
 
-from pisa_capc.figures.calibration import plot_capture
+from pisa_capc.evidence.figures.calibration import plot_capture
 
 picture = folder / "capture.png"
 plot_capture(calibrated, picture, "E1/L3")

@@ -16,7 +16,7 @@ protocols, and beside the built-in ones.
 
 from torch import nn
 
-from pisa_capc.encoders import register
+from pisa_capc.model.encoders import register
 
 
 @register("dilated", ordinary=True)
@@ -88,7 +88,7 @@ for name, found in stages.items():
 # Capture by capture, one run each. One run of a small set says nothing about which encoder is better; a
 # :doc:`protocol <plot_benchmark>` of several splits and seeds does.
 
-from pisa_capc.figures.captures import capture_scores
+from pisa_capc.evidence.figures.captures import capture_scores
 
 picture = folder / "captures.png"
 capture_scores({name: [found] for name, found in stages.items()}, picture)

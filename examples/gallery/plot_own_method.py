@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.methods import Batch, register
-from pisa_capc.methods.equalised import EqualisedMethod, EqualisedSettings
-from pisa_capc.objective import cross_entropy
+from pisa_capc.model.methods import Batch, register
+from pisa_capc.model.methods.equalised import EqualisedMethod, EqualisedSettings
+from pisa_capc.model.objective import cross_entropy
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ for weight in (0.0, 0.2):
 
 import matplotlib.pyplot as plt
 
-from pisa_capc.figures.style import COLOURS
+from pisa_capc.evidence.figures.style import COLOURS
 
 labels = part.evaluator.labels_for_drawing()
 figure, places = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")

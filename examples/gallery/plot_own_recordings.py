@@ -56,7 +56,7 @@ print(
 #
 #     pisa import mat recordings --out mine --pattern "{environment}/{device}/{capture}.mat" --axes nTA
 
-from pisa_capc.formats import ImportOptions, import_dataset
+from pisa_capc.signal.formats import ImportOptions, import_dataset
 
 import_dataset(
     "mat",
@@ -88,7 +88,7 @@ print("environments", frames.environments, "devices", frames.devices)
 # Look at it before anything is trained. A wrong order of axes shows here at once: samples of one antenna are a signal,
 # antennas of one sample are not.
 
-from pisa_capc.figures.dataset import dataset_picture
+from pisa_capc.evidence.figures.dataset import dataset_picture
 
 picture = folder / "mine.png"
 dataset_picture(folder / "mine", picture)

@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pisa_capc
-from pisa_capc.recordings import open_recording
-from pisa_capc.simulate.recording import record
+from pisa_capc.signal.recordings import open_recording
+from pisa_capc.signal.simulation.recording import record
 
 folder = Path(mkdtemp())
 made = record(
@@ -43,7 +43,7 @@ print(
 # ---------------
 # The detector reads the recording block by block and knows nothing of the truth. ``pisa detect`` is the command.
 
-from pisa_capc.detect import detect
+from pisa_capc.signal.detection import detect
 
 recording = open_recording(folder / "recordings" / "E1-L1-0.sigmf-meta")
 found = detect(recording, "wifi")
@@ -57,7 +57,7 @@ print(f"found {len(found.frames)} frames")
 # %%
 # The first milliseconds on one antenna, and what was found in them. Frames without an address are ACKs.
 
-from pisa_capc.figures.recording import Box, draw_spectrogram
+from pisa_capc.evidence.figures.recording import Box, draw_spectrogram
 
 rate_hz = recording.about.sample_rate_hz
 samples = int(6e-3 * rate_hz)
@@ -101,13 +101,13 @@ part = pisa_capc.split(frames, source=["E2", "E3"], target="E1", seed=2026)
 )
 
 # %%
-# :func:`~pisa_capc.identify.identify` aligns the frames, takes off their offset, embeds, calibrates and decides;
-# ``pisa identify`` is the command. The recording is one capture. All senders are enrolled here, so nothing is set
-# aside as unknown; and since one of the six is away, devices are not equally frequent, and nothing that assumes so is
-# asked for.
+# :func:`~pisa_capc.decide.identification.identify` aligns the frames, takes off their offset, embeds, calibrates and
+# decides; ``pisa identify`` is the command. The recording is one capture. All senders are enrolled here, so nothing is
+# set aside as unknown; and since one of the six is away, devices are not equally frequent, and nothing that assumes so
+# is asked for.
 
-from pisa_capc.calibration import calibrator
-from pisa_capc.identify import Choices, identify
+from pisa_capc.decide.calibration import calibrator
+from pisa_capc.decide.identification import Choices, identify
 
 who = identify(
     model,
@@ -147,11 +147,11 @@ _ = figure.colorbar(image, label="share of the address's frames")
 # %%
 # Is it who it claims to be?
 # --------------------------
-# :func:`~pisa_capc.identify.verify` tests every address, frame by frame, with a chance of a false alarm that is chosen
-# beforehand; ``pisa verify`` is the command, and :doc:`../identify` says what the test promises.
+# :func:`~pisa_capc.decide.identification.verify` tests every address, frame by frame, with a chance of a false alarm
+# that is chosen beforehand; ``pisa verify`` is the command, and :doc:`../identify` says what the test promises.
 
-from pisa_capc.identify import verify
-from pisa_capc.simulate.networks import NETWORKS
+from pisa_capc.decide.identification import verify
+from pisa_capc.signal.simulation.networks import NETWORKS
 
 enrolled = {NETWORKS["wifi"].address(device): device for device in model.devices}
 for verdict in verify(who, enrolled, alpha=0.01):

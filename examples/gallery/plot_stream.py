@@ -2,8 +2,9 @@
 A stream, frame by frame
 ========================
 
-A receiver that runs all day cannot wait until a capture is whole. :class:`~pisa_capc.calibration.OnlineCalibrator`
-decides every frame as it arrives, finds the captures by itself, and never needs more memory than at the start.
+A receiver that runs all day cannot wait until a capture is whole.
+:class:`~pisa_capc.decide.calibration.OnlineCalibrator` decides every frame as it arrives, finds the captures by itself,
+and never needs more memory than at the start.
 """
 
 # %%
@@ -54,7 +55,7 @@ order = np.concatenate(
 # One frame at a time. The first frames of a group are decided by their logits alone; then prototypes of what has been
 # seen join in, and are brought up to date as the stream goes on. From a pipe: ``… | pisa calibrate stream``.
 
-from pisa_capc.calibration import Online, OnlineCalibrator
+from pisa_capc.decide.calibration import Online, OnlineCalibrator
 
 stream = OnlineCalibrator(
     classes=len(model.devices),
@@ -88,7 +89,7 @@ for name, outputs in {
 
 import matplotlib.pyplot as plt
 
-from pisa_capc.figures.style import mark_chance, stage_colour
+from pisa_capc.evidence.figures.style import mark_chance, stage_colour
 
 labels = part.evaluator.labels_for_drawing()[order]
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")

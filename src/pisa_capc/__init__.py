@@ -5,21 +5,20 @@ Data flows left to right: store / simulate → Frames → protocol → training 
 
 from typing import TYPE_CHECKING, Any
 
-import pisa_capc.simulate  # noqa: F401  (at once: imported later, the room would take the place of the function)
-from pisa_capc import plugins, registry
-from pisa_capc.revisions import PACKAGE as __version__
+from pisa_capc.core import plugins, registry
+from pisa_capc.core.revisions import PACKAGE as __version__
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import UCAPC
-    from pisa_capc.frames import Frames, UnlabelledFrames, load
-    from pisa_capc.geometry import ArrayGeometry
-    from pisa_capc.inference import load_model
-    from pisa_capc.inference.embed import embed
-    from pisa_capc.model import PISA, Single
-    from pisa_capc.protocol import split
-    from pisa_capc.simulate.generate import simulate
-    from pisa_capc.training import Run, TrainingConfig
-    from pisa_capc.training.fit import fit
+    from pisa_capc.data.frames import Frames, UnlabelledFrames, load
+    from pisa_capc.data.geometry import ArrayGeometry
+    from pisa_capc.data.protocol import split
+    from pisa_capc.decide.calibration import UCAPC
+    from pisa_capc.model.inference import load_model
+    from pisa_capc.model.inference.embedding import embed
+    from pisa_capc.model.networks import PISA, Single
+    from pisa_capc.model.training import Run, TrainingConfig
+    from pisa_capc.model.training.fitting import fit
+    from pisa_capc.signal.simulation.generate import simulate
 
 __all__ = [
     "PISA",
@@ -41,20 +40,20 @@ __all__ = [
 
 # Imported when it is first asked for, so that `pisa --help` answers at once.
 _LAZY = {
-    "ArrayGeometry": "pisa_capc.geometry",
-    "Frames": "pisa_capc.frames",
-    "UCAPC": "pisa_capc.calibration",
-    "PISA": "pisa_capc.model",
-    "Single": "pisa_capc.model",
-    "Run": "pisa_capc.training",
-    "TrainingConfig": "pisa_capc.training",
-    "UnlabelledFrames": "pisa_capc.frames",
-    "embed": "pisa_capc.inference",
-    "fit": "pisa_capc.training",
-    "load": "pisa_capc.frames",
-    "load_model": "pisa_capc.inference",
-    "simulate": "pisa_capc.simulate.generate",
-    "split": "pisa_capc.protocol",
+    "ArrayGeometry": "pisa_capc.data.geometry",
+    "Frames": "pisa_capc.data.frames",
+    "UCAPC": "pisa_capc.decide.calibration",
+    "PISA": "pisa_capc.model.networks",
+    "Single": "pisa_capc.model.networks",
+    "Run": "pisa_capc.model.training",
+    "TrainingConfig": "pisa_capc.model.training",
+    "UnlabelledFrames": "pisa_capc.data.frames",
+    "embed": "pisa_capc.model.inference",
+    "fit": "pisa_capc.model.training",
+    "load": "pisa_capc.data.frames",
+    "load_model": "pisa_capc.model.inference",
+    "simulate": "pisa_capc.signal.simulation.generate",
+    "split": "pisa_capc.data.protocol",
 }
 
 
@@ -66,5 +65,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
-globals().pop("simulate")  # the room, whose name is asked for as that of the function
 registry.search_with(plugins.load)  # last: what is imported above asks for no plugin

@@ -17,11 +17,11 @@ from scipy.io import savemat
 
 from pisa_capc import load
 from pisa_capc.cli import main
-from pisa_capc.figures.dataset import dataset_picture, delay_profiles
-from pisa_capc.store import Dataset
-from pisa_capc.store.summary import summarise
+from pisa_capc.data.store import Dataset
+from pisa_capc.data.store.summary import summarise
+from pisa_capc.evidence.figures.dataset import dataset_picture, delay_profiles
 from tests.datasets import write_random
-from tests.formats.csi_files import intel_record
+from tests.signal.formats.csi_files import intel_record
 
 
 def pisa(*arguments: object) -> subprocess.CompletedProcess[str]:

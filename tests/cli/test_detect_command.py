@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pisa_capc.cli import main
-from pisa_capc.frames import load
-from pisa_capc.store.origins import read_origins
-from tests.detect.senders import AP, PHONE, STARTS, conversation
-from tests.recordings.tools import encoded, noise, write_sigmf
+from pisa_capc.data.frames import load
+from pisa_capc.data.store.origins import read_origins
+from tests.signal.detection.senders import AP, PHONE, STARTS, conversation
+from tests.signal.recordings.tools import encoded, noise, write_sigmf
 
 PLAIN = ("--sample-rate", "20e6", "--carrier", "5.2e9", "--antennas", "2")
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from pisa_capc.cli import main
-from pisa_capc.frames import Frames, load
-from pisa_capc.geometry import linear
-from pisa_capc.inference import devices
-from pisa_capc.inference.devices import has_bfloat16
-from pisa_capc.protocol import split
-from pisa_capc.store.dataset import UNLABELLED
-from pisa_capc.store.seal import sealed
+from pisa_capc.data.frames import Frames, load
+from pisa_capc.data.geometry import linear
+from pisa_capc.data.protocol import split
+from pisa_capc.data.store.dataset import UNLABELLED
+from pisa_capc.data.store.seal import sealed
+from pisa_capc.model.inference import devices
+from pisa_capc.model.inference.devices import has_bfloat16
 from tests.problems import write_small
 
 QUICK = ("--encoder", "cnn", "--epochs", "1", "--batch", "16", "--device", "cpu")
@@ -154,7 +154,7 @@ def test_train_takes_every_setting(pisa: Command, data: Path, tmp_path: Path) ->
 def test_an_interrupted_training_goes_on(
     pisa: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pisa_capc.training.stack import Stack
+    from pisa_capc.model.training.stack import Stack
 
     train_epoch = Stack.train_epoch
 
@@ -490,7 +490,7 @@ def test_commands_explain_themselves(pisa: Command, command: str) -> None:
 def test_eight_bits_are_measured_on_the_dataset_of_the_run(
     pisa: Command, trained: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pisa_capc.edge.eight_bits.COST", 2.0)
+    monkeypatch.setattr("pisa_capc.model.edge.eight_bits.COST", 2.0)
     file = tmp_path / "model.onnx"
     found = pisa("export-model", trained / "one", "--int8", data, "--out", file, "--json")
     assert found.code == 0

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pisa_capc.cli import app
-from pisa_capc.errors import ConfigError, DataError, PisaError
-from pisa_capc.geometry import square
-from pisa_capc.quantities import HIGHEST_HZ, frequency
-from pisa_capc.recordings import About, open_recording
-from pisa_capc.store.dataset import Dataset
+from pisa_capc.core.errors import ConfigError, DataError, PisaError
+from pisa_capc.core.quantities import HIGHEST_HZ, frequency
+from pisa_capc.data.geometry import square
+from pisa_capc.data.store.dataset import Dataset
+from pisa_capc.signal.recordings import About, open_recording
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (fixture)
 
 BAD = ("nan", "inf", "-inf", "1e999")

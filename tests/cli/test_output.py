@@ -9,7 +9,7 @@ import pytest
 
 from pisa_capc import cli
 from pisa_capc.cli.output import print_table, say
-from pisa_capc.progress import PlainConsole, visible
+from pisa_capc.core.progress import PlainConsole, visible
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 
 

@@ -19,6 +19,8 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 
 
 def test_the_package_has_the_function_that_simulates_whatever_was_imported_before() -> None:
-    program = "from pisa_capc.simulate import scene\nimport pisa_capc\nprint(pisa_capc.simulate.__name__, scene)"
+    program = (
+        "from pisa_capc.signal.simulation import scene\nimport pisa_capc\nprint(pisa_capc.simulate.__name__, scene)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("simulate <module ")

@@ -11,7 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pisa_capc.provenance import machine
+from pisa_capc.core.provenance import machine
 from tests.faults.fuzz import CLASSES, Fuzz, Outcome
 from tests.faults.kills import COMMANDS, Kill, kill, shares
 from tests.faults.readers import READERS, ROOT

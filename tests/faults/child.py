@@ -35,7 +35,7 @@ def _too_long(*_: object) -> None:
 
 def classify(reader: Reader, folder: Path, good: str, limit_s: float) -> tuple[str, str]:
     """What a reader makes of a damaged file, and more about it where it is a fault."""
-    from pisa_capc.errors import PisaError
+    from pisa_capc.core.errors import PisaError
 
     try:
         signal.setitimer(signal.ITIMER_PROF, limit_s)  # of CPU: on a busy machine time passes without work
@@ -60,7 +60,7 @@ def main() -> None:
     originals, work, limit_s = Path(order["originals"]), Path(order["folder"]) / "work", order["limit_s"]
     said, sys.stdout = sys.stdout, sys.stderr  # what readers print is not an answer
     warnings.simplefilter("ignore")
-    from pisa_capc.formats import look
+    from pisa_capc.signal.formats import look
 
     look.LIMIT_S = limit_s  # on the clock, of a process of its own: it ends by itself what does not end
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pisa_capc.store.seal import KEY, sealed
+from pisa_capc.data.store.seal import KEY, sealed
 
 Rng = np.random.Generator
 DEEP = 5000  # brackets in one another

@@ -60,8 +60,8 @@ def _nothing(folder: Path) -> None:
 
 
 def _recordings(folder: Path) -> None:
-    from pisa_capc.formats import export_dataset
-    from pisa_capc.frames import load
+    from pisa_capc.data.frames import load
+    from pisa_capc.signal.formats import export_dataset
     from tests.datasets import write_random
 
     frames = load(write_random(folder / "set", devices=8, captures=["L1", "L2", "M"], frames=20, samples=320))
@@ -75,14 +75,14 @@ def _small_set(folder: Path) -> None:
 
 
 def _protocol(folder: Path) -> None:
-    from tests.benchmark.tools import write_protocol
+    from tests.evidence.benchmark.tools import write_protocol
 
     _small_set(folder)
     write_protocol(folder)
 
 
 def _scores(folder: Path) -> None:
-    from tests.calibration.streams import stream
+    from tests.decide.calibration.streams import stream
 
     heard = stream((0, 1, 2), frames=200)
     folder.mkdir()
@@ -91,7 +91,7 @@ def _scores(folder: Path) -> None:
 
 def _model(folder: Path) -> None:
     """A model of three devices, and frames of a fourth."""
-    from pisa_capc.training import fit
+    from pisa_capc.model.training import fit
     from tests.problems import runs, small_frames, write_small
 
     folder.mkdir()
@@ -101,8 +101,8 @@ def _model(folder: Path) -> None:
 
 
 def _recording(folder: Path) -> None:
-    from tests.detect.senders import conversation
-    from tests.recordings.tools import encoded
+    from tests.signal.detection.senders import conversation
+    from tests.signal.recordings.tools import encoded
 
     folder.mkdir()
     for i in range(6):

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.frames import Frames
-from pisa_capc.inference import TrainedModel
+from pisa_capc.data.frames import Frames
+from pisa_capc.model.inference import TrainedModel
 from tests.faults.readers import CARDS, FORMATS, MESSAGE, PLAIN, READERS, REQUESTS, ROOT
 from tests.problems import runs, small_frames
 
@@ -39,7 +39,7 @@ def _frames() -> Frames:
 
 @cache
 def _trained() -> TrainedModel:
-    from pisa_capc.training import fit
+    from pisa_capc.model.training import fit
 
     [model] = fit(runs(_frames()), **FAST)
     return model
@@ -47,13 +47,13 @@ def _trained() -> TrainedModel:
 
 def trained_on(folder: Path) -> list[TrainedModel]:
     """A training in a folder, which goes on where it was stopped."""
-    from pisa_capc.training import fit
+    from pisa_capc.model.training import fit
 
     return fit(runs(_frames()), **FAST, out=folder)
 
 
 def _heard() -> Any:
-    from tests.calibration.streams import stream
+    from tests.decide.calibration.streams import stream
 
     return stream((0, 1), frames=120)
 
@@ -68,10 +68,10 @@ def _set(folder: Path) -> None:
 
 
 def _detected(folder: Path) -> None:
-    from pisa_capc.detect import detect
-    from pisa_capc.detect.dataset import Choices, write_frames
-    from tests.detect.senders import Marks, marked
-    from tests.recordings.tools import InMemory
+    from pisa_capc.signal.detection import detect
+    from pisa_capc.signal.detection.dataset import Choices, write_frames
+    from tests.signal.detection.senders import Marks, marked
+    from tests.signal.recordings.tools import InMemory
 
     recording = InMemory(marked((100, 500, 900)))
     recording.about = replace(recording.about, carrier_hz=5.2e9)
@@ -80,8 +80,8 @@ def _detected(folder: Path) -> None:
 
 def _exported(name: str, file: str = "", **options: Any) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        from pisa_capc.formats import ExportOptions, export_dataset
-        from pisa_capc.frames import load
+        from pisa_capc.data.frames import load
+        from pisa_capc.signal.formats import ExportOptions, export_dataset
 
         _set(folder.with_name(f"{folder.name}-set"))
         frames = load(folder.with_name(f"{folder.name}-set"))
@@ -92,7 +92,7 @@ def _exported(name: str, file: str = "", **options: Any) -> Callable[[Path], Non
 
 def _csi(card: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        from tests.formats import csi_files as csi
+        from tests.signal.formats import csi_files as csi
 
         channels = [np.roll(CHANNEL, n) for n in range(4)]
         content = {
@@ -115,7 +115,7 @@ def _save_model(model: TrainedModel, folder: Path) -> None:
 
 
 def _enrolled(folder: Path) -> None:
-    from pisa_capc.enrolment import enrol
+    from pisa_capc.decide.enrolment import enrol
 
     more = small_frames(devices=4, frames=30)
     new = more.where(device=["D4"], environment=["E2"])
@@ -124,7 +124,7 @@ def _enrolled(folder: Path) -> None:
 
 def _checkpoint(folder: Path) -> None:
     """As a training leaves it that is killed after its last epoch."""
-    from pisa_capc.training import keep
+    from pisa_capc.model.training import keep
 
     kept, keep.remove_checkpoint = keep.remove_checkpoint, lambda folder: None
     try:
@@ -136,7 +136,7 @@ def _checkpoint(folder: Path) -> None:
 
 
 def _calibration(folder: Path) -> None:
-    from pisa_capc.calibration import FrozenCalibration
+    from pisa_capc.decide.calibration import FrozenCalibration
 
     heard = _heard()
     FrozenCalibration.fit(heard.embedding, heard.logits, heard.capture).save(folder)
@@ -146,7 +146,7 @@ def _stream(lag: int = 0) -> Callable[[Path], None]:
     """The state of a stream; with a lag, while what it has learnt does not decide yet."""
 
     def make(folder: Path) -> None:
-        from pisa_capc.calibration import Online, OnlineCalibrator
+        from pisa_capc.decide.calibration import Online, OnlineCalibrator
 
         heard, settings = _heard(), Online(lag=lag)
         online = OnlineCalibrator(heard.logits.shape[1], heard.embedding.shape[1], settings=settings)
@@ -176,7 +176,7 @@ def _lines(folder: Path) -> None:
 
 def _records(folder: Path) -> None:
     """One of this repository's, as it would be written now."""
-    from pisa_capc.benchmark.records import read_records
+    from pisa_capc.evidence.benchmark.records import read_records
 
     record = min((ROOT / "results" / "records" / "wifi-sim").glob("*.json"))
     shutil.copy(record, folder)
@@ -196,7 +196,7 @@ def _written(file: str, content: str) -> Callable[[Path], None]:
 
 
 def _scene(folder: Path) -> None:
-    from pisa_capc.simulate.scene import scene_file
+    from pisa_capc.signal.simulation.scene import scene_file
 
     shutil.copy(scene_file("wifi"), folder / "scene.yaml")
 
@@ -206,7 +206,7 @@ def _protocol(folder: Path) -> None:
 
 
 def _geometry(folder: Path) -> None:
-    from pisa_capc.geometry import square
+    from pisa_capc.data.geometry import square
 
     _written("array.yaml", json.dumps(square(4).to_json()))(folder)
 
@@ -226,14 +226,14 @@ def _token(folder: Path) -> None:
 
 
 def _noise() -> NDArray[np.complex64]:
-    from tests.recordings.tools import noise
+    from tests.signal.recordings.tools import noise
 
     return noise(2, 2000)
 
 
 def _plain(format: str, name: str | None = None) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        from tests.recordings.tools import encoded
+        from tests.signal.recordings.tools import encoded
 
         (folder / (name or f"roof.{format}")).write_bytes(encoded(_noise(), format))
 
@@ -241,7 +241,7 @@ def _plain(format: str, name: str | None = None) -> Callable[[Path], None]:
 
 
 def _roof(folder: Path) -> None:
-    from tests.recordings.tools import encoded, write_sigmf
+    from tests.signal.recordings.tools import encoded, write_sigmf
 
     notes = [{"core:sample_start": 100 * i, "core:sample_count": 40, "core:label": f"D{i}"} for i in range(5)]
     write_sigmf(
@@ -250,7 +250,7 @@ def _roof(folder: Path) -> None:
 
 
 def _array(folder: Path) -> None:
-    from tests.recordings.tools import collection, write_sigmf
+    from tests.signal.recordings.tools import collection, write_sigmf
 
     for i, row in enumerate(_noise()):
         write_sigmf(folder / f"ch{i}", row[None])
@@ -258,7 +258,7 @@ def _array(folder: Path) -> None:
 
 
 def _antennas(folder: Path) -> None:
-    from tests.recordings.tools import encoded
+    from tests.signal.recordings.tools import encoded
 
     for i, row in enumerate(_noise()):
         (folder / f"rx{i}.cs16").write_bytes(encoded(row[None], "cs16"))
@@ -271,21 +271,21 @@ def _notes(folder: Path) -> None:
 
 
 def _air(folder: Path) -> None:
-    from tests.detect.senders import conversation
-    from tests.recordings.tools import encoded
+    from tests.signal.detection.senders import conversation
+    from tests.signal.recordings.tools import encoded
 
     (folder / "air.cf32").write_bytes(encoded(conversation(PLAIN["antennas"], 9000), "cf32"))
 
 
 def _wifi_octets(folder: Path) -> None:
-    from pisa_capc.phy.wifi import mac
-    from tests.detect.senders import AP, PHONE
+    from pisa_capc.signal.phy.wifi import mac
+    from tests.signal.detection.senders import AP, PHONE
 
     (folder / "octets").write_bytes(mac.data(PHONE, AP, AP, b"hello" * 8))
 
 
 def _lorawan_octets(folder: Path) -> None:
-    from pisa_capc.phy.lora import lorawan
+    from pisa_capc.signal.phy.lora import lorawan
 
     (folder / "octets").write_bytes(lorawan.data_frame(0x26011BDA, 7, b"hello"))
 
@@ -294,7 +294,7 @@ def _messages(ports: int) -> Callable[[Path], None]:
     """Six messages of each port, with the header and a tag of GNU Radio's sinks, all equally long."""
 
     def make(folder: Path) -> None:
-        from tests.listen.tools import header, symbol
+        from tests.live.listen.tools import header, symbol
 
         tag = bytes(8) + symbol("rx_time") + b"\x0b" + bytes(8) + symbol("usrp")
         room = MESSAGE - len(header(0, tag))
@@ -307,9 +307,9 @@ def _messages(ports: int) -> Callable[[Path], None]:
 
 def _listener(folder: Path) -> None:
     """The state of a listener that has heard some frames."""
-    from pisa_capc.detect import finding
-    from pisa_capc.listen import Listener, Plan, hearing
-    from tests.listen.air import AIR, ENROLLED, ToyDetector, in_turn, played, script
+    from pisa_capc.live.listen import Listener, Plan, hearing
+    from pisa_capc.signal.detection import finding
+    from tests.live.listen.air import AIR, ENROLLED, ToyDetector, in_turn, played, script
 
     _trained().save(folder / "run")
     finding.DETECTORS["wifi"], finding.HEADERS["wifi"] = ToyDetector, list
@@ -325,8 +325,8 @@ def _listener(folder: Path) -> None:
 
 
 def _page(folder: Path) -> None:
-    from pisa_capc.listen import Alarm
-    from pisa_capc.serve.keepsakes import Keepsakes, save
+    from pisa_capc.live.listen import Alarm
+    from pisa_capc.live.serve.keepsakes import Keepsakes, save
 
     kept = Keepsakes()
     kept.name("device", "D1", "camera")
@@ -335,7 +335,7 @@ def _page(folder: Path) -> None:
 
 
 def _grown(folder: Path) -> None:
-    from pisa_capc.serve.enrolling import keep
+    from pisa_capc.live.serve.enrolling import keep
 
     _trained().save(folder / "run")
     keep(folder, folder / "run", _trained())

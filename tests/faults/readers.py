@@ -51,7 +51,7 @@ class Reader:
 
 
 def _dataset(folder: Path) -> Any:
-    from pisa_capc.frames import load
+    from pisa_capc.data.frames import load
 
     frames = load(folder)
     about = (frames.devices, frames.geometry.to_json(), frames.sample_rate_hz, frames.carrier_hz)
@@ -60,7 +60,7 @@ def _dataset(folder: Path) -> Any:
 
 
 def _imported(name: str, file: str, folder: Path) -> Any:
-    from pisa_capc.formats import ImportOptions, import_dataset
+    from pisa_capc.signal.formats import ImportOptions, import_dataset
 
     out = folder / SCRATCH
     shutil.rmtree(out, ignore_errors=True)
@@ -72,7 +72,7 @@ def _imported(name: str, file: str, folder: Path) -> Any:
 
 
 def _origins(folder: Path) -> Any:
-    from pisa_capc.store.origins import read_origins
+    from pisa_capc.data.store.origins import read_origins
 
     return read_origins(folder)
 
@@ -81,7 +81,7 @@ def _origins(folder: Path) -> Any:
 
 
 def _model(folder: Path) -> Any:
-    from pisa_capc.inference import load_model
+    from pisa_capc.model.inference import load_model
 
     found = load_model(folder)
     good = json.loads((folder / "known.json").read_text(encoding="utf-8"))  # a key that nobody knows is not used
@@ -102,13 +102,13 @@ def _checkpoint(folder: Path) -> Any:
 
 
 def _calibration(folder: Path) -> Any:
-    from pisa_capc.calibration import FrozenCalibration
+    from pisa_capc.decide.calibration import FrozenCalibration
 
     return vars(FrozenCalibration.load(folder))
 
 
 def _stream(folder: Path) -> Any:
-    from pisa_capc.calibration import OnlineCalibrator
+    from pisa_capc.decide.calibration import OnlineCalibrator
 
     found = OnlineCalibrator.load(folder)
     about = found.settings, found.classes, found.features
@@ -123,7 +123,7 @@ def _scores(folder: Path) -> Any:
 
 
 def _lines(skip_bad: bool, folder: Path) -> Any:
-    from pisa_capc.calibration.feed import LineReader
+    from pisa_capc.decide.calibration.feed import LineReader
 
     with (folder / "frames.jsonl").open("rb") as file:
         lines = LineReader(file, lambda note: None, skip_bad=skip_bad)
@@ -131,7 +131,7 @@ def _lines(skip_bad: bool, folder: Path) -> Any:
 
 
 def _records(folder: Path) -> Any:
-    from pisa_capc.benchmark.records import read_records
+    from pisa_capc.evidence.benchmark.records import read_records
 
     return read_records(folder)
 
@@ -140,14 +140,14 @@ def _records(folder: Path) -> Any:
 
 
 def _scene(folder: Path) -> Any:
-    from pisa_capc.simulate.scene import load_scene
+    from pisa_capc.signal.simulation.scene import load_scene
 
     scene = load_scene(str(folder / "scene.yaml"))
     return scene, len(scene.layout(0.01))
 
 
 def _protocol(folder: Path) -> Any:
-    from pisa_capc.benchmark.protocols import check_protocol, read_protocol
+    from pisa_capc.evidence.benchmark.protocols import check_protocol, read_protocol
 
     protocol = read_protocol(str(folder / "protocol.yaml"))
     check_protocol(protocol)
@@ -161,19 +161,19 @@ def _array(folder: Path) -> Any:
 
 
 def _assignments(folder: Path) -> Any:
-    from pisa_capc.config import from_assignments
+    from pisa_capc.core.config import from_assignments
 
     return from_assignments((folder / "settings.txt").read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def _addresses(file: str, folder: Path) -> Any:
-    from pisa_capc.identify.addresses import read_addresses
+    from pisa_capc.decide.identification.addresses import read_addresses
 
     return read_addresses(folder / file, ["D1", "D2", "D3"])
 
 
 def _token(folder: Path) -> Any:
-    from pisa_capc.serve.keys import read_tokens
+    from pisa_capc.live.serve.keys import read_tokens
 
     return read_tokens(folder / "token")
 
@@ -182,7 +182,7 @@ def _token(folder: Path) -> Any:
 
 
 def _recording(file: str, folder: Path, **plain: Any) -> Any:
-    from pisa_capc.recordings import open_recording
+    from pisa_capc.signal.recordings import open_recording
 
     found = open_recording(folder / file, **plain)
     return found.about, found.annotations, np.concatenate(list(found.blocks(700)), axis=1)
@@ -193,8 +193,8 @@ PLAIN = {"sample_rate_hz": 20e6, "antennas": 2}
 
 def _annotated(folder: Path) -> Any:
     """Annotations are added to metadata that is there."""
-    from pisa_capc.recordings import open_recording
-    from pisa_capc.recordings.annotating import write_annotations
+    from pisa_capc.signal.recordings import open_recording
+    from pisa_capc.signal.recordings.annotating import write_annotations
 
     note = {"core:sample_start": 7, "core:sample_count": 5, "core:label": "D9"}
     recording = open_recording(folder / "roof.cs16", **PLAIN)  # type: ignore[arg-type]
@@ -203,8 +203,8 @@ def _annotated(folder: Path) -> Any:
 
 
 def _detected(folder: Path) -> Any:
-    from pisa_capc.detect import detect
-    from pisa_capc.recordings import open_recording
+    from pisa_capc.signal.detection import detect
+    from pisa_capc.signal.recordings import open_recording
 
     recording = open_recording(folder / "air.cf32", **PLAIN)  # type: ignore[arg-type]
     return [frame.to_json() for frame in detect(recording, "wifi").frames]
@@ -212,8 +212,8 @@ def _detected(folder: Path) -> Any:
 
 def _wifi_octets(folder: Path) -> Any:
     """The header of a frame, as far as its checksum is right."""
-    from pisa_capc.errors import DataError
-    from pisa_capc.phy.wifi import mac
+    from pisa_capc.core.errors import DataError
+    from pisa_capc.signal.phy.wifi import mac
 
     octets = (folder / "octets").read_bytes()
     first, parsed = mac.first_of_aggregate(octets), mac.parse(octets)
@@ -223,7 +223,7 @@ def _wifi_octets(folder: Path) -> Any:
 
 
 def _lorawan_octets(folder: Path) -> Any:
-    from pisa_capc.phy.lora import lorawan
+    from pisa_capc.signal.phy.lora import lorawan
 
     return lorawan.parse((folder / "octets").read_bytes())
 
@@ -233,9 +233,9 @@ MESSAGE = 421  # bytes of each: a header with one tag, and 46 samples
 
 def _messages(ports: int, folder: Path) -> Any:
     """ZMQ messages, from that many ports in turn: what comes out of the ring, and what was refused."""
-    from pisa_capc.errors import DataError
-    from pisa_capc.listen.ring import Ring
-    from pisa_capc.listen.zeromq import Port, _Several, _Single
+    from pisa_capc.core.errors import DataError
+    from pisa_capc.live.listen.ring import Ring
+    from pisa_capc.live.listen.zeromq import Port, _Several, _Single
 
     content = (folder / "messages").read_bytes()
     ring = Ring(1 << 12, 16)
@@ -260,15 +260,15 @@ def _messages(ports: int, folder: Path) -> Any:
 
 @cache
 def _loaded(folder: Path) -> Any:
-    from pisa_capc.inference import load_model
+    from pisa_capc.model.inference import load_model
 
     return load_model(folder)
 
 
 def _listener(folder: Path) -> Any:
     """A listener that goes on from its state."""
-    from pisa_capc.listen import Listener, Plan
-    from tests.listen.air import AIR, ENROLLED, script
+    from pisa_capc.live.listen import Listener, Plan
+    from tests.live.listen.air import AIR, ENROLLED, script
 
     listener = Listener(_loaded(folder / "run"), script(), AIR, Plan(addresses=ENROLLED, state=folder / "state"))
     try:
@@ -282,7 +282,7 @@ def _listener(folder: Path) -> Any:
 
 def _ledger(folder: Path) -> Any:
     """Whether numbers that were given could be given again."""
-    from pisa_capc.listen.state import Keeper
+    from pisa_capc.live.listen.state import Keeper
 
     given = json.loads((folder / "given.json").read_text(encoding="utf-8"))
     keeper = Keeper(folder / "state", 10.0, lambda note: None)
@@ -295,13 +295,13 @@ def _ledger(folder: Path) -> Any:
 
 
 def _page(folder: Path) -> Any:
-    from pisa_capc.serve.keepsakes import load
+    from pisa_capc.live.serve.keepsakes import load
 
     return load(folder)
 
 
 def _grown(folder: Path) -> Any:
-    from pisa_capc.serve.enrolling import newest
+    from pisa_capc.live.serve.enrolling import newest
 
     return newest(folder, folder / "run").relative_to(folder)
 

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 import h11
 
-from pisa_capc.errors import DataError
-from pisa_capc.serve.gate import Gate, Rules
-from pisa_capc.serve.keys import Keys, Token
-from pisa_capc.serve.limits import Buckets
-from tests.serve.fake import a_decision, a_desk, an_app
+from pisa_capc.core.errors import DataError
+from pisa_capc.live.serve.gate import Gate, Rules
+from pisa_capc.live.serve.keys import Keys, Token
+from pisa_capc.live.serve.limits import Buckets
+from tests.live.serve.fake import a_decision, a_desk, an_app
 
 TOKEN = "f00dfeedcafe1234567890abcdef0123"
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.measurement import FLAWS
-from pisa_capc.waveforms import Waveform
+from pisa_capc.signal.measurement import FLAWS
+from pisa_capc.signal.waveforms import Waveform
 
 Array = NDArray[Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.model import PisaConfig
+from pisa_capc.data.geometry import ArrayGeometry
+from pisa_capc.model.networks import PisaConfig
 from tests.reference.encoders import ENCODERS, Array, Weights, layer_norm, linear, relu, sigmoid, softmax
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pisa_capc.geometry import ArrayGeometry
-from pisa_capc.simulate.channel import Rays
+from pisa_capc.data.geometry import ArrayGeometry
+from pisa_capc.signal.simulation.channel import Rays
 
 
 def multitone(frequency_hz: np.ndarray, coefficient: np.ndarray, time_s: np.ndarray) -> np.ndarray:

@@ -15,12 +15,12 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from pisa_capc import plugins
 from pisa_capc.cli.help import Overview
 from pisa_capc.cli.output import warnings_as_notes
-from pisa_capc.errors import ConfigError, PisaError
-from pisa_capc.progress import console
-from pisa_capc.revisions import PACKAGE
+from pisa_capc.core import plugins
+from pisa_capc.core.errors import ConfigError, PisaError
+from pisa_capc.core.progress import console
+from pisa_capc.core.revisions import PACKAGE
 
 app = typer.Typer(
     cls=Overview,

@@ -14,13 +14,13 @@ from pisa_capc.cli import app
 from pisa_capc.cli.help import FiniteGroup
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table, say
-from pisa_capc.errors import ConfigError, unknown_name
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.benchmark.plan import PlannedRun
-    from pisa_capc.benchmark.protocols import Protocol
-    from pisa_capc.benchmark.records import Record
+    from pisa_capc.evidence.benchmark.plan import PlannedRun
+    from pisa_capc.evidence.benchmark.protocols import Protocol
+    from pisa_capc.evidence.benchmark.records import Record
 
 bench = typer.Typer(
     cls=FiniteGroup, no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures."
@@ -53,8 +53,8 @@ def _request(
     ] = 1,
     gpus: Annotated[float, "Share of a GPU that a job takes of a Ray cluster."] = 0.0,
 ) -> Request:
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.run import Options
+    from pisa_capc.evidence.benchmark.protocols import read_protocol
+    from pisa_capc.evidence.benchmark.run import Options
 
     return Request(read_protocol(protocol), Options(data, results, work, engine, device, workers, gpus))
 
@@ -82,7 +82,7 @@ def run(
     Each finished run is a file in the folder of records. A run that was stopped goes on from its last epoch; a job that
     fails is reported, and the others go on. On a GPU all seeds of a model are trained together.
     """
-    from pisa_capc.benchmark import run as runner
+    from pisa_capc.evidence.benchmark import run as runner
 
     chosen, options = request.protocol, replace(request.options, only=tuple(only), trained_on=trained_on)
     if dry_run:
@@ -118,8 +118,8 @@ def select(request: Request) -> None:
     Finished trainings are skipped, as by `bench run`. Nothing is changed in the protocol: write the chosen values
     into it.
     """
-    from pisa_capc.benchmark.data import search_record
-    from pisa_capc.benchmark.search import search_protocol
+    from pisa_capc.evidence.benchmark.data import search_record
+    from pisa_capc.evidence.benchmark.search import search_protocol
 
     chosen, options = request
     found = search_protocol(chosen, options)
@@ -160,9 +160,9 @@ def status(
     results: Path = ResultsFolder,
 ) -> None:
     """Say which runs of a protocol are recorded, and which records are of other settings or code."""
-    from pisa_capc.benchmark.plan import plan
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.records import read_records, sort_out
+    from pisa_capc.evidence.benchmark.plan import plan
+    from pisa_capc.evidence.benchmark.protocols import read_protocol
+    from pisa_capc.evidence.benchmark.records import read_records, sort_out
 
     if protocol is None:
         return _status_of_all(results)
@@ -187,9 +187,9 @@ def status(
 
 
 def _status_of_all(results: Path) -> None:
-    from pisa_capc.benchmark.plan import plan
-    from pisa_capc.benchmark.protocols import protocol_files, read_protocol
-    from pisa_capc.benchmark.records import read_records, sort_out
+    from pisa_capc.evidence.benchmark.plan import plan
+    from pisa_capc.evidence.benchmark.protocols import protocol_files, read_protocol
+    from pisa_capc.evidence.benchmark.records import read_records, sort_out
 
     rows = []
     for name in protocol_files():
@@ -210,11 +210,11 @@ def tables(
     out: Path | None = typer.Option(None, help="File to write; standard output unless told.", show_default=False),
 ) -> None:
     """Make the tables of a protocol from its records alone."""
-    from pisa_capc.benchmark import render
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.results import load_results
-    from pisa_capc.benchmark.tables import flat_rows, make_tables
-    from pisa_capc.store.files import write_text_atomic
+    from pisa_capc.data.store.files import write_text_atomic
+    from pisa_capc.evidence.benchmark import render
+    from pisa_capc.evidence.benchmark.protocols import read_protocol
+    from pisa_capc.evidence.benchmark.results import load_results
+    from pisa_capc.evidence.benchmark.tables import flat_rows, make_tables
 
     if format not in (*render.FORMATS, "csv"):
         raise ConfigError(unknown_name("format", format, (*render.FORMATS, "csv")))
@@ -240,10 +240,10 @@ def figures(
 
     Captions are in `captions.md`. What needs embeddings comes from trained runs: `pisa figures`.
     """
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.results import load_results
-    from pisa_capc.figures.protocol import make_figures
-    from pisa_capc.figures.style import write_captions
+    from pisa_capc.evidence.benchmark.protocols import read_protocol
+    from pisa_capc.evidence.benchmark.results import load_results
+    from pisa_capc.evidence.figures.protocol import make_figures
+    from pisa_capc.evidence.figures.style import write_captions
 
     chosen = read_protocol(protocol)
     found = load_results(chosen, results / chosen.name)

@@ -17,14 +17,14 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.help import FiniteGroup
 from pisa_capc.cli.output import say, warnings_as_notes, wide_console
-from pisa_capc.errors import ConfigError, DataError, unknown_name
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError, DataError, unknown_name
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pisa_capc.calibration import Calibration, Calibrator, Decisions, SourceStatistics
-    from pisa_capc.calibration.guard import Decision
+    from pisa_capc.decide.calibration import Calibration, Calibrator, Decisions, SourceStatistics
+    from pisa_capc.decide.calibration.guard import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
 _RESULT = ("probability", "score", "prediction", "known", "unknown_score")
@@ -116,10 +116,10 @@ def calibrate(
     To keep what was learnt and use it on other frames, see `pisa calibrate fit --help` and
     `pisa calibrate apply --help`; to decide frames as they are received, `pisa calibrate stream --help`.
     """
-    from pisa_capc.calibration import OpenSet, SourceStatistics
-    from pisa_capc.figures.calibration import plot_capture as draw
-    from pisa_capc.figures.style import check_picture
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.decide.calibration import OpenSet, SourceStatistics
+    from pisa_capc.evidence.figures.calibration import plot_capture as draw
+    from pisa_capc.evidence.figures.style import check_picture
 
     guarded = "safe" in (preset, method)
     if guard is not None and guard != guarded:
@@ -159,7 +159,7 @@ def calibrate(
 
 def _say_if_untrained(arrays: dict[str, np.ndarray]) -> None:
     """Warn where the classifier has not learnt its own source: there are decisions, and they mean nothing."""
-    from pisa_capc.chance import AFTER_TRAINING, at_chance
+    from pisa_capc.data.chance import AFTER_TRAINING, at_chance
 
     decided = arrays.get(f"{PREFIX}confusion")
     if decided is None or decided.ndim != 2:
@@ -170,8 +170,8 @@ def _say_if_untrained(arrays: dict[str, np.ndarray]) -> None:
 
 def _found_groups(arrays: dict[str, np.ndarray]) -> np.ndarray:
     """(N,) groups found with all that the scores say about their frames."""
-    from pisa_capc.calibration.grouping import find_groups
-    from pisa_capc.calibration.inputs import check_inputs
+    from pisa_capc.decide.calibration.grouping import find_groups
+    from pisa_capc.decide.calibration.inputs import check_inputs
 
     check_inputs(arrays["embedding"], arrays["logits"])
     found = find_groups(arrays["embedding"], arrays["logits"], arrays.get("cfo_hz"), arrays.get("frame"))
@@ -201,7 +201,7 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
 
 def usual_calibrator(source: SourceStatistics, published: str) -> Calibrator:
     """The usual calibration of the source, saying which, and how to have the published one."""
-    from pisa_capc.calibration import UCAPC, Safe, usual
+    from pisa_capc.decide.calibration import UCAPC, Safe, usual
 
     found = usual(source)
     which = {
@@ -222,8 +222,8 @@ def chosen_calibrator(
     published: str = "--preset paper",
 ) -> Calibrator:
     """The calibration that was asked for; where none was, the usual one of the source, saying which."""
-    from pisa_capc.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator
-    from pisa_capc.config import from_assignments, from_mapping
+    from pisa_capc.core.config import from_assignments, from_mapping
+    from pisa_capc.decide.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator
 
     if not (method or preset or options.get("prior") or settings):
         found = usual_calibrator(source or SourceStatistics(), f"the published one is {published}")
@@ -246,8 +246,8 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an NPZ file that a calibration knows; nothing in it is ever unpickled."""
     from numpy.lib import format as npy
 
-    from pisa_capc.store.files import reading
-    from pisa_capc.store.outside import array_members, read_arrays
+    from pisa_capc.data.store.files import reading
+    from pisa_capc.data.store.outside import array_members, read_arrays
 
     if not path.exists():
         raise DataError(f"{path} does not exist; write scores with pisa embed.")
@@ -289,7 +289,7 @@ def write_result(path: Path, result: Calibration | Decisions, arrays: dict[str, 
     """The calibrated frames as NPZ, with what their scores said about them, and who sent them by name."""
     import numpy as np
 
-    from pisa_capc.store.files import atomic
+    from pisa_capc.data.store.files import atomic
 
     written: dict[str, Any] = {name: arrays[name] for name in _CARRIED if name in arrays}
     found = {name: getattr(result, name, None) for name in _RESULT}

@@ -14,16 +14,16 @@ from rich.text import Text
 from pisa_capc.cli import app
 from pisa_capc.cli.options import Decorator, deferred, options_of
 from pisa_capc.cli.output import READABLE, wide_console
-from pisa_capc.progress import console as notes
-from pisa_capc.progress import visible
+from pisa_capc.core.progress import console as notes
+from pisa_capc.core.progress import visible
 
 if TYPE_CHECKING:
-    from pisa_capc.check import Checked
+    from pisa_capc.evidence.checks import Checked
 
 
 def _picture(path: Path | None) -> Path | None:
     """Refused before anything is computed, where it cannot be drawn."""
-    from pisa_capc.figures.style import check_picture
+    from pisa_capc.evidence.figures.style import check_picture
 
     if path is not None:
         check_picture(path)
@@ -31,7 +31,7 @@ def _picture(path: Path | None) -> Path | None:
 
 
 def _options() -> Decorator:
-    from pisa_capc.check import check as examine
+    from pisa_capc.evidence.checks import check as examine
 
     return options_of(examine, arguments={"data": "DATASET"}, without=("show_progress",))
 
@@ -56,7 +56,7 @@ def check(
         out.print(_table(found))
         out.print(found.summary)
     if figure is not None:
-        from pisa_capc.figures.check import check_picture
+        from pisa_capc.evidence.figures.check import check_picture
 
         check_picture(found, figure)
         notes.print(f"picture: {figure}", highlight=False, soft_wrap=True)
@@ -64,7 +64,7 @@ def check(
 
 
 def _table(found: Checked) -> Table:
-    from pisa_capc.check import Verdict
+    from pisa_capc.evidence.checks import Verdict
 
     styles = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green"}
     table = Table("", "check", "found, and what to do", box=box.SIMPLE_HEAD)

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import listed, say
-from pisa_capc.errors import ConfigError
-from pisa_capc.progress import PlainConsole
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import PlainConsole
+from pisa_capc.core.progress import console as notes
 
 Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
 # What varies within a recording: over time, and from antenna to antenna.
@@ -33,8 +33,8 @@ def inspect(
     as_json: bool = AsJson,
 ) -> None:
     """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
-    from pisa_capc.figures.style import check_picture
-    from pisa_capc.store.summary import summarise
+    from pisa_capc.data.store.summary import summarise
+    from pisa_capc.evidence.figures.style import check_picture
 
     if plot is not None:
         check_picture(plot)
@@ -53,7 +53,7 @@ def inspect(
         )
         raise typer.Exit(2)
     if plot is not None:
-        from pisa_capc.figures.dataset import dataset_picture
+        from pisa_capc.evidence.figures.dataset import dataset_picture
 
         dataset_picture(folder, plot)
         notes.print(f"picture: {plot}", highlight=False)
@@ -114,8 +114,8 @@ def import_(
     What a file does not say is printed as assumed. Raw recordings, in which the frames are still to be found, are for
     `pisa detect`.
     """
-    from pisa_capc.formats import CsiOptions, ImportOptions, import_dataset
-    from pisa_capc.store.native import describe
+    from pisa_capc.data.store.native import describe
+    from pisa_capc.signal.formats import CsiOptions, ImportOptions, import_dataset
 
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
@@ -160,8 +160,8 @@ def export_(
     as_json: bool = AsJson,
 ) -> None:
     """Write a dataset in another format."""
-    from pisa_capc.formats import ExportOptions, export_dataset
-    from pisa_capc.frames import load
+    from pisa_capc.data.frames import load
+    from pisa_capc.signal.formats import ExportOptions, export_dataset
 
     frames = load(folder)
     export_dataset(format, frames, out, ExportOptions(pattern, mat_version, antenna), show=not as_json)
@@ -180,8 +180,8 @@ def split_(
     as_json: bool = AsJson,
 ) -> None:
     """Count the frames of a split: source training and validation, and target, per device and capture."""
-    from pisa_capc.frames import Frames, groups_of, load
-    from pisa_capc.protocol import FEW_SHOT, few_shot_note, split
+    from pisa_capc.data.frames import Frames, groups_of, load
+    from pisa_capc.data.protocol import FEW_SHOT, few_shot_note, split
 
     frames = load(folder)
     parts = split(frames, listed(source), listed(target), seed)
@@ -214,9 +214,9 @@ def split_(
 
 
 def _verify(folder: Path) -> None:
-    from pisa_capc.progress import progress
-    from pisa_capc.store.native import Dataset, StoreSource
-    from pisa_capc.store.origins import read_origins
+    from pisa_capc.core.progress import progress
+    from pisa_capc.data.store.native import Dataset, StoreSource
+    from pisa_capc.data.store.origins import read_origins
 
     dataset = Dataset.read(folder)
     missing = {c.name for c in dataset.missing(folder)}
@@ -229,8 +229,8 @@ def _verify(folder: Path) -> None:
 
 
 def _geometry(array: str, antennas: int, spacing: float) -> Any:
-    from pisa_capc.config import read_yaml
-    from pisa_capc.geometry import ArrayGeometry, named
+    from pisa_capc.core.config import read_yaml
+    from pisa_capc.data.geometry import ArrayGeometry, named
 
     # JSON is YAML.
     return ArrayGeometry.from_json(read_yaml(Path(array))) if "." in array else named(array, antennas, spacing)

@@ -20,13 +20,13 @@ from pisa_capc.cli.recordings import (
     Recordings,
     renaming,
 )
-from pisa_capc.errors import ConfigError
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.detect import Found, FoundFrame
-    from pisa_capc.detect.dataset import Choices, Written
-    from pisa_capc.recordings.files import FileRecording
+    from pisa_capc.signal.detection import Found, FoundFrame
+    from pisa_capc.signal.detection.dataset import Choices, Written
+    from pisa_capc.signal.recordings.files import FileRecording
 
 SHOWN = 20  # frames in the table
 ENDING = "detected"  # NAME.detected.sigmf-meta
@@ -65,7 +65,7 @@ def detect_(
 
     Exit code 0: frames were found; 1: none was; 2: a recording could not be used.
     """
-    from pisa_capc.detect.dataset import Choices
+    from pisa_capc.signal.detection.dataset import Choices
 
     choices = Choices(label, environment, capture, samples, keep_cfo)
     _check(choices, pattern, decode, out)
@@ -87,8 +87,8 @@ def detect_(
 
 def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None) -> None:
     """What contradicts itself is said before a long recording is read."""
-    from pisa_capc.detect.labels import KINDS
-    from pisa_capc.errors import unknown_name
+    from pisa_capc.core.errors import unknown_name
+    from pisa_capc.signal.detection.labels import KINDS
 
     if choices.label not in KINDS:
         raise ConfigError(unknown_name("label", choices.label, KINDS))
@@ -100,9 +100,9 @@ def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None
 
 def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annotate: bool, force: bool) -> None:
     """So is what cannot be written."""
-    from pisa_capc.detect.dataset import common
-    from pisa_capc.recordings.annotating import places_of
-    from pisa_capc.store.files import new_folder
+    from pisa_capc.data.store.files import new_folder
+    from pisa_capc.signal.detection.dataset import common
+    from pisa_capc.signal.recordings.annotating import places_of
 
     if out is not None:
         common([recording.about for recording in recordings])
@@ -113,20 +113,20 @@ def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annota
 
 
 def _named(recording: FileRecording, pattern: str | None) -> dict[str, str]:
-    from pisa_capc.store.files import named_by
+    from pisa_capc.data.store.files import named_by
 
     return {} if pattern is None else named_by(recording.files[0].path, pattern)
 
 
 def _write(out: Path, found: Sequence[Found], choices: Choices, named: Sequence[dict[str, str]], show: bool) -> Written:
-    from pisa_capc.detect.dataset import write_frames
+    from pisa_capc.signal.detection.dataset import write_frames
 
     return write_frames(out, found, choices, named, show)
 
 
 def _annotate(found: Found, recording: FileRecording, wanted: bool, force: bool) -> list[Path]:
-    from pisa_capc.detect.notes import GENERATOR, as_annotations
-    from pisa_capc.recordings.annotating import write_annotations
+    from pisa_capc.signal.detection.notes import GENERATOR, as_annotations
+    from pisa_capc.signal.recordings.annotating import write_annotations
 
     if not wanted:
         return []

@@ -11,13 +11,13 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import say
-from pisa_capc.errors import ConfigError, ModelError
+from pisa_capc.core.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     import torch
 
-    from pisa_capc.inference import TrainedModel
-    from pisa_capc.protocol import Split
+    from pisa_capc.data.protocol import Split
+    from pisa_capc.model.inference import TrainedModel
 
 TORCH, ONNX = "torch", "onnx"
 Engine = typer.Option(
@@ -45,10 +45,10 @@ def export_model_(
     and if wanted present (frames, antennas) and descriptor (frames, 4); its outputs embedding and logits. The devices,
     the array and where the model is from are in its metadata. It is compared with the model before it is written.
     """
-    from pisa_capc.edge import export_model
-    from pisa_capc.edge.engine import FILE
-    from pisa_capc.inference import load_model
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.model.edge import export_model
+    from pisa_capc.model.edge.engine import FILE
+    from pisa_capc.model.inference import load_model
 
     out = run / FILE if out is None else out
     refuse_existing(out, force)
@@ -69,9 +69,9 @@ def export_model_(
 
 def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
     """The split of the dataset that a run was trained on."""
-    from pisa_capc.evaluation import check_dataset
-    from pisa_capc.frames import load
-    from pisa_capc.store.native import fingerprint
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.evidence.evaluation import check_dataset
 
     if "changes" in trained.about:
         raise ModelError(
@@ -85,19 +85,19 @@ def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
 
 def load_run(run: Path, engine: str) -> TrainedModel:
     """The model of a run, computed by the engine."""
-    from pisa_capc.inference import load_model
+    from pisa_capc.model.inference import load_model
 
     trained = load_model(run)
     if engine == TORCH:
         return trained
-    from pisa_capc.edge import on_onnx
+    from pisa_capc.model.edge import on_onnx
 
     return on_onnx(trained, run)
 
 
 def place(device: str, engine: str) -> torch.device:
     """Where it computes: onnxruntime on the CPU, whatever there is for PyTorch."""
-    from pisa_capc.inference.devices import choose_device
+    from pisa_capc.model.inference.devices import choose_device
 
     if engine not in (TORCH, ONNX):
         raise ConfigError(f"--engine {engine}: expected {TORCH} or {ONNX}.")

@@ -19,15 +19,15 @@ from pisa_capc.cli.output import listed, print_table
 from pisa_capc.cli.recordings import (
     Reading,
 )
-from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.progress import console as notes
-from pisa_capc.progress import progress
+from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.progress import console as notes
+from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    from pisa_capc.frames import Frames, UnlabelledFrames
-    from pisa_capc.identify import Observed
-    from pisa_capc.inference import TrainedModel
-    from pisa_capc.recordings.files import FileRecording
+    from pisa_capc.data.frames import Frames, UnlabelledFrames
+    from pisa_capc.decide.identification import Observed
+    from pisa_capc.model.inference import TrainedModel
+    from pisa_capc.signal.recordings.files import FileRecording
 
     Origins = list[dict[str, Any]]
 
@@ -62,11 +62,11 @@ def enrol_(
     The result is a model like any other. docs/enrolment.md says how well devices are recognised that way, and what it
     costs the others.
     """
-    from pisa_capc.enrolment import enrol
-    from pisa_capc.enrolment import remove as removed
-    from pisa_capc.inference import load_model
-    from pisa_capc.inference.devices import choose_device
-    from pisa_capc.store.files import new_folder, whole
+    from pisa_capc.data.store.files import new_folder, whole
+    from pisa_capc.decide.enrolment import enrol
+    from pisa_capc.decide.enrolment import remove as removed
+    from pisa_capc.model.inference import load_model
+    from pisa_capc.model.inference.devices import choose_device
 
     new_folder(out)
     if (label is None) == (remove is None) or bool(frames) != (label is not None):
@@ -97,8 +97,8 @@ def enrol_(
 
 def _of_datasets(folders: Sequence[str], label: str, environment: str | None) -> tuple[UnlabelledFrames, Origins]:
     """The frames of the device in datasets, and which they are."""
-    from pisa_capc.frames import Frames, load
-    from pisa_capc.store.native import fingerprint
+    from pisa_capc.data.frames import Frames, load
+    from pisa_capc.data.store.native import fingerprint
 
     parts, origin = [], []
     for folder in folders:
@@ -140,7 +140,7 @@ def _heard(
     show: bool,
 ) -> Observed:
     """The frames of recordings as the model sees them; what does not fit is said before anything is read."""
-    from pisa_capc.identify import check_recording, observe, waveform_of
+    from pisa_capc.decide.identification import check_recording, observe, waveform_of
 
     for recording in opened:
         check_recording(trained, recording.about)
@@ -181,7 +181,7 @@ def _sha256(path: Path) -> str:
 
 def _show(before: TrainedModel, after: TrainedModel, name: str, out: Path, as_json: bool) -> None:
     """How well the frames that the model keeps of its devices are recognised, before and after."""
-    from pisa_capc.enrolment import recognised
+    from pisa_capc.decide.enrolment import recognised
 
     shares = [dict(zip(m.devices, recognised(m.statistics).tolist(), strict=True)) for m in (before, after)]
     if as_json:

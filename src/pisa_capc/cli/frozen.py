@@ -44,8 +44,8 @@ def fit(
     Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
     are not known here. With --preset safe, what the guard decided for each is kept too. No frame and no label is kept.
     """
-    from pisa_capc.calibration import FrozenCalibration, SourceStatistics
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.decide.calibration import FrozenCalibration, SourceStatistics
 
     asked = {"prior": prior, "group": group}
     chosen_calibrator("ucapc", preset, asked, set_ or [])  # what is wrong is said before anything is read
@@ -80,8 +80,8 @@ def apply(
     A frame gets the prototypes of its `capture` where that was fitted. Other captures, and files without `capture`, get
     the pooled set; a note says which. Where a guard watched the fit, what it decided then is shown.
     """
-    from pisa_capc.calibration import FrozenCalibration
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.decide.calibration import FrozenCalibration
 
     refuse_existing(out, force)
     frozen, arrays = FrozenCalibration.load(calibration), read_scores(scores)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from pisa_capc.progress import PlainConsole
+from pisa_capc.core.progress import PlainConsole
 
 STAGES = {  # with their commands, in the order the data flows
     "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),

@@ -24,19 +24,19 @@ from pisa_capc.cli.recordings import (
     Recordings,
     renaming,
 )
-from pisa_capc.errors import DataError
-from pisa_capc.progress import console as notes
-from pisa_capc.progress import progress
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.progress import console as notes
+from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from pisa_capc.detect import Found
-    from pisa_capc.detect.finding import Rename
-    from pisa_capc.identify import Choices, Identified, Verdict
-    from pisa_capc.inference import TrainedModel
-    from pisa_capc.recordings.files import FileRecording
+    from pisa_capc.decide.identification import Choices, Identified, Verdict
+    from pisa_capc.model.inference import TrainedModel
+    from pisa_capc.signal.detection import Found
+    from pisa_capc.signal.detection.finding import Rename
+    from pisa_capc.signal.recordings.files import FileRecording
 
 ALARM = 1  # exit code of verify
 NAMED = 6  # addresses in a line of the table
@@ -98,10 +98,10 @@ def identify_(
 
     Exit code 0: frames were decided; 1: none was found; 2: a recording or the model could not be used.
     """
-    from pisa_capc.figures.identified import draw_identified
-    from pisa_capc.identify import Choices
-    from pisa_capc.identify.write import check_format, frames, write
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.decide.identification import Choices
+    from pisa_capc.decide.identification.write import check_format, frames, write
+    from pisa_capc.evidence.figures.identified import draw_identified
 
     if out is not None:
         check_format(out, 1 if reading.per_antenna else len(recordings))
@@ -164,9 +164,9 @@ def verify_(
     Exit code 0: no address was found to be used by another device; 1: one was, or no frame was found; 2: a recording or
     the model could not be used.
     """
-    from pisa_capc.figures.evidence import plot_evidence
-    from pisa_capc.identify import Choices, verify
-    from pisa_capc.identify.verify import check_alpha
+    from pisa_capc.decide.identification import Choices, verify
+    from pisa_capc.decide.identification.verification import check_alpha
+    from pisa_capc.evidence.figures.evidence import plot_evidence
 
     check_alpha(alpha)
     where = place(device, engine)
@@ -197,7 +197,7 @@ def verify_(
 
 def rejection(name: str, trained: TrainedModel) -> str | None:
     """The score that was asked for; unless told the usual one of the model, saying it where it is not the best."""
-    from pisa_capc.calibration.openset import DEFAULT, usual_score
+    from pisa_capc.decide.calibration.openset import DEFAULT, usual_score
 
     if name != "auto":
         return None if name == "none" else name
@@ -210,7 +210,7 @@ def rejection(name: str, trained: TrainedModel) -> str | None:
 
 def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
     """The model and the recordings; what does not fit is said before anything is read."""
-    from pisa_capc.identify import check_recording
+    from pisa_capc.decide.identification import check_recording
 
     trained = load_run(run, engine)
     opened = reading.open(paths)
@@ -228,7 +228,7 @@ def _found(
     show: bool,
 ) -> list[Found]:
     """The frames of the recordings; where there is none, that is said and the command ends."""
-    from pisa_capc.identify import waveform_of
+    from pisa_capc.decide.identification import waveform_of
 
     name = waveform_of(trained) if waveform is None else waveform
     found = [reading.find_frames(recording, name, show, rename) for recording in opened]
@@ -246,7 +246,7 @@ def _found(
 def _identified(
     trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
 ) -> Identified:
-    from pisa_capc.identify import identify
+    from pisa_capc.decide.identification import identify
 
     with progress("embed", sum(len(one.frames) for one in found), show) as bar:
         return identify(trained, found, choices, device, bar.advance)
@@ -254,7 +254,7 @@ def _identified(
 
 def enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
     """Whose addresses are whose, as a file or a dataset says it."""
-    from pisa_capc.identify.addresses import learnt_addresses, read_addresses
+    from pisa_capc.decide.identification.addresses import learnt_addresses, read_addresses
 
     if path.is_dir():
         return learnt_addresses(path, devices)  # as they were written: pseudonyms, if they were asked for then
@@ -263,7 +263,7 @@ def enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mappi
 
 
 def _by_name(who: Identified) -> Mapping[str, str]:
-    from pisa_capc.identify.addresses import named_by_address
+    from pisa_capc.decide.identification.addresses import named_by_address
 
     claimed = who.seen.address
     if not any(claimed):

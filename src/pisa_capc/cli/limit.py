@@ -12,11 +12,11 @@ from pisa_capc.cli.options import Decorator, deferred, options_of
 from pisa_capc.cli.output import print_table
 
 if TYPE_CHECKING:
-    from pisa_capc.limit import Limit
+    from pisa_capc.evidence.limit import Limit
 
 
 def _options() -> Decorator:
-    from pisa_capc.limit import limit as informed
+    from pisa_capc.evidence.limit import limit as informed
 
     return options_of(informed, arguments={"data": "DATASET"}, without=("show_progress",))
 

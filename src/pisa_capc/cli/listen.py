@@ -18,11 +18,11 @@ from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformNa
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming
-from pisa_capc.errors import PisaError
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import PisaError
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.listen import Listener
+    from pisa_capc.live.listen import Listener
 
 SourceName = typer.Argument(
     metavar="SOURCE",
@@ -93,7 +93,7 @@ class Listening:
         """A listener as they describe it."""
         import torch
 
-        from pisa_capc.listen import Air, Choices, Listener, Plan, encoding_of, open_source
+        from pisa_capc.live.listen import Air, Choices, Listener, Plan, encoding_of, open_source
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
         usual_calibrator(trained.statistics, "as the stream goes on")
@@ -133,7 +133,7 @@ def listen_(
     under the guard, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reads the run
     anew and goes on with it.
     """
-    from pisa_capc.listen.output import Lines
+    from pisa_capc.live.listen.output import Lines
 
     listener, lines = options.listener(), Lines(out, note=say)
     try:
@@ -156,7 +156,7 @@ def signals(
 
     stop: what ends it, if there is more to end than the listener.
     """
-    from pisa_capc.listen.service import service
+    from pisa_capc.live.listen.service import service
 
     return service(listener, stop or listener.stop, partial(_exchange, listener, run, engine))
 

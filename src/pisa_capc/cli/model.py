@@ -14,15 +14,15 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes, with_spread
-from pisa_capc.errors import ConfigError
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.evaluation import Later, RunScores
-    from pisa_capc.frames import Frames
-    from pisa_capc.inference import TrainedModel
-    from pisa_capc.protocol import Split
-    from pisa_capc.scores import Scores
+    from pisa_capc.data.frames import Frames
+    from pisa_capc.data.protocol import Split
+    from pisa_capc.data.scores import Scores
+    from pisa_capc.evidence.evaluation import Later, RunScores
+    from pisa_capc.model.inference import TrainedModel
 
 AUTO = "auto"
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
@@ -42,8 +42,8 @@ Anyway = typer.Option(False, "--anyway", help="Go on with frames of another arra
 @app.command()
 def encoders(as_json: bool = AsJson) -> None:
     """List the temporal encoders and the sizes of the models they make."""
-    from pisa_capc.encoders import build_encoder, encoder_names
-    from pisa_capc.model import PISA
+    from pisa_capc.model.encoders import build_encoder, encoder_names
+    from pisa_capc.model.networks import PISA
 
     branch = {name: sum(p.numel() for p in build_encoder(name).parameters()) for name in encoder_names()}
     whole = {name: sum(p.numel() for p in PISA(10, name).parameters()) for name in encoder_names()}
@@ -57,7 +57,7 @@ def encoders(as_json: bool = AsJson) -> None:
 @app.command()
 def methods(as_json: bool = AsJson) -> None:
     """List the training methods: what each is, where it is from and what it needs."""
-    from pisa_capc.methods import method_list
+    from pisa_capc.model.methods import method_list
 
     found = method_list()
     if as_json:
@@ -122,15 +122,15 @@ def train(
     Of each run the epoch with the best Macro-F1 on held-out source frames is kept, as `model.safetensors` and
     `model.json`. On a GPU all runs are trained together.
     """
-    from pisa_capc.config import from_assignments, from_mapping
-    from pisa_capc.frames import load
-    from pisa_capc.inference.devices import choose_device, choose_precision
-    from pisa_capc.methods import check_names
-    from pisa_capc.methods.recommend import PUBLISHED
-    from pisa_capc.protocol import split
-    from pisa_capc.rehearsal import fit_with_guard
-    from pisa_capc.store.native import fingerprint
-    from pisa_capc.training import Run, TrainingConfig, fit
+    from pisa_capc.core.config import from_assignments, from_mapping
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.protocol import split
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.decide.rehearsal import fit_with_guard
+    from pisa_capc.model.inference.devices import choose_device, choose_precision
+    from pisa_capc.model.methods import check_names
+    from pisa_capc.model.methods.recommend import PUBLISHED
+    from pisa_capc.model.training import Run, TrainingConfig, fit
 
     check_names(PUBLISHED if method == AUTO else method, encoder, variant)
     chosen = from_assignments(settings)
@@ -190,9 +190,9 @@ def train(
 
 def _recommended(part: Split, encoder: str, variant: str, samples: int) -> str:
     """The method that `auto` stands for, after saying why."""
-    from pisa_capc.methods import METHODS
-    from pisa_capc.methods.recommend import PUBLISHED, recommended
-    from pisa_capc.training.fit import setup_for
+    from pisa_capc.model.methods import METHODS
+    from pisa_capc.model.methods.recommend import PUBLISHED, recommended
+    from pisa_capc.model.training.fitting import setup_for
 
     method, why = recommended(part.train, setup_for(part, encoder, samples))
     if variant not in METHODS[method].variants:
@@ -204,7 +204,7 @@ def _recommended(part: Split, encoder: str, variant: str, samples: int) -> str:
 
 def _say_if_at_chance(trained: TrainedModel) -> None:
     """Say it of a model that has not learnt its source."""
-    from pisa_capc.chance import AFTER_TRAINING, at_chance
+    from pisa_capc.data.chance import AFTER_TRAINING, at_chance
 
     if (decided := trained.statistics.confusion) is None:
         return
@@ -246,13 +246,13 @@ def embed(
     dataset has it (mean over the antennas that are there), and source_…: statistics of the source that some
     calibrations use.
     """
-    from pisa_capc.evaluation import check_dataset, doubts, unseen_frames
-    from pisa_capc.frames import load
-    from pisa_capc.inference import embed as compute
-    from pisa_capc.progress import progress
-    from pisa_capc.store.dataset import UNLABELLED
-    from pisa_capc.store.files import refuse_existing
-    from pisa_capc.store.native import fingerprint
+    from pisa_capc.core.progress import progress
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.dataset import UNLABELLED
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.evidence.evaluation import check_dataset, doubts, unseen_frames
+    from pisa_capc.model.inference import embed as compute
 
     refuse_existing(out, force)
     where = place(device, engine)
@@ -303,12 +303,12 @@ def evaluate(
 
     Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
     """
-    from pisa_capc import evaluation
-    from pisa_capc.figures.confusion import plot_confusions
-    from pisa_capc.figures.style import check_picture
-    from pisa_capc.frames import load
-    from pisa_capc.inference.devices import choose_device
-    from pisa_capc.store.native import fingerprint
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.evidence import evaluation
+    from pisa_capc.evidence.figures.confusion import plot_confusions
+    from pisa_capc.evidence.figures.style import check_picture
+    from pisa_capc.model.inference.devices import choose_device
 
     if plot is not None:
         check_picture(plot)
@@ -346,7 +346,7 @@ def _usual_target(trained: TrainedModel, frames: Frames) -> list[str]:
 
 def _later(trained: TrainedModel, frames: Frames, environments: list[str], anyway: bool) -> Later:
     """Frames of another dataset, after saying what is to be known of them."""
-    from pisa_capc.evaluation import doubts, later_frames
+    from pisa_capc.evidence.evaluation import doubts, later_frames
 
     found = later_frames(trained, frames, environments)
     why = doubts(trained, frames)
@@ -396,10 +396,10 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
 
 def _print_scores(title: str, results: list[RunScores]) -> None:
     """All metrics, the stages of inference side by side."""
-    from pisa_capc.chance import stages_at_chance
-    from pisa_capc.evaluation import METRICS, pooled
-    from pisa_capc.protocol import stage_title
-    from pisa_capc.scores import mean_and_spread
+    from pisa_capc.data.chance import stages_at_chance
+    from pisa_capc.data.protocol import stage_title
+    from pisa_capc.data.scores import mean_and_spread
+    from pisa_capc.evidence.evaluation import METRICS, pooled
 
     stages = list(results[0].stages)
     titles = [stage_title(stage) for stage in stages]

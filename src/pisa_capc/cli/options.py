@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from pisa_capc.errors import ConfigError
+from pisa_capc.core.errors import ConfigError
 
 S = TypeVar("S")
 T = TypeVar("T")

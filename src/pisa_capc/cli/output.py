@@ -11,9 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pisa_capc.errors import ConfigError
-from pisa_capc.progress import PlainConsole, visible
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import PlainConsole, visible
+from pisa_capc.core.progress import console as notes
 
 
 def listed(names: str) -> list[str]:

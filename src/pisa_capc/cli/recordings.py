@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from pisa_capc.detect import Found
-    from pisa_capc.detect.finding import Rename
-    from pisa_capc.recordings.files import FileRecording
+    from pisa_capc.signal.detection import Found
+    from pisa_capc.signal.detection.finding import Rename
+    from pisa_capc.signal.recordings.files import FileRecording
 
 NONE_FOUND = 1  # exit code, as of grep
 
@@ -50,7 +50,7 @@ class Reading:
 
     def open(self, paths: Sequence[str]) -> list[FileRecording]:
         """The recordings that paths name; several of one name go by their paths."""
-        from pisa_capc.recordings import open_recording
+        from pisa_capc.signal.recordings import open_recording
 
         groups = [list(paths)] if self.per_antenna else [[path] for path in paths]
         opened = [
@@ -76,8 +76,8 @@ class Reading:
         self, recording: FileRecording, waveform: str, show: bool, rename: Rename | None = None, decode: bool = True
     ) -> Found:
         """The frames of one recording, with a bar on the way."""
-        from pisa_capc.detect.finding import blocks_of, detect
-        from pisa_capc.progress import progress
+        from pisa_capc.core.progress import progress
+        from pisa_capc.signal.detection.finding import blocks_of, detect
 
         with progress(f"detect {recording.about.name}", blocks_of(recording, waveform), show) as bar:
             return detect(
@@ -87,6 +87,6 @@ class Reading:
 
 def renaming(key: Path | None) -> Rename | None:
     """What puts pseudonyms in the place of addresses, where a key is given."""
-    from pisa_capc.detect.pseudonyms import Pseudonyms
+    from pisa_capc.signal.detection.pseudonyms import Pseudonyms
 
     return None if key is None else Pseudonyms.of_file(key)

@@ -10,11 +10,11 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.bench import ResultsFolder
 from pisa_capc.cli.output import listed, say
-from pisa_capc.errors import ConfigError
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.figures.run import Subject
+    from pisa_capc.evidence.figures.run import Subject
 
 Beside = typer.Option(
     [],
@@ -51,8 +51,8 @@ def figures(
     Each run says itself which method and encoder it is of: with `--with` for Single, panels are the paper's three
     stages, and further encoders are further rows. Captions are in `captions.md`.
     """
-    from pisa_capc.figures.run import USUAL, check, draw_run
-    from pisa_capc.figures.style import write_captions
+    from pisa_capc.evidence.figures.run import USUAL, check, draw_run
+    from pisa_capc.evidence.figures.style import write_captions
 
     kinds = USUAL if kind is None else listed(kind)
     check(kinds, format, points)
@@ -83,11 +83,11 @@ def report(
     Of a protocol it is made from the records alone, of a run from its model and the dataset, of a dataset from what
     `pisa check` finds in it.
     """
-    from pisa_capc.benchmark.protocols import read_protocol
-    from pisa_capc.benchmark.results import load_results
-    from pisa_capc.figures.run import USUAL, check
-    from pisa_capc.inference.model import runs_inside
-    from pisa_capc.reports import report_of_dataset, report_of_protocol, report_of_runs
+    from pisa_capc.evidence.benchmark.protocols import read_protocol
+    from pisa_capc.evidence.benchmark.results import load_results
+    from pisa_capc.evidence.figures.run import USUAL, check
+    from pisa_capc.evidence.reports import report_of_dataset, report_of_protocol, report_of_runs
+    from pisa_capc.model.inference.model import runs_inside
 
     run = Path(subject)
     if data is not None or (run / "model.json").is_file() or runs_inside(run):
@@ -109,10 +109,10 @@ def report(
 
 
 def _subjects(folders: list[Path], dataset: Path, target: str | None, device: str) -> list[Subject]:
-    from pisa_capc.evaluation import check_dataset, infer_runs, load_runs
-    from pisa_capc.frames import load
-    from pisa_capc.inference.devices import choose_device
-    from pisa_capc.store.native import fingerprint
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.evidence.evaluation import check_dataset, infer_runs, load_runs
+    from pisa_capc.model.inference.devices import choose_device
 
     place = str(choose_device(device))
     groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)

@@ -14,11 +14,11 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.listen import Listening, say, signals, summarise
 from pisa_capc.cli.options import options_of
-from pisa_capc.errors import ConfigError, MissingExtraError
-from pisa_capc.progress import console as notes
+from pisa_capc.core.errors import ConfigError, MissingExtraError
+from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.serve.keys import Keys
+    from pisa_capc.live.serve.keys import Keys
 
 PACKAGES = ("fastapi", "uvicorn", "websockets")
 
@@ -62,15 +62,15 @@ def serve_(
     for package in PACKAGES:
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "A page")
-    from pisa_capc.listen import Event
-    from pisa_capc.listen.output import Lines
-    from pisa_capc.serve.app import create_app
-    from pisa_capc.serve.desk import Desk
-    from pisa_capc.serve.enrolling import newest
-    from pisa_capc.serve.gate import Rules
-    from pisa_capc.serve.keys import addresses
-    from pisa_capc.serve.memory import Memory
-    from pisa_capc.serve.server import Tls, bound, serving, url_of
+    from pisa_capc.live.listen import Event
+    from pisa_capc.live.listen.output import Lines
+    from pisa_capc.live.serve.app import create_app
+    from pisa_capc.live.serve.desk import Desk
+    from pisa_capc.live.serve.enrolling import newest
+    from pisa_capc.live.serve.gate import Rules
+    from pisa_capc.live.serve.keys import addresses
+    from pisa_capc.live.serve.memory import Memory
+    from pisa_capc.live.serve.server import Tls, bound, serving, url_of
 
     if key is not None and certificate is None:
         raise ConfigError("--key needs --certificate: give the certificate too, or leave the key out.")
@@ -114,7 +114,7 @@ def serve_(
 
 def keys(host: str, needed: bool, operators: Path | None, viewers: Path | None, port: int, secure: bool) -> Keys | None:
     """Needed wherever somebody else could ask; who asks for them has them on this machine too."""
-    from pisa_capc.serve.keys import Keys, Token, is_local, read_tokens
+    from pisa_capc.live.serve.keys import Keys, Token, is_local, read_tokens
 
     if is_local(host) and not needed and operators is None and viewers is None:
         return None

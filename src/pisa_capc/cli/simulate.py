@@ -12,13 +12,13 @@ from pisa_capc.cli.options import Decorator, deferred, either, options_of
 from pisa_capc.cli.output import print_table, say
 
 if TYPE_CHECKING:
-    from pisa_capc.simulate.generate import Generated
-    from pisa_capc.simulate.recording import Recorded
+    from pisa_capc.signal.simulation.generate import Generated
+    from pisa_capc.signal.simulation.recording import Recorded
 
 
 def _options() -> Decorator:
-    from pisa_capc.simulate.generate import generate
-    from pisa_capc.simulate.recording import record
+    from pisa_capc.signal.simulation.generate import generate
+    from pisa_capc.signal.simulation.recording import record
 
     making = either(generate, record, when="recording")
     return options_of(making, arguments={"name": "SCENE"}, without=("show_progress",))
@@ -32,12 +32,12 @@ def simulate(
     """Make a dataset from physics: ten transmitters, three environments, four captures, a four-antenna receiver.
 
     Samples depend on the seed, the scene and the capture alone: any number of workers and any interruption give the
-    same files. All parameters, with units and sources, stand in `pisa_capc/simulate/scenes/`.
+    same files. All parameters, with units and sources, stand in `pisa_capc/signal/simulation/scenes/`.
 
     With --recording SECONDS the same devices send whole frames to each other at random times, and what the antennas
     hear is written as one continuous SigMF recording, with the truth about every frame as annotations.
     """
-    from pisa_capc.simulate.recording import Recorded
+    from pisa_capc.signal.simulation.recording import Recorded
 
     if as_json:
         typer.echo(json.dumps(made.to_json()))

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from pisa_capc.cli.calibrate import UNKNOWN, commands, read_scores, write_result
-from pisa_capc.errors import ConfigError, DataError
-from pisa_capc.progress import console as notes
-from pisa_capc.progress import progress
+from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.progress import console as notes
+from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    from pisa_capc.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
-    from pisa_capc.calibration.feed import LineReader, Playback, StreamFrame
-    from pisa_capc.calibration.openset import Rejection
+    from pisa_capc.decide.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
+    from pisa_capc.decide.calibration.feed import LineReader, Playback, StreamFrame
+    from pisa_capc.decide.calibration.openset import Rejection
 
     Aside: TypeAlias = Callable[[int, int], Rejection]
 
@@ -98,10 +98,10 @@ def stream(
     """
     from threadpoolctl import threadpool_limits
 
-    from pisa_capc.calibration import Online, SourceStatistics
-    from pisa_capc.calibration.feed import EXPECTED, Playback
-    from pisa_capc.config import from_assignments, from_mapping
-    from pisa_capc.store.files import refuse_existing
+    from pisa_capc.core.config import from_assignments, from_mapping
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.decide.calibration import Online, SourceStatistics
+    from pisa_capc.decide.calibration.feed import EXPECTED, Playback
 
     given = from_assignments(set_ or [])
     settings = from_mapping(Online, given, "stream")
@@ -159,7 +159,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineReader | Playback]:
-    from pisa_capc.calibration.feed import LineReader, Playback
+    from pisa_capc.decide.calibration.feed import LineReader, Playback
 
     if frames.suffix == ".npz":
         yield Playback(read_scores(frames), recordings)
@@ -176,7 +176,7 @@ def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineRead
 
 def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
     """The devices of a run, and what it says of its source."""
-    from pisa_capc.inference import load_model
+    from pisa_capc.model.inference import load_model
 
     if run is None:
         return (), None
@@ -188,8 +188,8 @@ def _chosen(
     settings: Online, source: SourceStatistics | None, preset: str | None, told: bool
 ) -> tuple[Online, SourceStatistics | None]:
     """The settings or the preset that were told, or what is usual with this source, saying which."""
-    from pisa_capc.calibration import UCAPC
-    from pisa_capc.calibration.careful import knows_enough
+    from pisa_capc.decide.calibration import UCAPC
+    from pisa_capc.decide.calibration.careful import knows_enough
 
     if told and preset is not None:
         raise ConfigError("--preset and --set calibration.…: expected one of them.")
@@ -205,8 +205,8 @@ def _chosen(
 
 def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
     """What fits a rejection to a stream of so many classes and features."""
-    from pisa_capc.calibration import UCAPC
-    from pisa_capc.calibration.openset import DEFAULT, OpenSet, Rejection, usual_score
+    from pisa_capc.decide.calibration import UCAPC
+    from pisa_capc.decide.calibration.openset import DEFAULT, OpenSet, Rejection, usual_score
 
     OpenSet(UCAPC(), DEFAULT if name == "auto" else name, alpha)  # what is wrong is said before a frame has come
     if source is None:
@@ -268,7 +268,7 @@ class _Decider:
         return decisions
 
     def _begin(self, frame: StreamFrame) -> OnlineCalibrator:
-        from pisa_capc.calibration import OnlineCalibrator
+        from pisa_capc.decide.calibration import OnlineCalibrator
 
         if self._devices and len(self._devices) != len(frame.logits):
             raise DataError(

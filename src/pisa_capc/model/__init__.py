@@ -1,6 +1,1 @@
-"""The models: PISA, piece by piece, and Single."""
-
-from pisa_capc.model.pisa import PISA, Output, PisaConfig
-from pisa_capc.model.single import Single
-
-__all__ = ["PISA", "Output", "PisaConfig", "Single"]
+"""Networks and how they are trained: encoders, PISA, methods, training, inference, and models as ONNX files."""

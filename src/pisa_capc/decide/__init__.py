@@ -1,0 +1,1 @@
+"""Decisions on embeddings: calibration, rejection, enrolment, identification and verification."""

@@ -1,0 +1,55 @@
+"""Calibration: better decisions from a frozen classifier's embeddings and logits, without labels.
+
+`UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
+with the same interface, `Calibrator`, and `register` adds one (see `base`). `Careful()` looks at each capture first; it
+is what `usual` gives where the source is known. `Safe()` is U-CAPC under a guard that was trained with the model.
+`OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
+teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
+itself.
+"""
+
+from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
+from pisa_capc.decide.calibration.careful import Careful, usual
+from pisa_capc.decide.calibration.decisions import Decisions
+from pisa_capc.decide.calibration.frozen import Applied, FrozenCalibration
+from pisa_capc.decide.calibration.grouping import Finder, GroupFinder, find_groups
+from pisa_capc.decide.calibration.joint import Gated, Joint
+from pisa_capc.decide.calibration.online import Online, OnlineCalibrator
+from pisa_capc.decide.calibration.openset import OpenSet, unknown_scores
+from pisa_capc.decide.calibration.peers import Peer, Transduced
+from pisa_capc.decide.calibration.prior import PriorUCAPC
+from pisa_capc.decide.calibration.result import Calibration, CaptureSummary
+from pisa_capc.decide.calibration.safe import Safe
+from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC
+from pisa_capc.model.inference.statistics import SourceStatistics
+
+__all__ = [
+    "CALIBRATIONS",
+    "PRESETS",
+    "UCAPC",
+    "Applied",
+    "Calibration",
+    "Calibrator",
+    "CaptureSummary",
+    "Careful",
+    "Decisions",
+    "Finder",
+    "FrozenCalibration",
+    "Gated",
+    "GroupFinder",
+    "Joint",
+    "Online",
+    "OnlineCalibrator",
+    "OpenSet",
+    "Peer",
+    "PriorUCAPC",
+    "Safe",
+    "SourceStatistics",
+    "Transduced",
+    "calibrator",
+    "calibrators",
+    "find_groups",
+    "register",
+    "unknown_scores",
+    "usual",
+]

@@ -1,0 +1,156 @@
+r"""Careful: what is done to a capture depends on how evenly its devices seem to send.
+
+No calibration is best everywhere. A balanced transport gains most where all devices send equally often and does great
+harm where they do not; methods that gain where few devices send gain little elsewhere. Which of these a capture is can
+be told without labels: by the entropy of the class shares that three find in it that assume no balance, StatA,
+BD-CSPN and the nearest class mean in the source's LDA space,
+
+    evenness = H(π̂) / ln C + (C − 1) / (8 n ln C),      π̂ the mean of their probabilities over the n frames,
+
+the second part being a quarter of what n frames of equal shares lack on average: not all of it, because a skewed
+capture that is taken for an even one costs more than the other way round. The evenness chooses a panel, and the mean of
+the panel's probabilities decides:
+
+    even     evenness ≥ 0.995   U-CAPC as published, with two votes, and BD-CSPN
+    uneven   up to 0.98         T3A, LDA, the classifier itself
+    few      below 0.96         LDA, LAME, MLLS, the classifier itself
+
+Between 0.98 and 0.995 the even panel has a weight that rises from zero to one, and the uneven one the rest. LAME asks
+no more neighbours than a quarter of the frames that a device has on average: min(5, n / 4C). Where that is none, few
+devices are left to the classifier, with two votes, and LDA. There is nothing to learn: one source environment will do.
+
+Signals, panels and numbers were chosen on source environments alone: with models of one source environment that met
+the other one, and with models of both on frames held out there. What came of it in a third is in the results
+(`studies.calibrations`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pisa_capc.decide.calibration.base import Calibrator, check_range, register, require
+from pisa_capc.decide.calibration.peers.base import Peer, Transduced
+from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
+from pisa_capc.decide.calibration.peers.lame import LAME
+from pisa_capc.decide.calibration.peers.lda import LDA
+from pisa_capc.decide.calibration.peers.mlls import MLLS
+from pisa_capc.decide.calibration.peers.stata import StatA
+from pisa_capc.decide.calibration.peers.t3a import T3A
+from pisa_capc.decide.calibration.result import Judged
+from pisa_capc.decide.calibration.safe import Safe
+from pisa_capc.decide.calibration.ucapc import UCAPC
+from pisa_capc.decide.calibration.vectors import unit
+from pisa_capc.model.inference.statistics import SourceStatistics
+
+ROUNDS, SETTLED = 200, 1e-3  # of the potentials that hold the shares: at most, and the change at which they do
+NEVER = 2.0  # evenness that no capture has
+NEEDED = {"class_mean": "CD", "covariance": "DD", "weight": "CD"}  # of the source, and its shape
+USED = (*NEEDED, "bias", "mean", "prior", "temperature")
+SMALLEST = 1e-6  # share of a class that nobody seems to use
+
+
+@register("careful")
+@dataclass(frozen=True)
+class Careful(Peer):
+    """A panel of calibrations for each capture, chosen by how evenly its devices seem to send; see the module.
+
+    >>> result = Careful().calibrate(embedding, logits, capture, source)    # doctest: +SKIP
+    >>> [(judged.level, judged.evenness) for judged in result.judged]       # doctest: +SKIP
+
+    Needs `class_mean`, `covariance` and `weight`; uses `bias`, `mean`, `prior` and `temperature` where they are known.
+    For later frames (`fit`, streams) what a panel decided is kept as prototypes and class potentials, which is close to
+    it and not the same.
+    """
+
+    title = "careful"
+    freezes = True
+
+    group: str = "capture"
+    few: float = 0.96  # evenness below which few devices are assumed
+    even: float = 0.98  # evenness from which a balance is believed in part
+    full: float = 0.995  # and from which in full
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, few=(0, NEVER), even=(self.few, NEVER), full=(0, NEVER))
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        def by(peer: Peer) -> Tensor:
+            return peer.transduce(embedding, logits, source).probability
+
+        sizes = {"C": logits.shape[1], "D": embedding.shape[1]}
+        for name, shape in NEEDED.items():  # said here, so that what is missing is missed by careful
+            require(source, name, tuple(sizes[axis] for axis in shape), embedding, self.title)
+        direct, lda, moved = torch.softmax(logits, dim=1), by(LDA()), by(BDCSPN())
+        found = evenness((by(StatA()) + moved + lda) / 3)
+        believed = self.believed(found)
+        if found < self.few:
+            neighbours = min(LAME.neighbours, len(logits) // (4 * logits.shape[1]))
+            panel = [lda, by(LAME(neighbours=neighbours)), by(MLLS()), direct] if neighbours else [lda, direct, direct]
+        else:
+            panel = [by(T3A()), lda, direct]
+        probability = torch.stack(panel).mean(dim=0)
+        if believed > 0:
+            balanced = torch.as_tensor(UCAPC(group="none").calibrate(embedding, logits).probability)
+            probability = believed * (2 * balanced + moved) / 3 + (1 - believed) * probability
+        level = "few" if found < self.few else "even" if believed >= 0.5 else "uneven"
+        score = probability.clamp(min=torch.finfo(probability.dtype).tiny).log()
+        return Transduced(score, probability, *distilled(probability, embedding, logits), Judged(level, found))
+
+    def believed(self, found: float) -> float:
+        """How far a capture of this evenness is taken for balanced, from zero to one."""
+        if found < self.even:
+            return 0.0
+        return 1.0 if found >= self.full else (found - self.even) / (self.full - self.even)
+
+
+def knows_enough(source: SourceStatistics) -> bool:
+    """Whether the source says what careful needs."""
+    return all(getattr(source, name) is not None for name in NEEDED)
+
+
+def used(source: SourceStatistics) -> SourceStatistics:
+    """What careful looks at, without the rest, which may be large."""
+    return SourceStatistics(**{name: getattr(source, name) for name in USED})
+
+
+def usual(source: SourceStatistics) -> Calibrator:
+    """What is used where nobody asks for another: U-CAPC under the guard that was trained with the model; without one
+    careful; where too little is known of the source U-CAPC without a prior. None of them assumes that
+    devices send equally often."""
+    if source.guard is not None:
+        return Safe()
+    return Careful() if knows_enough(source) else UCAPC(prior="none")
+
+
+def evenness(probability: Tensor) -> float:
+    """Entropy of the class shares of probabilities (n, C), of the largest there is, corrected for few frames."""
+    n, classes = probability.shape
+    if classes < 2:
+        return 0.0
+    entropy = float(torch.special.entr(probability.mean(dim=0)).sum())
+    return (entropy + (classes - 1) / (8 * n)) / math.log(classes)
+
+
+def distilled(probability: Tensor, embedding: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """What frames were decided as, for frames to come: prototypes p (C, D) and potentials g (C,) of U-CAPC's form.
+
+    p_k is the unit-length sum of the frames weighted by their probability; with s = ℓ + λ_p zᵀp / τ_p the potentials
+    make the mean of softmax(s + g) the class shares that were decided.
+    """
+    settings, features = UCAPC(), unit(embedding)
+    prototypes = unit(probability.T @ features)
+    score = logits + settings.fusion / settings.temperature * features @ prototypes.T
+    shares = probability.mean(dim=0).clamp(min=SMALLEST)
+    potential = torch.zeros_like(shares)
+    for _ in range(ROUNDS):
+        held = torch.softmax(score + potential, dim=1).mean(dim=0)
+        lacking = shares.log() - held.clamp(min=SMALLEST).log()
+        potential += lacking
+        if lacking.abs().max() < SETTLED:
+            break
+    return prototypes, potential - potential.mean()

@@ -1,0 +1,258 @@
+r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher is more likely an unknown device.
+
+    msp          1 − max_k softmax(ℓ)_k                                  Hendrycks and Gimpel, ICLR 2017
+    energy       −T log Σ_k exp(ℓ_k / T)                                 Liu et al., NeurIPS 2020
+    knn          ‖z/‖z‖ − n_K‖, n_K the K-th nearest of the bank          Sun et al., ICML 2022
+    mahalanobis  min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k)                          Lee et al., NeurIPS 2018
+    vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
+    session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
+    carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
+    crowd        session, of a frame and those of its capture near it    `openset.crowd`
+
+`fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
+of what is `Seen`. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the
+frames it is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.decide.calibration.base import Parameters, check_range, require
+from pisa_capc.decide.calibration.openset.thresholds import conformal_threshold
+from pisa_capc.decide.calibration.vectors import unit
+from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics
+
+ROWS = 4096  # frames scored at a time: their distances to the bank stay in cache
+# The covariance is stored in float32; directions with less variance than its rounding carry no information.
+_COVARIANCE_ROUNDING = torch.finfo(torch.float32).eps
+
+
+class Seen(NamedTuple):
+    """Frames, or means of several frames of one sender.
+
+    embedding (N, D), logits (N, C), both float64; frames (N,) how many of them a row counts as the mean of; carrier_hz
+    (N,) their carrier offset, where it was recorded.
+    """
+
+    embedding: Tensor
+    logits: Tensor
+    frames: Tensor
+    carrier_hz: Tensor | None = None
+
+    def select(self, rows: Tensor | slice) -> Seen:
+        return Seen(*(None if value is None else value[rows] for value in self))  # type: ignore[arg-type]
+
+
+ScoreFunction: TypeAlias = Callable[[Seen], Tensor]
+
+
+class Limit(NamedTuple):
+    """threshold: frames that score higher are rejected. reference: (n,) scores of known frames that it was drawn by."""
+
+    threshold: float
+    reference: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class UnknownScore(Parameters):
+    """One score: a subclass with its parameters and `fit`."""
+
+    needs_carrier: ClassVar[bool] = False
+    needs_captures: ClassVar[bool] = False  # whole ones: useless where frames are decided as they come
+
+    def gather(self, source: SourceStatistics, seen: Seen, capture: Tensor) -> Seen:
+        """What is to be scored of frames with the numbers of their captures (N,): each by itself."""
+        return seen
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
+        raise NotImplementedError
+
+    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
+        """The label-conditional conformal threshold at `alpha`, drawn by the device whose frames are strangest.
+
+        Needs `validation`, `validation_logits` and `validation_label`.
+        """
+        features, logits, label = validation_frames(source, classes, like)
+        score = score_frames(self.fit(source, classes, like), features, logits).cpu().numpy()
+        known = enrolled(source, classes, like).nonzero()[:, 0].tolist()
+        limits = {k: conformal_threshold(score, label, alpha, [k]) for k in known}
+        strangest = max(limits, key=limits.__getitem__)
+        return Limit(limits[strangest], score[label == strangest])
+
+
+@dataclass(frozen=True)
+class MaximumSoftmax(UnknownScore):
+    """u = 1 − max_k softmax(ℓ)_k, the plain baseline. Needs nothing of the source."""
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        return lambda seen: 1 - torch.softmax(seen.logits, dim=1).amax(dim=1)
+
+
+@dataclass(frozen=True)
+class Energy(UnknownScore):
+    """u = −T log Σ_k exp(ℓ_k / T): large where no class has a high logit. Needs nothing of the source."""
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range(self, temperature=(1e-6, 1e6))
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        return lambda seen: -self.temperature * torch.logsumexp(seen.logits / self.temperature, dim=1)
+
+
+@dataclass(frozen=True)
+class NearestNeighbour(UnknownScore):
+    """u = distance of the unit-length embedding to its K-th nearest among unit-length training embeddings.
+
+    The authors take K = 10 where 1 % of the training frames is kept, which is about what `bank` holds. Needs `bank`.
+    """
+
+    neighbour: int = 10  # K
+
+    def __post_init__(self) -> None:
+        check_range(self, neighbour=(1, float("inf")))
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        bank = unit(require_rows(source, "bank", like.shape[1], like, "knn"))
+        if self.neighbour > len(bank):
+            raise DataError(
+                f"{PREFIX}bank holds {len(bank)} training embeddings; the {self.neighbour}-th neighbour needs at "
+                f"least {self.neighbour}. Keep more frames of the source, or lower `neighbour`."
+            )
+
+        def distance(seen: Seen) -> Tensor:
+            cosine = (unit(seen.embedding) @ bank.T).topk(self.neighbour, dim=1).values[:, -1]
+            return (2 - 2 * cosine).clamp(min=0).sqrt()
+
+        return distance
+
+
+@dataclass(frozen=True)
+class Mahalanobis(UnknownScore):
+    """u = min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k) with the means of the training classes and their shared covariance.
+
+    Directions in which the training frames do not vary are left out. Needs `class_mean` and `covariance`; a class whose
+    `prior` is zero was never trained and is nobody's nearest.
+    """
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        features = like.shape[1]
+        means = require(source, "class_mean", (classes, features), like, "mahalanobis")[enrolled(source, classes, like)]
+        covariance = require(source, "covariance", (features, features), like, "mahalanobis")
+        variance, axes = torch.linalg.eigh((covariance + covariance.T) / 2)
+        kept = variance > variance[-1].clamp(min=0) * features * _COVARIANCE_ROUNDING
+        whiten = axes[:, kept] / variance[kept].sqrt()
+        centres = means @ whiten
+        return lambda seen: torch.cdist(seen.embedding @ whiten, centres).amin(dim=1).square()
+
+
+@dataclass(frozen=True)
+class VirtualLogit(UnknownScore):
+    """ViM: u = α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k), the residual outside the principal space P beside the energy.
+
+    o = −W⁺ b is where all logits are zero, P spans the `dimension` leading axes of the training embeddings around it
+    (half of them by default, as the authors for small embeddings), and α = mean max ℓ / mean ‖residual‖ over the
+    training embeddings. The authors' softmax probability of the virtual logit α‖·‖ is the logistic function of u.
+    Where the training embeddings have no residual α is zero, and u is the energy. Needs `weight`, `bias` and `bank`.
+    """
+
+    dimension: int | None = None
+
+    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+        features = like.shape[1]
+        weight = require(source, "weight", (classes, features), like, "vim")
+        bias = require(source, "bias", (classes,), like, "vim")
+        bank = require_rows(source, "bank", features, like, "vim")
+        dimension = features // 2 if self.dimension is None else self.dimension
+        if not 0 <= dimension <= features:
+            raise ConfigError(f"dimension is {dimension}; expected a number from 0 to the {features} features.")
+        origin = -torch.linalg.pinv(weight) @ bias
+        centred = bank - origin
+        rest = torch.linalg.eigh(centred.T @ centred)[1][:, : features - dimension]  # eigenvalues ascend
+
+        def residual(embedding: Tensor) -> Tensor:
+            return torch.linalg.vector_norm((embedding - origin) @ rest, dim=1)
+
+        highest = float((bank @ weight.T + bias).amax(dim=1).mean())
+        if highest <= 0:
+            raise DataError(
+                f"vim: the highest logits of the training embeddings are {highest:.3g} on average; expected them "
+                "above zero, or the virtual logit has the wrong sign. Use another score."
+            )
+        outside = float(residual(bank).mean())
+        scale = highest / outside if outside > 1e-9 * float(centred.norm(dim=1).mean()) else 0.0
+        return lambda seen: scale * residual(seen.embedding) - torch.logsumexp(seen.logits, dim=1)
+
+
+def score_frames(
+    function: ScoreFunction, embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None
+) -> Tensor:
+    """u (N,) float64 of frames, each by itself."""
+    return scored(function, single(embedding, logits, carrier_hz))
+
+
+def single(embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None) -> Seen:
+    """Frames, each by itself."""
+    ones = torch.ones(len(embedding), dtype=torch.float64, device=embedding.device)
+    return Seen(embedding, logits, ones, carrier_hz)
+
+
+def score_senders(
+    function: ScoreFunction, embedding: Tensor, logits: Tensor, sender: Tensor, carrier_hz: Tensor | None = None
+) -> Tensor:
+    """u (N,) of frames, those of one `sender` (N,) as one: by the means of what is seen of them."""
+    _, index, count = torch.unique(sender, return_inverse=True, return_counts=True)
+
+    def mean(values: Tensor) -> Tensor:
+        total = torch.zeros(len(count), *values.shape[1:], dtype=torch.float64, device=values.device)
+        total.index_add_(0, index, values.double())
+        return total / (count[:, None] if values.ndim > 1 else count)
+
+    carriers = None if carrier_hz is None else mean(carrier_hz)
+    return scored(function, Seen(mean(embedding), mean(logits), count, carriers))[index]
+
+
+def scored(function: ScoreFunction, seen: Seen) -> Tensor:
+    """u (N,) float64 of what is seen, some at a time."""
+    few = len(seen.embedding) <= ROWS  # of a stream: cutting and joining would cost more than the score
+    parts = [seen] if few else [seen.select(rows) for rows in blocks(len(seen.embedding))]
+    found = [function(p._replace(embedding=p.embedding.double(), logits=p.logits.double())) for p in parts]
+    return found[0] if few else torch.cat(found)
+
+
+def blocks(frames: int) -> list[slice]:
+    """Some frames at a time; one empty block where there are none."""
+    return [slice(start, start + ROWS) for start in range(0, max(1, frames), ROWS)]
+
+
+def validation_frames(source: SourceStatistics, classes: int, like: Tensor) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Embeddings, logits and classes of the source's validation frames."""
+    purpose = "the conformal threshold"
+    features = require_rows(source, "validation", like.shape[1], like, purpose)
+    logits = require(source, "validation_logits", (len(features), classes), like, purpose)
+    label = require(source, "validation_label", (len(features),), like, purpose)
+    return features, logits, label.cpu().numpy().astype(np.int64)
+
+
+def enrolled(source: SourceStatistics, classes: int, like: Tensor) -> Tensor:
+    """(C,) which classes have training frames; all where `prior` is not known."""
+    prior = source.tensor("prior", (classes,), like)
+    return torch.ones(classes, dtype=torch.bool, device=like.device) if prior is None else prior > 0
+
+
+def require_rows(source: SourceStatistics, name: str, columns: int, like: Tensor, user: str) -> Tensor:
+    """A statistic with as many rows as it happens to have."""
+    value = getattr(source, name)
+    rows = len(value) if np.ndim(value) else 0
+    return require(source, name, (rows, columns), like, user)

@@ -1,0 +1,14 @@
+"""A device more, or one less, without training: the model stays as it is but for its classifier and its statistics.
+
+row         the classifier's row of a new device
+statistics  what the model knows of its devices, with one more or one less
+alike       whether frames sound like a device that is there already
+change      `enrol` and `remove`, model to model
+"""
+
+from pisa_capc.decide.enrolment.alike import sounds_like
+from pisa_capc.decide.enrolment.change import enrol, remove
+from pisa_capc.decide.enrolment.row import within_ridge
+from pisa_capc.decide.enrolment.statistics import recognised
+
+__all__ = ["enrol", "recognised", "remove", "sounds_like", "within_ridge"]

@@ -1,0 +1,134 @@
+"""A trained model with a device more, or one less: a model like any other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pisa_capc.core import revisions
+from pisa_capc.core.errors import ConfigError, DataError, ModelError, unknown_name
+from pisa_capc.data.frames import UnlabelledFrames
+from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
+from pisa_capc.decide.enrolment.alike import sounds_like
+from pisa_capc.decide.enrolment.row import Row, within_ridge
+from pisa_capc.decide.enrolment.statistics import checked, with_device, without_device
+from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
+from pisa_capc.model.inference.model import method_of
+from pisa_capc.model.inference.tensors import digest
+
+FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
+SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
+ENOUGH = 19  # for a conformal threshold at the usual share of false rejections
+
+
+def enrol(
+    trained: TrainedModel,
+    name: str,
+    frames: UnlabelledFrames,
+    *,
+    origin: Sequence[Mapping[str, Any]] = (),
+    anyway: bool = False,
+    row: Row = within_ridge,
+    device: str | torch.device = "auto",
+    after_batch: Callable[[int], None] = lambda frames: None,
+) -> TrainedModel:
+    """The model with one more device, called `name`, that sent `frames`. Nothing is trained, the others' rows stay.
+
+    Args:
+        origin: where the frames are from; kept in the model's description.
+        anyway: also where the frames sound like a device that is there (`alike`).
+        row: what makes the classifier's row.
+
+    >>> larger = enrol(load_model("run"), "D11", frames)        # doctest: +SKIP
+    >>> larger.save("run-11")                                   # doctest: +SKIP
+    """
+    _check_name(trained, name)
+    trained.check_frames(frames)
+    if not np.allclose(frames.geometry.distances(), trained.geometry.distances(), atol=SAME_PLACE):
+        raise ModelError(
+            f"{name}: the antennas of these frames stand otherwise than those that the model was trained with. Give "
+            "frames of the same array."
+        )
+    if len(frames) < FEWEST:
+        raise DataError(
+            f"{name}: {len(frames)} frames; expected at least {FEWEST} to know the device by. Record it for longer."
+        )
+    if len(frames) < ENOUGH:
+        warnings.warn(
+            f"{name}: {len(frames)} frames are too few to reject others at --alpha 0.05, which takes {ENOUGH}. Enrol "
+            "it from more, or identify with a larger --alpha or --reject none.",
+            stacklevel=2,
+        )
+    source = checked(trained.statistics)
+    scores = embed(trained, frames, device, after_batch=after_batch)
+    own = scores.embedding.astype(np.float64)
+    like = sounds_like(source, own)
+    if like.alike and not anyway:
+        raise DataError(
+            f"{name}: these frames sound like {trained.devices[like.device]}, which is enrolled: {like.share:.0%} of "
+            f"them are given to it, and their mean rank among its own is {like.p:.2f} (its own have 0.50). If it is "
+            "another device all the same, enrol it with --anyway (in Python: anyway=True)."
+        )
+    kept = np.arange(len(trained.devices))
+    change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
+    statistics = with_device(source, own, row, scores.cfo_hz)
+    return _changed(trained, (*trained.devices, name), kept, statistics, change)
+
+
+def remove(trained: TrainedModel, name: str) -> TrainedModel:
+    """The model without the device `name`, trained or enrolled: frames of it are a stranger's from now on."""
+    if name not in trained.devices:
+        raise ConfigError(unknown_name("device", name, trained.devices))
+    if len(trained.devices) < 3:
+        raise ConfigError(f"{name}: the model has {len(trained.devices)} devices; expected two at least to be left.")
+    k = trained.devices.index(name)
+    kept = np.delete(np.arange(len(trained.devices)), k)
+    left = tuple(trained.devices[i] for i in kept)
+    return _changed(trained, left, kept, without_device(checked(trained.statistics), k), {"removed": name})
+
+
+def _check_name(trained: TrainedModel, name: str) -> None:
+    CaptureSpec("E", name, "C", 1)  # refuses what no device of a dataset can be called
+    if name == UNLABELLED:
+        raise ConfigError(f"{name}: is what frames are called of which nobody knows whose they are. Choose another.")
+    if name in trained.devices:
+        raise ConfigError(f"{name}: is a device of this model already. Choose another name, or remove it first.")
+
+
+def _changed(
+    trained: TrainedModel,
+    devices: tuple[str, ...],
+    kept: NDArray[np.int64],
+    statistics: SourceStatistics,
+    change: Mapping[str, Any],
+) -> TrainedModel:
+    """The model of `devices`, of which `kept` were there, with the classifier that the statistics have.
+
+    Its description says of every change what it was, and the digest of the weights that it was made to.
+    """
+    before = trained.model.state_dict()
+    made = {**change, "version": revisions.PACKAGE, "sha256": digest({f"model.{k}": v for k, v in before.items()})}
+    about = {**trained.about, "devices": list(devices), "changes": [*trained.about.get("changes", []), made]}
+    model = method_of(about).build(1)
+    state = {name: _resized(before[name].cpu(), value.shape, kept) for name, value in model.state_dict().items()}
+    state["classifier.weight"] = torch.from_numpy(np.asarray(statistics.weight)).unsqueeze(0)
+    state["classifier.bias"] = torch.from_numpy(np.asarray(statistics.bias)).reshape(state["classifier.bias"].shape)
+    model.load_state_dict(state)
+    return replace(trained, model=model.eval(), about=about, statistics=statistics)
+
+
+def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:
+    """A parameter for another number of devices; a new one has zeros, which only matters to parts used in training."""
+    for axis, size in enumerate(shape):
+        if value.shape[axis] != size:
+            value = value.index_select(axis, torch.from_numpy(kept))
+            missing = size - len(kept)
+            value = torch.cat([value, value.new_zeros(*value.shape[:axis], missing, *value.shape[axis + 1 :])], axis)
+    return value

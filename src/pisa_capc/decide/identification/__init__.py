@@ -1,0 +1,26 @@
+"""Who is in a recording, and is it who it claims to be.
+
+observe    found frames as a model sees them
+tracks     frames of one sender
+decide     frames → devices, or none that is known
+together   frames of one sender decided as one
+evidence   a test that may be looked at after every frame
+shared     do several devices send under one address
+verify     is the sender the device whose address it carries
+"""
+
+from pisa_capc.decide.identification.decide import Choices, Identified, identify
+from pisa_capc.decide.identification.observation import Observed, check_recording, observe, waveform_of
+from pisa_capc.decide.identification.verification import Verdict, verify
+
+__all__ = [
+    "Choices",
+    "Identified",
+    "Observed",
+    "Verdict",
+    "check_recording",
+    "identify",
+    "observe",
+    "verify",
+    "waveform_of",
+]

@@ -1,0 +1,127 @@
+"""Who sent the frames of recordings: embed, set strangers aside, calibrate, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics, usual
+from pisa_capc.decide.calibration.openset import DEFAULT
+from pisa_capc.decide.identification.observation import Observed, observe
+from pisa_capc.decide.identification.together import decide_together, groups_in_time
+from pisa_capc.model.inference import Embedding, TrainedModel, embed
+from pisa_capc.signal.detection import Found
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How frames are decided.
+
+    calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture. None:
+    the usual one of the model.
+    reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
+    alpha: share of frames of known devices that are set aside at most, as the score promises it.
+    together_s: seconds within which frames of one claimed address are decided together, and set aside together; None:
+    each by itself.
+    keep_cfo, equalise_antennas: what the model's training set was like; see `observe`.
+    """
+
+    calibration: Calibrator | None = None
+    reject: str | None = DEFAULT
+    alpha: float = 0.05
+    together_s: float | None = None
+    keep_cfo: bool = False
+    equalise_antennas: bool = False
+
+    def __post_init__(self) -> None:
+        self.decider(SourceStatistics())  # what is wrong is said before a long recording is read
+
+    def calibrator(self, source: SourceStatistics) -> Calibrator:
+        """What was chosen, or is usual with this source."""
+        return usual(source) if self.calibration is None else self.calibration
+
+    def decider(self, source: SourceStatistics) -> Calibrator:
+        """What makes decisions of embeddings and logits."""
+        chosen = self.calibrator(source)
+        return chosen if self.reject is None else OpenSet(chosen, self.reject, self.alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class Identified:
+    """Decisions on the frames of recordings.
+
+    probability: (N, C) of each of the model's devices. decision: (N,) their number; −1: of no device that the model
+    knows. unknown_score: (N,) how little a frame resembles the source, where that was asked.
+    scores: what the model itself made of the frames. calibration: what was made of that.
+    """
+
+    seen: Observed
+    devices: tuple[str, ...]
+    probability: NDArray[np.float64]
+    decision: NDArray[np.int64]
+    unknown_score: NDArray[np.float64] | None
+    scores: Embedding
+    calibration: Calibration
+    choices: Choices
+
+    def __len__(self) -> int:
+        return len(self.decision)
+
+    @property
+    def device(self) -> list[str | None]:
+        """The name of each frame's device, None for one that the model does not know."""
+        return [None if k == UNKNOWN else self.devices[k] for k in self.decision.tolist()]
+
+    @property
+    def like(self) -> list[str]:
+        """The device each frame is most like, whether or not it is taken as known."""
+        return [self.devices[k] for k in self.probability.argmax(axis=1).tolist()]
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """(N,) probability of that device among those the model knows."""
+        return np.asarray(self.probability.max(axis=1))
+
+
+def identify(
+    trained: TrainedModel,
+    found: Sequence[Found],
+    choices: Choices | None = None,
+    device: str | torch.device = "auto",
+    after_batch: Callable[[int], None] = lambda frames: None,
+) -> Identified:
+    """Who sent the frames that were found in recordings.
+
+    >>> trained = load_model("run")                                         # doctest: +SKIP
+    >>> found = detect(open_recording("room.sigmf-meta"), "wifi")           # doctest: +SKIP
+    >>> who = identify(trained, [found])                                    # doctest: +SKIP
+    >>> who.device[:3], who.confidence[:3]                                  # doctest: +SKIP
+    """
+    choices = choices or Choices()
+    choices = replace(choices, calibration=choices.calibrator(trained.statistics))
+    seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
+    scores = embed(trained, seen.frames, device, after_batch=after_batch)
+    group = None
+    if choices.together_s is not None:
+        group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
+    result = _decided(choices.decider(trained.statistics), scores, group)
+    probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
+    if group is not None:
+        probability = decide_together(probability, group)
+        decision = np.where(decision == UNKNOWN, UNKNOWN, probability.argmax(axis=1))
+    unknown_score = None if result.unknown_score is None else np.asarray(result.unknown_score)
+    return Identified(seen, trained.devices, probability, decision, unknown_score, scores, result, choices)
+
+
+def _decided(decider: Calibrator, scores: Embedding, sender: NDArray[np.int64] | None) -> Calibration:
+    """Decisions of frames; those of a sender are set aside together where they are set aside."""
+    frames = scores.embedding, scores.logits, scores.capture, scores.statistics
+    if isinstance(decider, OpenSet):
+        return decider.calibrate(*frames, sender=sender, carrier_hz=scores.cfo_hz)
+    return decider.calibrate(*frames)

@@ -1,0 +1,216 @@
+"""The runs of a protocol, and which of them are trained together."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pisa_capc.core import plugins, revisions
+from pisa_capc.core.config import from_mapping, merged
+from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.data.deployments import Deployment
+from pisa_capc.data.protocol import DIRECT
+from pisa_capc.evidence.benchmark.protocols import Direction, Protocol, is_guarded
+
+KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """All that determines a run, apart from the data and the machine.
+
+    calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some. plugins: those that
+    its method and encoder are from, with the digest of their code; calibration_plugins: those of its calibrations.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    split: dict[str, Any]
+    method: str
+    variant: str
+    settings: dict[str, Any]
+    encoder: str
+    training: dict[str, Any]
+    calibration: dict[str, dict[str, Any]]
+    split_seed: int
+    seed: int
+    code: dict[str, int]
+    deployments: tuple[dict[str, Any], ...] = ()
+    strangers: dict[str, Any] | None = None
+    plugins: Sequence[dict[str, str]] = ()
+    calibration_plugins: Sequence[dict[str, str]] = ()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What a record of this run holds scores of: every stage, where the captures are as they are and elsewhere."""
+        found = [DIRECT, *self.calibration]
+        for deployment in self.deployments[1:]:
+            own = (DIRECT, *(deployment.get("calibration") or self.calibration))
+            there = from_mapping(Deployment, deployment)
+            found += [there.stage(stage) for stage in own]
+        return tuple(found)
+
+    @property
+    def cell(self) -> tuple[str, str, str, str]:
+        """Direction, method, variant and encoder: what runs share that differ in their seeds."""
+        return self.direction, self.method, self.variant, self.encoder
+
+    @property
+    def direction(self) -> str:
+        return Direction(self.source, self.target).name
+
+    @property
+    def label(self) -> str:
+        variant = "" if self.variant == "full" else f" {self.variant}"
+        return f"{self.method}{variant} {self.encoder}, {self.direction}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record, which it names; what came later is left out where a run does not have it."""
+        described = dict(vars(self))
+        described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
+        for later in ("deployments", "strangers", "plugins", "calibration_plugins"):
+            if not described[later]:
+                del described[later]
+        return plain(described)
+
+    def training_json(self) -> dict[str, Any]:
+        """What the training depends on: everything but calibration and deployments."""
+        described = self.to_json()
+        for part in ("calibration", "deployments", "strangers", "calibration_plugins"):
+            described.pop(part, None)
+        for part in ("calibration", "guard", "deployments"):
+            described["code"].pop(part, None)
+        return described
+
+
+def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A calibration's settings as records have them.
+
+    The first ones know U-CAPC alone, which had no name, and the safe one by the words `guard: true`. These two are
+    written so to this day, so that all records keep their names.
+    """
+    rest = {key: value for key, value in settings.items() if key != "method"}
+    forms = {"ucapc": rest, "safe": {"guard": True, **rest}}
+    return forms.get(settings.get("method", ""), dict(settings))
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Where the numbers of a run come from: fingerprint of the dataset, kind of device, precision of training."""
+
+    dataset: str
+    device: str
+    precision: str
+
+
+def plan(protocol: Protocol) -> list[PlannedRun]:
+    """Every run, in the order of the protocol."""
+    used, calibrating = _plugins(protocol), _calibration_plugins(protocol)
+    return [
+        PlannedRun(
+            source=direction.source,
+            target=direction.target,
+            split=asdict(protocol.split),
+            method=row.method,
+            variant=variant,
+            settings=merged(row.settings, changes),
+            encoder=encoder,
+            training=protocol.training,
+            calibration={stage: protocol.calibration[stage] for stage in row.calibration},
+            split_seed=split_seed,
+            seed=seed,
+            code=revisions.of_run(
+                row.method,
+                encoder,
+                bool(row.calibration),
+                any(is_guarded(protocol.calibration[c]) for c in row.calibration),
+                bool(protocol.deployments),
+            ),
+            deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
+            strangers=None if protocol.strangers is None else asdict(protocol.strangers),
+            plugins=used.get((row.method, encoder), ()),
+            calibration_plugins=calibrating.get(row.calibration, ()),
+        )
+        for direction in protocol.directions
+        for row in protocol.methods
+        for variant, changes in row.variants.items()
+        for encoder in protocol.encoders
+        for split_seed in protocol.split_seeds
+        for seed in protocol.seeds
+    ]
+
+
+def _plugins(protocol: Protocol) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """The plugins that a method and an encoder are from; where there is no plugin at all this needs no torch."""
+    if not plugins.is_any():
+        return {}
+    from pisa_capc.model.methods import plugins_used
+
+    pairs = itertools.product((row.method for row in protocol.methods), protocol.encoders)
+    return {pair: plugins_used(*pair) for pair in pairs}
+
+
+def _calibration_plugins(protocol: Protocol) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The plugins that the calibrations of a row are from."""
+    if not plugins.is_any():
+        return {}
+    from pisa_capc.decide.calibration.base import CALIBRATIONS
+
+    named = {stage: str(own.get("method")) for stage, own in protocol.calibration.items()}
+    stages = {row.calibration for row in protocol.methods}
+    return {own: plugins.described(*(CALIBRATIONS.origin(named[stage]) for stage in own)) for own in stages}
+
+
+def select(runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
+    """The runs that fit every KEY=VALUE[,VALUE…] of `only`."""
+    chosen = list(runs)
+    for text in only:
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--only {text!r}: expected KEY=VALUE[,VALUE…], as encoder=cnn,tcn.")
+        if key not in KEYS:
+            raise ConfigError(f"--only {text!r}: " + unknown_name("key", key, KEYS))
+        known = {_value(run, key) for run in runs}
+        wanted = [value.strip() for value in values.split(",")]
+        for value in wanted:
+            if value not in known:
+                raise ConfigError(f"--only {text!r}: " + unknown_name(key, value, known))
+        chosen = [run for run in chosen if _value(run, key) in wanted]
+    if not chosen:
+        raise ConfigError(f"--only {' '.join(only)}: no run fits all of them.")
+    return chosen
+
+
+def _value(run: PlannedRun, key: str) -> str:
+    return "+".join(run.target) if key == "target" else str(getattr(run, key))
+
+
+def jobs_of(runs: Iterable[PlannedRun], stacked: bool) -> list[list[PlannedRun]]:
+    """Runs that are trained together: those of a cell where the trainer stacks them, each alone where it does not."""
+    if not stacked:
+        return [[run] for run in runs]
+    cells: dict[tuple[str, ...], list[PlannedRun]] = {}
+    for run in runs:
+        cells.setdefault(run.cell, []).append(run)
+    return list(cells.values())
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON reads it back, whole numbers without a point: 1 and 1.0 are the same setting."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return value
+
+
+def digest(value: Any) -> str:
+    """16 hexadecimal digits that name a plain value."""
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,13 @@
+"""Is a set fit to be trained on? One function per check, in files by what they look at; `run` puts them together."""
+
+# Each import registers its checks; in the order in which they are told.
+from pisa_capc.evidence.checks import room  # noqa: F401, I001
+from pisa_capc.evidence.checks import frequency  # noqa: F401
+from pisa_capc.evidence.checks import layout  # noqa: F401
+from pisa_capc.evidence.checks import copies  # noqa: F401
+from pisa_capc.evidence.checks import antennas  # noqa: F401
+from pisa_capc.evidence.checks import levels  # noqa: F401
+from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict, register
+from pisa_capc.evidence.checks.run import Checked, check, check_frames
+
+__all__ = ["CHECKS", "Checked", "Finding", "Verdict", "check", "check_frames", "register"]

@@ -1,0 +1,103 @@
+"""Antennas that hear nothing, or what another one hears; DC; overdriven converters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pisa_capc.data.store.dataset import TIME
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.evidence import Evidence
+
+SILENT_DB = -40.0  # of the strongest antenna of the recording
+DEAF_DB, HEARD_DB = 0.0, 10.0  # SNR of an antenna that hears nothing, where the best one has this or more
+DC_NOTE_DB, DC_FAULT_DB = -30.0, -15.0  # of the frames' power; the second is 802.11's limit for transmitters
+DC_CHANCE = 1e-4  # with which frames without DC have a mean that is taken for one
+CLIPPED_NOTE, CLIPPED_FAULT = 0.01, 0.1  # of the frames of a recording
+
+
+@register("silent-antennas")
+def silent_antennas(evidence: Evidence) -> Finding:
+    """By power, and where there is a preamble by whether it is heard."""
+    silent = []
+    for name, own in evidence.by_recording.items():
+        power = np.median(evidence.found.power[own], axis=0)
+        quiet = power < 10 ** (SILENT_DB / 10) * power.max()
+        if evidence.found.snr_db is not None:
+            snr_db = np.median(evidence.found.snr_db[own], axis=0)
+            quiet |= (snr_db < DEAF_DB) & (snr_db.max() > HEARD_DB)
+        silent += [f"{name} antenna {a}" for a in np.flatnonzero(quiet)]
+    if silent:
+        return Finding(
+            Verdict.FAULT,
+            f"Antennas that hear nothing: {named(silent)}.",
+            "Look at cables and connectors; leave the recordings out, or the antenna from all of them.",
+            {"silent": silent},
+        )
+    return Finding(Verdict.FINE, "Every antenna hears something in every recording.")
+
+
+@register("copied-antennas")
+def copied_antennas(evidence: Evidence) -> Finding:
+    """Equal up to level and phase, noise and all."""
+    copied = []
+    for name, own in evidence.by_recording.items():
+        mostly = evidence.found.copied[own].mean(axis=0) > 0.5
+        pairs = np.argwhere(np.triu(mostly, 1))
+        copied += [f"{name} antennas {a} and {b}" for a, b in pairs]
+    if copied:
+        return Finding(
+            Verdict.FAULT,
+            f"Antennas that are copies of one another: {named(copied)}.",
+            "See how channels were split or exported: one stream was written twice, and the array is smaller than it "
+            "seems.",
+            {"copied": copied},
+        )
+    return Finding(Verdict.FINE, "No antenna is a copy of another.")
+
+
+@register("dc")
+def dc(evidence: Evidence) -> Finding:
+    """What is the same in every frame of a recording is the receiver's; a transmitter's leakage comes in any phase.
+
+    The mean of n frames' means has, without DC, an exponentially distributed power of E|m|²/n.
+    """
+    if evidence.frames.domain != TIME:
+        return Finding(Verdict.FINE, "DC was not looked for: these are frames of subcarriers.")
+    level_db = {}
+    antennas = evidence.frames.antennas
+    for name, own in evidence.by_recording.items():
+        mean = evidence.found.mean[own]
+        power = np.maximum(evidence.found.power[own].mean(axis=0), 1e-30)
+        coherent = np.abs(mean.mean(axis=0)) ** 2
+        scatter = mean.var(axis=0) / len(own)
+        limit = -np.log(DC_CHANCE / (antennas * len(evidence.by_recording))) * scatter
+        found = np.where(coherent > np.maximum(limit, 1e-12 * power), coherent / power, 0).max()
+        level_db[name] = 10 * np.log10(max(found, 1e-12))
+    worst = max(level_db, key=lambda name: level_db[name], default=None)
+    if worst is None or level_db[worst] <= DC_NOTE_DB:
+        return Finding(Verdict.FINE, f"The receiver adds no DC above {DC_NOTE_DB:g} dB of the frames.")
+    many = [name for name, level in level_db.items() if level > DC_NOTE_DB]
+    return Finding(
+        Verdict.FAULT if level_db[worst] > DC_FAULT_DB else Verdict.NOTE,
+        f"The receiver adds DC, up to {level_db[worst]:.0f} dB of the frames ({worst}): {named(many)}.",
+        "Take the mean of a stretch without frames off the recordings, or tune the receiver off the carrier.",
+        {"largest_db": level_db[worst], "recordings": many},
+    )
+
+
+@register("clipping")
+def clipping(evidence: Evidence) -> Finding:
+    """I and Q that pile up at their largest value."""
+    if evidence.frames.domain != TIME:
+        return Finding(Verdict.FINE, "Clipping was not looked for: these are frames of subcarriers.")
+    share = {name: float(evidence.found.clipped[own].mean()) for name, own in evidence.by_recording.items()}
+    many = [name for name, own in share.items() if own > CLIPPED_NOTE]
+    if not many:
+        return Finding(Verdict.FINE, "No recording is clipped.")
+    worst = max(share, key=lambda name: share[name])
+    return Finding(
+        Verdict.FAULT if share[worst] > CLIPPED_FAULT else Verdict.NOTE,
+        f"Frames are clipped, up to {share[worst]:.0%} of a recording ({worst}): {named(many)}.",
+        "Record again with less gain: what clipping adds looks like an amplifier, and is the receiver's.",
+        {"largest_share": share[worst], "recordings": many},
+    )

@@ -1,0 +1,34 @@
+"""Trained runs on frames: which frames a run may be scored on, and the one way from a run to its scores."""
+
+from pisa_capc.evidence.evaluation.deployment import deploy
+from pisa_capc.evidence.evaluation.inference import (
+    METRICS,
+    Inference,
+    RunScores,
+    evaluate,
+    infer,
+    infer_runs,
+    pooled,
+    summary,
+)
+from pisa_capc.evidence.evaluation.later import Later, doubts, later_frames
+from pisa_capc.evidence.evaluation.runs import check_dataset, has_split_of, load_runs, unseen_frames
+
+__all__ = [
+    "METRICS",
+    "Inference",
+    "Later",
+    "RunScores",
+    "check_dataset",
+    "deploy",
+    "doubts",
+    "evaluate",
+    "has_split_of",
+    "infer",
+    "infer_runs",
+    "later_frames",
+    "load_runs",
+    "pooled",
+    "summary",
+    "unseen_frames",
+]

@@ -1,0 +1,123 @@
+"""What a report of trained runs says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from pisa_capc.core.provenance import machine
+from pisa_capc.data.chance import AFTER_TRAINING, against_chance, at_chance
+from pisa_capc.data.protocol import CAREFUL, PAPER, SAFE
+from pisa_capc.data.scores import Scores, pool
+from pisa_capc.data.store.dataset import Dataset
+from pisa_capc.decide.calibration import Calibration
+from pisa_capc.decide.calibration.guard import LEVELS
+from pisa_capc.evidence.figures.dataset import dataset_picture
+from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
+from pisa_capc.evidence.figures.style import Picture
+from pisa_capc.evidence.reports.page import Page
+from pisa_capc.evidence.reports.scores import score_tables
+
+
+def report_of_runs(
+    subjects: Sequence[Subject], dataset: Path, kinds: Sequence[str] = USUAL, points: int = POINTS, note: str = ""
+) -> Page:
+    """A page about trained runs on the target: the first subject, and what stands beside it; see
+    `evidence.figures.run`.
+
+    note: a sentence to read before the numbers.
+    """
+    main = subjects[0][0]
+    about = main.trained.about
+    target = ", ".join(np.unique(main.outputs.environment).tolist())
+    page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
+    by_encoder = stages(subjects)
+    page.found(_finding(by_encoder, target))
+    page.text(
+        f"{len(main.evaluator):,} target frames of {len(main.trained.devices)} devices, never seen in training. "
+        "Stages with CAPC in their name are calibrated without labels, capture by capture; the others decide directly."
+    )
+    if note:
+        page.text(note)
+    page.section("Scores")
+    for encoder, found in by_encoder.items():
+        score_tables(page, encoder, found)
+    _training_table(page, subjects)
+    page.section("Calibration")
+    _calibration_tables(page, main.stages[PAPER])
+    if SAFE in main.stages:
+        page.text("The same under the guard that was trained with the model, which decides how far each capture goes:")
+        _calibration_tables(page, main.stages[SAFE])
+    if CAREFUL in main.stages:
+        page.text("By what suits a capture, told by how evenly its devices seem to send; used unless told otherwise:")
+        _calibration_tables(page, main.stages[CAREFUL])
+    page.section("Figures")
+    with TemporaryDirectory() as folder:
+        frames = Path(folder) / "frames.png"
+        dataset_picture(dataset, frames)
+        pictures = draw_run(subjects, Path(folder), "svg", kinds, points)
+        for picture in (*pictures, Picture(frames, "The dataset: a frame, its spectrum, CFO over time, echoes.")):
+            page.picture(picture.caption, picture.path)
+    page.section("Settings and provenance")
+    described = {k: v for k, v in about.items() if k not in ("history", "metrics", "schema")}
+    page.values(f"The model in {main.folder.name}", described)
+    page.values("The dataset", {"fingerprint": about["dataset"], **Dataset.read(dataset).provenance})
+    page.values("Where this report was made", machine())
+    return page
+
+
+def _finding(by_encoder: Mapping[str, Mapping[str, Sequence[Scores]]], target: str) -> str:
+    """The best stage of all, beside the others of its encoder and a guess."""
+    scored = {
+        encoder: {name: fmean(run.macro_f1 for run in runs) for name, runs in found.items()}
+        for encoder, found in by_encoder.items()
+    }
+    encoder = max(scored, key=lambda name: max(scored[name].values()))
+    (best, f1), *others = sorted(scored[encoder].items(), key=lambda pair: -pair[1])
+    runs = by_encoder[encoder][best]
+    devices = len(runs[0].per_device)
+    verb = "tells" if against_chance(pool(runs).confusion).is_told else "does not tell"
+    beside = ", ".join(f"{name} {value:.3f}" for name, value in [*others, ("chance", 1 / devices)])
+    return f"In {target}, {best} with {encoder} {verb} the {devices} devices apart: Macro-F1 {f1:.3f} ({beside})."
+
+
+def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
+    rows = []
+    for one in (one for subject in subjects for one in subject):
+        about, metrics = one.trained.about, one.trained.about["metrics"]
+        f1, epoch = f"{metrics['validation_f1']:.4f}", f"{metrics['best_epoch']} of {about['training']['epochs']}"
+        rows.append([about["method"], about["encoder"], one.trained.name, f1, epoch, f"{about['seconds']:.1f}"])
+    page.table("Training", ["method", "encoder", "run", "source-validation F1", "best epoch", "seconds"], rows)
+    for one in (one for subject in subjects for one in subject):
+        decided = one.trained.statistics.confusion
+        what = f"{one.trained.about['method']} {one.trained.name}: the source validation"
+        if decided is not None and (found := at_chance(what, decided.T)):
+            page.text(f"{found} {AFTER_TRAINING}")
+
+
+def _calibration_tables(page: Page, result: Calibration) -> None:
+    """Every number a capture's summary holds, and what a guard decided where there was one."""
+    names = [f.name for f in fields(result.captures[0]) if np.ndim(getattr(result.captures[0], f.name)) == 0]
+    masses = ("mass_before", "mass_after")
+    rows = [
+        [str(getattr(summary, name)) for name in names]
+        + [f"{mass.min():,.1f} … {mass.max():,.1f}" for mass in (getattr(summary, m) for m in masses)]
+        for summary in result.captures
+    ]
+    if result.judged is not None:
+        rows = [[*row, one.level, f"{one.evenness:.3f}"] for row, one in zip(rows, result.judged, strict=True)]
+    judged = [] if result.judged is None else ["level", "evenness"]
+    headings = [*names, "frames of the rarest … most frequent device before", "after", *judged]
+    page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
+    if result.guard is not None:
+        rows = [
+            [str(d.capture), d.level, f"{d.price:.4f}", ", ".join(f"{limit:.4f}" for limit in d.thresholds)]
+            for d in result.guard
+        ]
+        headings = ["capture", "level", "price", f"highest price of {', '.join(LEVELS[:-1])}"]
+        page.table("Decisions of the guard", headings, rows)

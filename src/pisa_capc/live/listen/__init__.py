@@ -1,0 +1,53 @@
+"""A receiver that says who is on the air.
+
+sources, zeromq, tags   where samples come from as they are received
+ring                    what is between them and the listener
+ears, apart, hearing    samples → frames, in a thread or a process of its own
+receiver, watch, meter  whether the receiver does well, and how fast it is
+senders, recognise      frames → devices
+claims, mind            tests that run as long as the listener does, and what they say of a frame
+alarms, state           what is kept
+plan, listener          all of it, until it is stopped
+events                  what it says
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pisa_capc.live.listen.events import Alarm, Decision, Event, Status
+    from pisa_capc.live.listen.listener import Listener
+    from pisa_capc.live.listen.plan import Air, Plan
+    from pisa_capc.live.listen.recognise import Choices
+    from pisa_capc.live.listen.sources import Source, encoding_of, open_source
+
+__all__ = [
+    "Air",
+    "Alarm",
+    "Choices",
+    "Decision",
+    "Event",
+    "Listener",
+    "Plan",
+    "Source",
+    "Status",
+    "encoding_of",
+    "open_source",
+]
+
+# Imported when it is first asked for: the process that finds frames does without PyTorch.
+_LAZY = {
+    "events": ("Alarm", "Decision", "Event", "Status"),
+    "listener": ("Listener",),
+    "plan": ("Air", "Plan"),
+    "recognise": ("Choices",),
+    "sources": ("Source", "encoding_of", "open_source"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,260 @@
+"""Tests that run as long as a listener does: is an address its device's, is a sender anybody's, has a device changed.
+
+Each but that of shared addresses is a test martingale M of `decide.identification.evidence` on scores of a sender's
+frames, and alarms where M ≥ 1/α. Its memory would grow with every frame, so after `EPOCH` frames a test begins anew,
+with α_e = α / (e (e + 1)) in its e-th epoch: these sum to α, so P(false alarm) ≤ α holds over all epochs together,
+however long it runs, on frames that are exchangeable with those they are ranked among. What that leaves out is said in
+`decide.identification.verify`; docs/listen.md says what it means for a receiver.
+
+    not its address   frames that claim to be from device k, by the log odds against k, among the source's frames of k;
+                      and, for the claim, among those of every other device
+    shared address    frames that claim to be from device k, by the same, at one carrier against another: the test of
+                      `decide.identification.shared` on the newest of them, at α over all enrolled addresses together
+    unknown device    frames of a sender without an enrolled address, by their unknown score, among the source's frames
+                      of the device whose own are strangest
+    changed           frames given to device k, by the log odds against k, among those of k that were received before
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.decide.identification.evidence import Evidence, Ranks
+from pisa_capc.decide.identification.shared import Watched
+from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVERAL, UNDECIDED, Reference, odds_against
+from pisa_capc.live.listen.senders import MOST, Sender
+from pisa_capc.model.inference import TrainedModel
+from pisa_capc.signal.detection.labels import file_name
+
+EPOCH = 1024  # frames
+LOWEST = -1e300  # of a logarithm in a file: JSON and some readers know no infinity
+
+
+class Test:
+    """Evidence that grows with every score, against several references side by side."""
+
+    __test__ = False  # not of pytest
+
+    def __init__(self, references: list[ArrayLike], alpha: float) -> None:
+        self._references, self._alpha = [np.asarray(one, dtype=np.float64) for one in references], alpha
+        self.epoch = 0
+        self.highest = np.zeros(len(references))  # log M of this epoch
+        self._begin()
+
+    def _begin(self) -> None:
+        self.epoch += 1
+        self._ranks = Ranks(self._references)
+        self._evidence = Evidence(len(self._references))
+        self.highest[:] = 0.0
+
+    @property
+    def limit(self) -> float:
+        """log M from which on there is an alarm, in this epoch."""
+        return float(np.log(self.epoch * (self.epoch + 1) / self._alpha))
+
+    @property
+    def frames(self) -> int:
+        return self._evidence.frames
+
+    def push(self, score: float) -> NDArray[np.float64]:
+        """The highest log M (J,) so far, with the next score."""
+        log_m = self._evidence.push(self._ranks.push(score))
+        self.highest = np.maximum(self.highest, log_m)
+        return self.highest
+
+    @property
+    def full(self) -> bool:
+        return self.frames >= EPOCH
+
+    def renew(self, references: list[ArrayLike] | None = None) -> None:
+        """The next epoch, with other references where they are given."""
+        if references is not None:
+            self._references = [np.asarray(one, dtype=np.float64) for one in references]
+        self._begin()
+
+    @property
+    def seen(self) -> list[float]:
+        """The scores of this epoch, in rising order."""
+        return self._ranks.seen
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that changes."""
+        return {
+            "counts": np.array([self.epoch, self.frames]),
+            "seen": np.array(self.seen),
+            "placed": np.maximum(self._evidence.placed, LOWEST),
+            "highest": self.highest.copy(),
+        }
+
+    def resume(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from the arrays of another test with as many references."""
+        if arrays["placed"].shape != self._evidence.placed.shape or arrays["counts"].shape != (2,):
+            raise DataError(
+                f"the state of a test with {len(arrays['placed'])} references; expected {len(self._references)}"
+            )
+        self.epoch, self._evidence.frames = map(int, arrays["counts"])
+        self._evidence.placed, self.highest = arrays["placed"].copy(), arrays["highest"].copy()
+        self._ranks.seen = np.sort(arrays["seen"]).tolist()
+
+
+@dataclass(eq=False)
+class Claim:
+    """What is known of one enrolled address. alone: the verdict if one sends. last_s: when a frame of it was tested."""
+
+    device: int
+    against: Test
+    support: Test
+    shared: Watched
+    alone: str = UNDECIDED
+    last_s: float = -np.inf
+
+    @property
+    def verdict(self) -> str:
+        return SEVERAL if self.shared.found else self.alone
+
+    def push(self, track: int, strange: float) -> str | None:
+        """The verdict after the next frame, where it is one to raise an alarm about."""
+        refuted = bool(self.against.push(strange)[0] >= self.against.limit)
+        confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
+        if refuted or confirmed:
+            self.alone = REFUTED if refuted else GENUINE
+        if refuted or self.against.full:
+            self.against.renew()
+            self.support.renew()
+        self.shared.push(track, strange)
+        return self.verdict if self.verdict in (SEVERAL, REFUTED) else None
+
+
+@dataclass(eq=False)
+class Change:
+    """What is known of one device's own frames."""
+
+    test: Test
+    last_s: float = -np.inf
+
+
+@dataclass(eq=False)
+class Tests:
+    """All tests of a listener. addresses: the device of each enrolled one; None: devices are named by their addresses.
+
+    alpha: of each test. spacing_s: seconds between frames of an address or a device that are tested.
+    """
+
+    __test__ = False
+
+    trained: TrainedModel
+    unknown_reference: NDArray[np.float64]
+    addresses: Mapping[str, str] | None = None
+    alpha: float = 0.01
+    spacing_s: float = 0.0
+    change_spacing_s: float = 1.0
+    claims: dict[str, Claim] = field(default_factory=dict)
+    changes: dict[int, Change] = field(default_factory=dict)
+    strangers: OrderedDict[int, Test] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._devices = {name: k for k, name in enumerate(self.trained.devices)}
+        self._reference = Reference.of(self.trained.statistics)
+        self._enough = self._reference.devices
+
+    def device_of(self, address: str | None) -> int | None:
+        """Whose address it is."""
+        if address is None:
+            return None
+        name = file_name(address) if self.addresses is None else self.addresses.get(address.lower())
+        return None if name is None else self._devices.get(name)
+
+    def claimed(self, sender: Sender, time_s: float, logits: NDArray[np.float64]) -> tuple[str | None, str | None]:
+        """The verdict on a sender's address with its next frame, logits (C,), and again if it is cause for alarm."""
+        address = str(sender.address)
+        claim = self.claims.get(address) or self._begin_claim(address)
+        if claim is None:
+            return None, None
+        if 0 <= time_s - claim.last_s < self.spacing_s:
+            return claim.verdict, None
+        claim.last_s = time_s
+        alarm = claim.push(sender.number, float(odds_against(logits[None], claim.device)[0]))
+        return claim.verdict, alarm
+
+    def _begin_claim(self, address: str) -> Claim | None:
+        k = self.device_of(address)
+        others = [j for j in self._enough if j != k]
+        if k is None or k not in self._enough or not others:
+            return None
+        against = Test([self._reference.strangeness(k, k)], self.alpha)
+        support = Test([-self._reference.strangeness(k, j) for j in others], self.alpha)
+        enrolled = len(self._devices if self.addresses is None else self.addresses)
+        self.claims[address] = Claim(k, against, support, Watched(self.alpha / enrolled))
+        return self.claims[address]
+
+    def stranger(self, sender: int, score: float) -> bool:
+        """Whether a sender that nobody enrolled turns out, with its next frame, to be of no known device."""
+        test = self.strangers.get(sender)
+        if test is None:
+            test = self.strangers[sender] = Test([self.unknown_reference], self.alpha)
+            if len(self.strangers) > MOST:
+                self.strangers.popitem(last=False)
+        self.strangers.move_to_end(sender)
+        found = bool(test.push(score)[0] >= test.limit)
+        if found or test.full:
+            test.renew()
+        return found
+
+    def changed(self, device: int, time_s: float, logits: NDArray[np.float64]) -> bool:
+        """Whether the frames given to a device have become, with the next one, stranger than they were."""
+        change = self.changes.get(device)
+        if change is None:
+            change = self.changes[device] = Change(Test([[]], self.alpha))
+        if 0 <= time_s - change.last_s < self.change_spacing_s:
+            return False
+        change.last_s = time_s
+        found = bool(change.test.push(float(odds_against(logits[None], device)[0]))[0] >= change.test.limit)
+        if found or change.test.full:
+            change.test.renew([change.test.seen[:]])
+        return found
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays, and what else is to be kept. Strangers are met again, and so are the carriers of addresses."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for i, claim in enumerate(self.claims.values()):
+            arrays |= {f"claim.{i}.against.{k}": v for k, v in claim.against.arrays().items()}
+            arrays |= {f"claim.{i}.support.{k}": v for k, v in claim.support.arrays().items()}
+        for i, change in enumerate(self.changes.values()):
+            arrays |= {f"change.{i}.{k}": v for k, v in change.test.arrays().items()}
+            arrays[f"change.{i}.reference"] = change.test._references[0]
+        about = {
+            "claims": [
+                [address, claim.alone, _time(claim.last_s), claim.shared.looks]
+                for address, claim in self.claims.items()
+            ],
+            "changes": [[device, _time(change.last_s)] for device, change in self.changes.items()],
+        }
+        return arrays, about
+
+    def resume(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        """Go on from a `state` of the same model; addresses that are nobody's now are left out."""
+
+        def under(prefix: str) -> dict[str, NDArray[Any]]:
+            return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
+
+        for i, (address, alone, last_s, *looks) in enumerate(about["claims"]):
+            if claim := self._begin_claim(str(address)):
+                claim.against.resume(under(f"claim.{i}.against."))
+                claim.support.resume(under(f"claim.{i}.support."))
+                claim.alone, claim.last_s = str(alone), float(last_s)
+                claim.shared.looks = max(0, int(*looks))  # none in what earlier versions wrote
+        for i, (device, last_s) in enumerate(about["changes"]):
+            test = Test([arrays[f"change.{i}.reference"]], self.alpha)
+            test.resume(under(f"change.{i}."))
+            self.changes[int(device)] = Change(test, float(last_s))
+
+
+def _time(seconds: float) -> float:
+    return max(seconds, LOWEST)

@@ -1,0 +1,174 @@
+"""Bytes of a stream → the frames in it, with the numbers of their samples, whatever is missing in between."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.live.listen.receiver import Receiver
+from pisa_capc.signal.detection import Detection, with_headers
+from pisa_capc.signal.detection.finding import DETECTORS, HEADERS, TAKING_BYTES, waveform_named
+from pisa_capc.signal.recordings import About, Annotation, resampled
+from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.recordings.resample import Resampled
+
+ENDLESS = 1 << 62
+LEAST_S = 0.0015  # seconds of samples that are waited for in any case
+FAMILIAR = 4096
+KEPT = 2048  # samples of a frame that are handed on: beyond the addresses at every rate of Wi-Fi
+# What reads headers no further than their addresses, of waveforms where that is quicker.
+QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """A frame. start, end: its first sample in the stream and the one after its last, as far as it was received."""
+
+    start: int
+    end: int
+    found: Detection
+
+
+class Hearing:
+    """Finds the frames of a stream that comes in blocks with the numbers of their first samples.
+
+    Where samples are missing a new detector begins: a frame that is cut there is found from its preamble on, as at the
+    end of a recording. Of each frame the first `kept` samples are handed on.
+    """
+
+    def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT) -> None:
+        self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
+        self.waveform = waveform_named(waveform)
+        self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
+        resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
+        self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
+        self._begin(0)
+
+    def _begin(self, first: int) -> None:
+        self._first = self._next = first
+        self._window = _Window(self._about)
+        stream = resampled(self._window, self.waveform.sample_rate_hz, self.waveform.occupied)
+        self._resampled = stream if isinstance(stream, Resampled) else None
+        self._whole = self._resampled is not None or self._encoding.kind == "u" or self._name not in TAKING_BYTES
+        if self._whole:  # is to be decoded
+            self._detector = DETECTORS[self._name](self._about)
+        else:
+            self._detector = TAKING_BYTES[self._name](self._about, self._encoding)
+
+    @property
+    def settings(self) -> tuple[About, Encoding, str, int]:
+        """What another one like it is made with."""
+        return self._about, self._encoding, self._name, self.kept
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of all antennas at one time."""
+        return self._about.antennas * self._encoding.sample_bytes
+
+    @property
+    def least(self) -> int:
+        """Samples that are waited for in any case."""
+        return max(1024, int(LEAST_S * self._about.sample_rate_hz))
+
+    @property
+    def wanted(self) -> int:
+        """Further samples that are worth waiting for: until there are, nothing more can be found in them."""
+        return self.wanted_after(self._next - self._first)
+
+    def wanted_after(self, received: int) -> int:
+        """The same after so many samples without an interruption."""
+        return max(self._detector.wanted(received) if self._resampled is None else 0, self.least)
+
+    def shown(self, data: NDArray[np.uint8], most: int) -> NDArray[np.complex64]:
+        """(A, at most so many) samples, where they show that the receiver is in trouble; else none."""
+        some = data[: most * self.sample_bytes * self.receiver.health.in_trouble]
+        return self._encoding.decode(some, self._about.antennas)
+
+    def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[Heard]:
+        """The frames that are complete with these samples, from number `first` on."""
+        done = []
+        if fresh or first != self._next:
+            done = self.finish() if self._next > self._first else []
+            self._begin(first)
+        data = self.receiver.look(data)
+        self._next = first + len(data) // self.sample_bytes
+        return done + self._placed(self._detector.push(self._at_rate(data) if self._whole else data))
+
+    def finish(self) -> list[Heard]:
+        """The frames that the end of the stream cuts."""
+        return self._placed(self._detector.finish())
+
+    def _at_rate(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:
+        block = self._encoding.decode(data, self._about.antennas)
+        return block if self._resampled is None else self._window.through(self._resampled, block)
+
+    def _placed(self, found: list[Detection]) -> list[Heard]:
+        if not found:
+            return []
+        ratio = self._about.sample_rate_hz / self.waveform.sample_rate_hz
+        return [
+            Heard(
+                self._first + round(one.start * ratio),
+                self._first + round((one.start + one.iq.shape[1]) * ratio),
+                replace(one, iq=np.ascontiguousarray(one.iq[:, : self.kept]), front=None),
+            )
+            for one in self._read(found)
+        ]
+
+    def _read(self, found: list[Detection]) -> list[Detection]:
+        """The frames with their headers.
+
+        The checksum is asked for only where the address was not heard before: wrong bits do not give a known address.
+        """
+        read = QUICK_HEADERS.get(self._name)
+        if read is None:
+            return HEADERS.get(self._name, list)(found)
+        found = read(found)
+        new = [i for i, one in enumerate(found) if one.header.fcs is None and self._is_new(one.header.transmitter)]
+        for i, whole in zip(new, HEADERS[self._name]([found[i] for i in new]), strict=True):
+            found[i] = whole
+        for one in found:
+            if one.header.fcs and one.header.transmitter is not None:
+                self._familiar[one.header.transmitter] = None
+                if len(self._familiar) > FAMILIAR:
+                    self._familiar.popitem(last=False)
+        return found
+
+    def _is_new(self, address: str | None) -> bool:
+        if address is None or address not in self._familiar:
+            return address is not None
+        self._familiar.move_to_end(address)
+        return False
+
+
+class _Window:
+    """The newest samples of a stream as a `Recording`, for the resampler, which asks for what it needs."""
+
+    annotations: tuple[Annotation, ...] = ()
+
+    def __init__(self, about: About) -> None:
+        self.about = replace(about, length=ENDLESS)
+        self._held = np.empty((about.antennas, 0), dtype=np.complex64)
+        self._first = 0  # number of the first that is held
+        self._given = 0  # outputs so far
+
+    def through(self, stream: Resampled, block: NDArray[np.complex64]) -> NDArray[np.complex64]:
+        """The outputs that these further samples complete."""
+        self._held = np.concatenate([self._held, block], axis=1)
+        complete = stream.complete(self._first + self._held.shape[1])
+        out = stream.read(self._given, complete - self._given)
+        self._given = complete
+        unneeded = max(0, stream.needed(complete) - self._first)
+        self._held, self._first = self._held[:, unneeded:].copy(), self._first + unneeded
+        return out
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        return self._held[:, first - self._first :][:, :count]
+
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        raise NotImplementedError  # nobody reads a window to its end

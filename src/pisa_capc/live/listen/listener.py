@@ -1,0 +1,472 @@
+"""A listener: samples in, events out, until it is stopped."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pisa_capc.core.errors import ConfigError, DataError, ModelError, PisaError
+from pisa_capc.data.store.lock import only_runner
+from pisa_capc.decide.calibration import OnlineCalibrator
+from pisa_capc.decide.enrolment import enrol
+from pisa_capc.decide.identification.observation import CARRIER_HZ, check_recording, waveform_of
+from pisa_capc.live.listen.alarms import Alarms, Finding, Folder, Kept, Recent, utc
+from pisa_capc.live.listen.apart import EarsApart, Shared
+from pisa_capc.live.listen.claims import Tests
+from pisa_capc.live.listen.ears import CLOSE_S, STUCK_S, Ears, EarsHere, Part
+from pisa_capc.live.listen.events import (
+    CHANGED,
+    CONNECTED,
+    ENDED,
+    NO_SAMPLES,
+    OK,
+    RECEIVER,
+    STUCK,
+    UNKNOWN_DEVICE,
+    WAITING,
+    Alarm,
+    Decision,
+    OnEvent,
+    Status,
+)
+from pisa_capc.live.listen.hearing import KEPT, Heard, Hearing
+from pisa_capc.live.listen.meter import Meter
+from pisa_capc.live.listen.mind import Mind
+from pisa_capc.live.listen.plan import Air, Plan
+from pisa_capc.live.listen.receiver import Health
+from pisa_capc.live.listen.recognise import Recognised, Recogniser
+from pisa_capc.live.listen.ring import Ring
+from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
+from pisa_capc.live.listen.sources import FileSource, Source
+from pisa_capc.live.listen.state import Keeper, Mark
+from pisa_capc.live.listen.watch import Trouble, Watch
+from pisa_capc.model.inference import TrainedModel
+from pisa_capc.signal.detection.finding import renamed
+from pisa_capc.signal.recordings import About
+
+GRID = 131072  # samples: a file that is read on is read from a multiple of these
+MOST = 8 * GRID  # samples that are looked at together
+MOST_BYTES = 16 << 30  # of samples that may wait
+TOGETHER = 256  # frames that are decided together
+STOP_S = 5.0  # in which what was received is still decided after `stop`
+LONGEST_S = 100 * 366 * 86400.0  # of a stream: a state that says more is damaged
+TURN_S = 2e-4  # that a thread may compute while another one waits
+
+
+class Listener:
+    """Says who is on the air.
+
+    `run` is for one thread; everything else may be called from any other while it runs.
+
+    >>> listener = Listener(load_model("run"), source, Air(20e6, 4, encoding))       # doctest: +SKIP
+    >>> listener.run(lambda event: print(event.to_json()))                           # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: TrainedModel,
+        source: Source,
+        air: Air,
+        plan: Plan | None = None,
+        device: str | torch.device = "cpu",
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.air, self.plan, self.source = air, plan or Plan(), source
+        self._device, self._note = torch.device(device), note
+        self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
+        self._mind = self._prepared(model)
+        kept = max(KEPT, self._mind.recogniser.samples)
+        self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), kept)
+        self._health = Health()
+        self._next_mind: Mind | None = None
+        self._ring = self._new_ring(0)
+        self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ, self._is_enrolled)
+        self._alarms, self._meter = self._new_alarms(), Meter()
+        self._folder = self._alarm_folder()
+        self._recent = Recent()
+        self._keeper = Keeper(self.plan.state, self.plan.save_every_s, note)
+        self._stop, self._failed = threading.Event(), list[BaseException]()
+        self._since = utc(time.time())
+        self._missed_before = self._breaks_before = 0  # in earlier runs
+        self._watch = Watch(source, self._meter, air.sample_rate_hz)
+        self._on_event: OnEvent = lambda event: None
+        self._ended = False
+        self._stop_by = self._turned_s = np.inf  # on the clock of time.monotonic
+
+    def _prepared(self, model: TrainedModel) -> Mind:
+        check_recording(model, self._about)
+        plan = self.plan
+        recogniser = Recogniser(model, plan.choices, self._device, live=not self.source.patient)
+        spacing = plan.spacing_s, plan.change_spacing_s
+        return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
+
+    def _new_alarms(self) -> Alarms:
+        def enrolled() -> int:
+            return len(self._mind.devices if self.plan.addresses is None else self.plan.addresses)
+
+        return Alarms(self.plan.alarm_every_s, self._begin_alarm, lambda alarm: self._on_event(alarm), enrolled)
+
+    def _new_ring(self, first: int) -> Ring:
+        room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
+        size = self._hearing.sample_bytes
+        if room * size > MOST_BYTES:
+            raise ConfigError(
+                f"--buffer {self.plan.buffer_s:g}: {room * size / 2**30:,.1f} GiB of samples; expected at most "
+                f"{MOST_BYTES / 2**30:g} GiB. Take fewer seconds."
+            )
+        self._shared = Shared(room * size) if self._apart else None
+        memory = None if self._shared is None else self._shared.memory
+        rate_hz = self.air.sample_rate_hz
+        return Ring(room, size, wait=self.source.patient, first=first, memory=memory, rate_hz=rate_hz)
+
+    @property
+    def _apart(self) -> bool:
+        return not self.source.patient if self.plan.apart is None else self.plan.apart
+
+    def _ears(self) -> Ears:
+        if self._shared is None:
+            return EarsHere(self._ring, self._hearing, MOST)
+        return EarsApart(self._ring, self._shared, self._hearing, MOST, self._note)
+
+    def _alarm_folder(self) -> Folder | None:
+        if self.plan.alarms is None:
+            return None
+        return Folder(self.plan.alarms, self.sample_rate_hz, self.air.carrier_hz, self.plan.alarms_bytes)
+
+    @property
+    def model(self) -> TrainedModel:
+        """The model that decides now."""
+        return self._mind.recogniser.trained
+
+    @property
+    def sample_rate_hz(self) -> float:
+        """Of the frames that `frame` gives: that of the waveform."""
+        return self._hearing.waveform.sample_rate_hz
+
+    def stop(self) -> None:
+        """End `run` soon: what was received is decided, if that takes no longer than `STOP_S`; the state is kept."""
+        self._stop_by = min(self._stop_by, time.monotonic() + STOP_S)
+        self._stop.set()
+
+    def exchange(self, model: TrainedModel) -> None:
+        """Decide with another model from the next frame on; of the same array and waveform. No sample is missed."""
+        name = self._hearing.waveform.name
+        if waveform_of(model) != name:
+            raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
+        if (needed := int(model.about["samples"])) > (kept := self._hearing.kept):
+            raise ModelError(
+                f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
+            )
+        self._next_mind = self._prepared(model)
+
+    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
+        """(A, T) samples of a recent frame from its preamble on, as received, and its carrier offset (A,) in Hz.
+
+        By the number of its decision; None where it is no longer kept.
+        """
+        kept = self._recent.get(number)
+        return None if kept is None else (kept.iq, kept.cfo_hz)
+
+    def embedding(self, number: int) -> NDArray[np.float32] | None:
+        """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
+        kept = self._recent.get(number)
+        return None if kept is None else kept.embedding
+
+    def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel:
+        """The model with one more device, which sent these recent frames; `exchange` takes it into use.
+
+        anyway: also where they sound like a device that is there, as of `enrol`.
+        """
+        recogniser = self._mind.recogniser
+        kept = [one for n in numbers if (one := self._recent.get(n)) is not None and recogniser.usable(one)]
+        if not kept:
+            raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
+        origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].at, "last": kept[-1].at}
+        frames = recogniser.frames(kept)
+        return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
+
+    def status(self) -> Status:
+        ring, health = self._ring, self._health
+        rate_hz, frames_per_s = self._meter.rates()
+        return Status(
+            source=ENDED if self._ended else CONNECTED if self.source.connected else WAITING,
+            since=self._since,
+            samples=ring.received,
+            missed=self._missed_before + ring.missed,
+            breaks=self._breaks_before + ring.breaks,
+            rate_hz=rate_hz,
+            frames=self._keeper.mark.decisions,
+            frames_per_s=frames_per_s,
+            delay_ms=self._meter.delays_ms(),
+            clipped=health.clipped,
+            dead=health.dead,
+            waiting_s=ring.held / self.air.sample_rate_hz,
+            alarms=self._keeper.mark.alarms,
+            open_alarms=self._alarms.open,
+            withheld=dict(self._alarms.withheld),
+            health=self.health,
+        )
+
+    @property
+    def health(self) -> str:
+        """ok, ended, no samples (the source gives none; all is well here), or stuck (only beginning it anew helps)."""
+        if self._ended:
+            return ENDED
+        if max(time.monotonic() - self._turned_s, self._ring.stalled_s) > 2 * STUCK_S:
+            return STUCK
+        return NO_SAMPLES if self._watch.silent else OK
+
+    def acknowledge(self, number: int, by: str) -> None:
+        """Somebody has seen to this alarm: it ends."""
+        self._alarms.acknowledge(number, by)
+
+    # Running.
+
+    def run(self, on_event: OnEvent) -> None:
+        """Listen until the source ends or `stop` is called; events are handed over at once, in the order of time."""
+        self._on_event = on_event
+        alone = nullcontext() if self.plan.state is None else only_runner(self.plan.state)
+        # Products here are small, and BLAS's own threads would only spin.
+        with alone, threadpool_limits(1), _quick_turns():
+            self._resume()
+            ears = self._ears()
+            reader = threading.Thread(target=self._read, name="reader", daemon=True)
+            reader.start()
+            try:
+                self._listen(ears)
+            finally:
+                self._end(ears, reader)
+        if self._failed:
+            raise self._failed[0]
+
+    def _end(self, ears: Ears, reader: threading.Thread) -> None:
+        """Whatever has happened: nothing here is waited for without a limit but the disk."""
+        self._stop.set()
+        self._ring.end()
+        try:
+            ears.close()
+            reader.join(CLOSE_S)
+            if reader.is_alive():
+                self._note(f"{self.source.name} does not end; it is left behind.")
+            self._keep()
+        finally:
+            self._keeper.close()
+            self._ended = True
+
+    def _read(self) -> None:
+        try:
+            self.source.read_into(self._ring, self._stop, self._note)
+        except Exception as error:
+            self._failed.append(error)
+        finally:
+            self._ring.end()
+
+    def _listen(self, ears: Ears) -> None:
+        while (parts := ears.parts()) is not None:
+            self._turned_s = time.monotonic()
+            if self._turned_s > self._stop_by:
+                self._note(f"{self._ring.held:,} samples are left: deciding them takes longer than {STOP_S:g} s.")
+                return
+            if self._next_mind is not None:
+                self._mind, self._next_mind = self._next_mind, None
+                self._note("another model decides from now on.")
+            self._hear([self._named(one) for part in parts for one in part.heard])
+            self._health = parts[-1].health if parts else self._health
+            self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
+            if self._keeper.due:
+                self._keep()
+        if not self._stop.is_set():
+            self._alarms.finish()
+
+    def _named(self, one: Heard) -> Heard:
+        """The frame with pseudonyms, where they are wanted."""
+        if self.plan.rename is None:
+            return one
+        return replace(one, found=replace(one.found, header=renamed(one.found.header, self.plan.rename)))
+
+    def _hear(self, heard: Sequence[Heard]) -> None:
+        usable = [
+            one for one in heard if one.start > self._keeper.mark.sample and self._mind.recogniser.usable(one.found)
+        ]
+        for first in range(0, len(usable), TOGETHER):
+            self._decide(usable[first : first + TOGETHER])
+
+    def _decide(self, heard: Sequence[Heard]) -> None:
+        """Decide frames, say it, and see whether there is an alarm in it."""
+        addresses = [_claimed(one) for one in heard]
+        senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
+        traces = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
+        got = self._mind.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
+        first = self._keeper.mark.decisions
+        for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
+            self._keeper.advance(decisions=first + i + 1, sample=one.start)
+            sender.numbers.append(first + i)
+            verdict, causes = self._mind.tested(sender, one.start / self.air.sample_rate_hz, got, i)
+            decision = self._decision(first + i, one, sender.address, got, i, verdict)
+            found = one.found.iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
+            kept = Kept(*found, one.found.turn_hz)
+            self._recent.add(decision.number, kept)
+            self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
+            self._on_event(decision)
+            for kind, device, text, everybody in causes:
+                subject = str(device if kind == CHANGED else sender.address)
+                frames = partial(self._frames_of, sender, everybody)
+                self._alarms.found(Finding(kind, subject, text, one.start, sender.address, device, frames))
+
+    def _frames_of(self, sender: Sender, everybody: bool) -> tuple[int, ...]:
+        return self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
+
+    def _is_enrolled(self, address: str | None) -> bool:
+        return self._mind.tests.device_of(address) is not None
+
+    def _decision(
+        self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
+    ) -> Decision:
+        found, devices, like = one.found, self._mind.devices, int(got.probability[i].argmax())
+        return Decision(
+            number=number,
+            time_s=one.start / self.air.sample_rate_hz,
+            at=self._when(one.start),
+            start=one.start,
+            device=devices[like] if got.known[i] else None,
+            like=devices[like],
+            probability=float(got.probability[i, like]),
+            address=address,
+            receiver=found.header.receiver if found.header.fcs is not False else None,
+            kind=found.header.kind,
+            rate_mbps=found.header.rate_mbps,
+            cfo_hz=tuple(found.cfo_hz.tolist()),
+            snr_db=tuple(found.snr_db.tolist()),
+            quality=float(found.quality),
+            verdict=verdict,
+        )
+
+    def _begin_alarm(self, finding: Finding) -> Alarm:
+        number, frames = self._keeper.mark.alarms, finding.frames()
+        self._keeper.advance(alarms=number + 1)
+        kept = finding.kept or [one for n in frames if (one := self._recent.get(n)) is not None]
+        name = None
+        if self._folder is not None and kept:
+            try:
+                name = self._folder.write(number, finding.text, kept, finding.kind == UNKNOWN_DEVICE)
+            except (PisaError, OSError) as error:  # a full disk is no reason to stop listening
+                self._note(str(error))
+        sample = finding.sample if finding.sample >= 0 else self._ring.received
+        time_s, at = sample / self.air.sample_rate_hz, self._when(sample)
+        about = finding.kind, finding.address, finding.device, finding.text
+        return Alarm(number, time_s, at, *about, frames, name, updated_at=at)
+
+    # The receiver, and what outlives the listener.
+
+    def _look(self, newest: Part | None) -> None:
+        self._meter.mark(self._ring.received, self._keeper.mark.decisions)
+        for trouble in self._watch.look(self._ring, self._health):
+            self._trouble(trouble, newest)
+        if self._keeper.failed is not None:
+            self._trouble(Trouble("state", f"the state is not kept: {self._keeper.failed}"), None)
+        self._alarms.tick()
+
+    def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
+        """An alarm about the receiver; with some of its samples, where they show something."""
+        snippet, sample = list[Kept](), self._ring.received if newest is None else newest.first
+        if (
+            trouble.shown
+            and newest is not None
+            and newest.shown.size
+            and self.sample_rate_hz == self.air.sample_rate_hz
+        ):
+            nowhere = np.full(self.air.antennas, np.nan)
+            snippet = [Kept(newest.shown, nowhere, None, sample, self._when(sample))]
+        self._alarms.found(Finding(RECEIVER, trouble.cause, trouble.text, sample, kept=snippet))
+
+    def _when(self, sample: int) -> str:
+        """UTC of a sample's arrival."""
+        return utc(time.time() - (time.monotonic() - self._ring.arrival(sample)))
+
+    def _resume(self) -> None:
+        with self._keeper.resuming() as found:
+            if found is not None:
+                self._go_on(*found)
+
+    def _go_on(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
+        self._alarms.resume(about.get("alarms", []))
+        self._ring = self._new_ring(self._first_sample(about))
+        if about["model"] != self._mind.fingerprint:
+            self._note("the state is of another model: numbers go on, what was learnt begins anew.")
+            return
+        if self._keeper.folder is not None:
+            kept, new = OnlineCalibrator.load(self._keeper.folder), self._mind.recogniser.calibrator
+            if kept.by == new.by:
+                kept.rejection = new.rejection
+                self._mind.recogniser.calibrator = kept
+            else:
+                self._note("the state is of another calibration: what was learnt of groups begins anew.")
+        self._mind.tests.resume(arrays, about["tests"])
+        self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
+
+    def _first_sample(self, about: Mapping[str, Any]) -> int:
+        """The number of the next sample: of a file, before the newest decided frame; else after all that were seen."""
+        decided = self._keeper.mark.sample
+        if max(decided, int(about["samples"])) > LONGEST_S * self.air.sample_rate_hz:
+            self._note("the state says that the stream is more than a century long; its samples are counted anew.")
+            self._keeper.advance(sample=Mark().sample)
+            self._missed_before = 0
+            return 0
+        if isinstance(self.source, FileSource) and about["source"] == self.source.name:
+            origin = int(about["origin"])
+            first = origin + max(0, decided - origin) // GRID * GRID
+            self.source.origin, self.source.begin = origin, (first - origin) * self._ring.sample_bytes
+            return first
+        return max(int(about["samples"]), decided + 1)
+
+    def _keep(self) -> None:
+        arrays, tests = self._mind.tests.state()
+        about = {
+            "given": [self._keeper.mark.decisions, self._keeper.mark.alarms],
+            "samples": self._ring.received,
+            "missed": self._missed_before + self._ring.missed,
+            "breaks": self._breaks_before + self._ring.breaks,
+            "model": self._mind.fingerprint,
+            "source": self.source.name,
+            "origin": self.source.origin if isinstance(self.source, FileSource) else 0,
+            "alarms": self._alarms.state(),
+            "tests": tests,
+        }
+        self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Let what decides give way to what receives after a fifth of a millisecond, not five: a message takes several
+    turns to come in, and its frames wait for each of them.
+
+    Nor are they to wait for the collector of garbage, which would look through all that was there before: a tenth of
+    a second.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)
+
+
+def _claimed(one: Heard) -> str | None:
+    """The address of the transmitter; a header with a wrong checksum claims nothing."""
+    header = one.found.header
+    return None if header.fcs is False else header.transmitter

@@ -1,0 +1,59 @@
+"""A model at work, and the tests that rest on it: what is to be said of a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pisa_capc.decide.identification.verification import SEVERAL
+from pisa_capc.live.listen.claims import Tests
+from pisa_capc.live.listen.events import CHANGED, NOT_ITS_ADDRESS, SHARED_ADDRESS, UNKNOWN_DEVICE
+from pisa_capc.live.listen.recognise import Recognised, Recogniser
+from pisa_capc.live.listen.senders import Sender
+from pisa_capc.model.inference.tensors import digest
+
+
+class Cause(NamedTuple):
+    """Of an alarm: its kind, the device it is about, words, and whether all senders of its address are shown."""
+
+    kind: str
+    device: str | None
+    text: str
+    everybody: bool = False
+
+
+@dataclass(eq=False)
+class Mind:
+    """Recognises frames and tests whom they are from."""
+
+    recogniser: Recogniser
+    tests: Tests
+
+    def __post_init__(self) -> None:
+        model = self.recogniser.trained
+        self.devices = model.devices
+        self.fingerprint = " ".join([digest(model.model.state_dict()), *model.devices])
+
+    def tested(self, sender: Sender, time_s: float, got: Recognised, i: int) -> tuple[str | None, list[Cause]]:
+        """The verdict on the address of frame i, and alarms."""
+        tests, devices, address = self.tests, self.devices, sender.address
+        like = int(got.probability[i].argmax())
+        claimed, verdict, causes = tests.device_of(address), None, list[Cause]()
+        if claimed is not None and address is not None:
+            verdict, alarm = tests.claimed(sender, time_s, got.logits[i])
+            own = f"{address} is the address of {devices[claimed]}, and"
+            if alarm == SEVERAL:
+                text = f"{own} several devices send under it: at two carriers, with two fingerprints."
+                causes.append(Cause(SHARED_ADDRESS, devices[claimed], text, everybody=True))
+            elif alarm is not None:
+                sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
+                text = f"{own} does not sound like it (now: {sounds})."
+                causes.append(Cause(NOT_ITS_ADDRESS, devices[claimed], text))
+        elif got.unknown is not None and tests.stranger(sender.number, float(got.unknown[i])):
+            who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
+            text = f"{who} sounds like no device that is known; most like {devices[like]}."
+            causes.append(Cause(UNKNOWN_DEVICE, None, text))
+        if got.known[i] and claimed in (None, like) and tests.changed(like, time_s, got.logits[i]):
+            text = f"{devices[like]} does not sound as it did: its frames have become stranger than its earlier ones."
+            causes.append(Cause(CHANGED, devices[like], text))
+        return verdict, causes

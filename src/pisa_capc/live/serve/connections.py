@@ -1,0 +1,128 @@
+"""Connections: how many there are, of whom, and how long each may keep one waiting.
+
+uvicorn has no limit on the time for a request's header and none on connections, so the listening socket has them. A
+connection is a stranger's until a request with a right token came over it. Where there is no room, the stranger's that
+has been there longest makes some.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.live.serve.limits import sender_of
+
+CONNECTIONS, OF_ONE = 256, 32
+FEWEST = 32
+FILES = 192  # descriptors that are left for files, and for what is accepted before what is closed has ended
+WAITING, AT_ONCE = 1024, 4  # connections that wait, and that are accepted in one go: few, so that each is read
+CLOSING = 64  # that may be on their way out
+IDLE_S = 10.0  # until a request's header is there, TLS included
+ANSWER_S = 60.0  # from there to the end of the answer
+TRUSTED_ANSWER_S = 600.0  # the same of who has a token: downloads over slow lines
+
+Peer = tuple[str, int]
+
+
+@dataclass(eq=False)
+class Connection:
+    """until: when it is closed, by the monotonic clock."""
+
+    socket: socket.socket
+    sender: str
+    until: float
+    trusted: bool = False
+
+    def close(self) -> None:
+        """The server sees its end at once, whatever it is waiting for, and closes the descriptor."""
+        self.until = -inf
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class LimitedSocket(socket.socket):
+    """A listening socket; it belongs to the thread that answers.
+
+    most, of_one: connections in all, and strangers' of one sender. proxies: addresses whose connections are of many.
+    """
+
+    def __init__(self, listening: socket.socket, most: int = CONNECTIONS, of_one: int = OF_ONE) -> None:
+        super().__init__(fileno=listening.detach())
+        self.most, self.of_one, self.proxies = most, of_one, frozenset[str]()
+        self._inside: dict[Peer, Connection] = {}
+
+    def listen(self, backlog: int = 0) -> None:
+        """asyncio says how many it accepts in one go; many more may wait, or a flood delays others by seconds."""
+        super().listen(WAITING)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().accept()
+        self._inside = {peer: one for peer, one in self._inside.items() if one.socket.fileno() >= 0}
+        sender = address[0] if address[0] in self.proxies else sender_of(address[0])
+        if not self._room_for(sender):
+            accepted.close()
+            raise ConnectionAbortedError(errno.ECONNABORTED, "all connections are taken")  # asyncio goes on
+        self._inside[address[:2]] = Connection(accepted, sender, time.monotonic() + IDLE_S)
+        return accepted, address
+
+    def _room_for(self, sender: str) -> bool:
+        """Whether there is room for one more, which a stranger may have to make."""
+        strangers = [one for one in self._inside.values() if not one.trusted and one.until > -inf]
+        count = Counter(one.sender for one in strangers)
+        if len(self._inside) >= self.most + CLOSING:
+            return False
+        if count[sender] >= self.of_one and sender not in self.proxies:
+            crowd = sender
+        elif len(self._inside) < self.most:
+            return True
+        elif strangers:
+            crowd = count.most_common(1)[0][0]
+        else:
+            return False
+        next(one for one in strangers if one.sender == crowd).close()
+        return True
+
+    def begun(self, peer: Peer) -> None:
+        """A request has come in; behind a proxy, it may be of somebody else than the last."""
+        if one := self._inside.get(peer):
+            one.trusted, one.until = False, time.monotonic() + ANSWER_S
+
+    def trust(self, peer: Peer, lasting: bool) -> None:
+        """It has a right token. lasting: it is a websocket, which has pings of its own."""
+        if one := self._inside.get(peer):
+            one.trusted, one.until = True, inf if lasting else time.monotonic() + TRUSTED_ANSWER_S
+
+    def ended(self, peer: Peer) -> None:
+        """The request is answered."""
+        if one := self._inside.get(peer):
+            one.until = time.monotonic() + IDLE_S
+
+    async def sweep(self) -> None:
+        """Close what has taken too long."""
+        now = time.monotonic()
+        for one in self._inside.values():
+            if -inf < one.until < now:
+                one.close()
+
+
+def room() -> int:
+    """Connections that this process can have, with descriptors left for its files."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return CONNECTIONS
+    most = min(CONNECTIONS, limit - len(os.listdir("/dev/fd")) - FILES)
+    if most < FEWEST:
+        raise ConfigError(
+            f"This process may open {limit:,} files, which leaves too few for connections; expected "
+            f"{limit - most + FEWEST:,} at least: ulimit -n 1024, or LimitNOFILE=1024 in a unit of systemd."
+        )
+    return most

@@ -1,0 +1,141 @@
+"""Where everything comes together: a listener, what is remembered of it, and who wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pisa_capc.core.errors import PisaError
+from pisa_capc.live.listen import Alarm
+from pisa_capc.live.listen.alarms import utc
+from pisa_capc.live.listen.events import ACKNOWLEDGED
+from pisa_capc.live.serve import keepsakes as kept
+from pisa_capc.live.serve.audit import Audit
+from pisa_capc.live.serve.clients import Clients
+from pisa_capc.live.serve.ear import Ear, Known
+from pisa_capc.live.serve.enrolling import keep
+from pisa_capc.live.serve.keepsakes import Keepsakes
+from pisa_capc.live.serve.memory import Memory, now, restore
+from pisa_capc.live.serve.rows import Row
+from pisa_capc.live.serve.views import Projection, projection
+
+TICK_S = 0.1  # between looks into the boxes
+TELL_S = 1.0  # between words about the state
+ROWS = 64  # transmitters in one message
+FRAMES = 400  # of a transmitter that a device is enrolled from
+
+
+@dataclass(eq=False)
+class Desk:
+    """Belongs to the thread that answers; only `memory.hear` is for another.
+
+    alarms: folder of snippets. state: folder of what outlives this. run_folder: of the model, as it was given. note:
+    says what goes wrong on the way.
+    """
+
+    ear: Ear
+    memory: Memory
+    source: str
+    alarms: Path | None = None
+    state: Path | None = None
+    run_folder: Path | None = None
+    note: Callable[[str], None] = lambda text: None
+    clients: Clients = field(default_factory=Clients)
+    keepsakes: Keepsakes = field(default_factory=Keepsakes)
+
+    def __post_init__(self) -> None:
+        self.changed = False  # since the state was written
+        self._enrolling = asyncio.Lock()
+        self._told = -1  # number of the newest decision that rows were told after
+        self._projected: tuple[Known, Projection | None] | None = None
+        self.audit = Audit(self.state, self.note)
+        if self.state is not None:
+            self.keepsakes, alarms = kept.load(self.state)
+            restore(self.memory, alarms)
+
+    def catch_up(self) -> None:
+        """Remember what was heard by now, and tell everybody."""
+        events = self.memory.take()
+        if not events:
+            return
+        self.changed = self.changed or any(isinstance(event, Alarm) for event in events)
+        self.clients.tell([event.to_json() for event in events])
+
+    def tell_state(self) -> None:
+        """Tell how the listener is doing, and whose frames came since the last time."""
+        events = [self.status()]
+        if self.clients.wanted("transmitters"):
+            rows = self.memory.heard_since(self._told)[:ROWS]
+            self._told = max([self._told, *(row.newest.number for row in rows)])
+            step = now()
+            if rows:
+                found = [row.to_json(step - 1) for row in rows]
+                events.append({"event": "transmitters", "now": step, "transmitters": found})
+        self.clients.tell(events)
+
+    def status(self) -> dict[str, Any]:
+        unseen = sum(alarm.state != ACKNOWLEDGED for alarm in self.memory.alarms.values())
+        return {**self.ear.status().to_json(), "now": utc(time.time()), "unseen": unseen, "lost": self.memory.lost}
+
+    def acknowledge(self, numbers: Iterable[int], by: str) -> list[Alarm]:
+        """Somebody has seen to these alarms; those that were acknowledged before stay as they are."""
+        done, at = list[Alarm](), utc(time.time())
+        for number in numbers:
+            alarm = self.memory.alarms[number]
+            if alarm.state != ACKNOWLEDGED:
+                done.append(replace(alarm, state=ACKNOWLEDGED, updated_at=at, by=by))
+                self.memory.alarms[number] = done[-1]
+                self.ear.acknowledge(number, by)
+        self.changed = True
+        self.clients.tell([alarm.to_json() for alarm in done])
+        self.tell_state()
+        return done
+
+    async def enrol(self, row: Row, name: str, anyway: bool) -> Path | None:
+        """Add the device that sent the recent unknown frames of a transmitter; the model's folder, if it is kept."""
+        own = self.memory.newest_decisions(FRAMES, row=row.id)
+        numbers = [one.number for one in reversed(own) if one.device is None]
+        async with self._enrolling:
+            model = await asyncio.to_thread(self.ear.with_device, name, numbers, anyway)
+            out = None
+            if self.state is not None and self.run_folder is not None:
+                out = await asyncio.to_thread(keep, self.state, self.run_folder, model)
+            await asyncio.to_thread(self.ear.exchange, model)
+        return out
+
+    def projection(self) -> Projection | None:
+        """Of the model that decides now; computed once for each."""
+        model = self.ear.model
+        if self._projected is None or self._projected[0] is not model:
+            self._projected = model, projection(model.statistics)
+        return self._projected[1]
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        told = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self.catch_up()
+                if time.monotonic() - told >= TELL_S:
+                    told = time.monotonic()
+                    self.tell_state()
+                    await self.save()
+        finally:
+            self.catch_up()
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what outlives this, if it has changed."""
+        if self.state is None or not self.changed:
+            return
+        self.changed = False
+        content = self.keepsakes.to_json(self.memory.alarms.values())
+        try:
+            await asyncio.to_thread(kept.save, self.state, content)
+        except PisaError as error:  # a full disk is no reason to show nothing
+            self.note(str(error))

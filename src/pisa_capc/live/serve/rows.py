@@ -1,0 +1,114 @@
+"""Transmitters: whose frames belong together, who that is, and how it was over the last minutes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pisa_capc.live.listen import Decision
+
+STEP_S, STEPS = 2.0, 300  # ten minutes
+VOTERS = 32  # newest frames that say who a transmitter is
+COUNT, CFO, SNR, CONFIDENCE = range(4)
+MEASURED = {"cfo_hz": CFO, "snr_db": SNR, "confidence": CONFIDENCE}
+
+Key = tuple[str, str | None]
+
+
+def key_of(decision: Decision) -> Key:
+    """By what frames of one transmitter are known: the address they claim, or else the device they sound like."""
+    return ("device", decision.device) if decision.address is None else ("address", decision.address)
+
+
+class History:
+    """Sums over steps of time, the newest `STEPS` of them."""
+
+    def __init__(self) -> None:
+        self._step = np.full(STEPS, -1, dtype=np.int64)
+        self._sums = np.zeros((4, STEPS))
+
+    def add(self, step: int, values: Sequence[float]) -> None:
+        """A frame's CFO, SNR and confidence."""
+        at = step % STEPS
+        if self._step[at] > step:
+            return
+        if self._step[at] < step:
+            self._step[at], self._sums[:, at] = step, 0.0
+        self._sums[:, at] += (1.0, *values)
+
+    def since(self, step: int) -> dict[str, list[Any]]:
+        """From a step on, those with frames: their numbers, counts and means."""
+        there = np.flatnonzero(self._step >= step)
+        there = there[np.argsort(self._step[there])]
+        sums = self._sums[:, there]
+        means = {name: [_rounded(x) for x in sums[k] / sums[COUNT]] for name, k in MEASURED.items()}
+        return {"step": self._step[there].tolist(), "frames": sums[COUNT].astype(int).tolist(), **means}
+
+
+@dataclass(eq=False)
+class Row:
+    """One transmitter. votes: (device, probability) of its newest frames."""
+
+    id: int
+    first_at: str
+    newest: Decision
+    frames: int = 0
+    votes: deque[tuple[str | None, float]] = field(default_factory=lambda: deque(maxlen=VOTERS))
+    history: History = field(default_factory=History)
+
+    def add(self, decision: Decision, step: int) -> None:
+        self.newest, self.frames = decision, self.frames + 1
+        self.votes.append((decision.device, decision.probability))
+        values = (middle(decision.cfo_hz), middle(decision.snr_db), decision.probability)
+        self.history.add(step, values)
+
+    @property
+    def enrolled(self) -> bool:
+        """Whether its address is enrolled, or without one it sounds like a device that is."""
+        newest = self.newest
+        return newest.verdict is not None if newest.address is not None else newest.device is not None
+
+    @property
+    def identity(self) -> tuple[str | None, int]:
+        """The device that most of its newest frames sound like, and how many."""
+        return Counter(device for device, _ in self.votes).most_common(1)[0]
+
+    def to_json(self, since: int) -> dict[str, Any]:
+        """As the page has it, with its history from a step on."""
+        device, agree = self.identity
+        confidences = [probability for voted, probability in self.votes if voted == device]
+        newest = self.newest
+        return {
+            "id": self.id,
+            "device": device,
+            "like": newest.like,
+            "address": newest.address,
+            "confidence": _rounded(sum(confidences) / len(confidences)),
+            "agree": agree,
+            "of": len(self.votes),
+            "verdict": newest.verdict,
+            "frames": self.frames,
+            "first_at": self.first_at,
+            "last_at": newest.at,
+            "newest": newest.number,
+            "kind": newest.kind,
+            "rate_mbps": newest.rate_mbps,
+            "cfo_hz": _rounded(middle(newest.cfo_hz)),
+            "snr_db": _rounded(middle(newest.snr_db)),
+            "history": self.history.since(since),
+        }
+
+
+def middle(values: Sequence[float]) -> float:
+    """The mean over antennas, dead ones left out; NaN where all are."""
+    finite = [value for value in values if math.isfinite(value)]
+    return math.fsum(finite) / len(finite) if finite else math.nan
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None

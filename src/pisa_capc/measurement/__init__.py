@@ -1,6 +1,0 @@
-"""The hardware of a transmitter in closed form: what `FlawEstimator` measures in frames whose waveform is known."""
-
-from pisa_capc.measurement.estimator import FlawEstimator, Measurement
-from pisa_capc.measurement.flaws import FLAWS, Flaw, register_flaw
-
-__all__ = ["FLAWS", "Flaw", "FlawEstimator", "Measurement", "register_flaw"]

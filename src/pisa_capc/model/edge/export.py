@@ -1,0 +1,172 @@
+"""A trained model as an ONNX file that needs nothing of this package, checked against the model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pisa_capc.core import revisions
+from pisa_capc.core.errors import MissingExtraError, ModelError
+from pisa_capc.core.randomness import generator
+from pisa_capc.data.frames import UnlabelledFrames
+from pisa_capc.data.protocol import Split
+from pisa_capc.data.store.dataset import TIME
+from pisa_capc.data.store.files import atomic
+from pisa_capc.model.edge import recurrence
+from pisa_capc.model.edge.eight_bits import COST, Cost, cheapest
+from pisa_capc.model.edge.engine import weights_digest
+from pisa_capc.model.edge.graph import Graph
+from pisa_capc.model.edge.session import Session
+from pisa_capc.model.inference import TrainedModel, embed
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 20
+CHECKED, FEW = 64, 8  # frames; at once, and so many at a time
+MOST = 1e-4  # difference of a logit, of the largest
+ABOUT = (  # of `model.json`, what the file says of itself
+    "devices", "geometry", "samples", "sample_rate_hz", "carrier_hz", "domain", "method", "variant", "encoder",
+    "settings", "source", "target", "split_seed", "seed", "dataset", "code", "plugins", "changes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written. difference: of a logit from the model's, at most; largest: logit of these frames.
+
+    cost: of eight bits, where it has them; the difference is then that of the graph before.
+    """
+
+    path: Path
+    bytes: int
+    difference: float
+    largest: float
+    cost: Cost | None = None
+
+
+def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | None = None) -> Exported:
+    """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
+
+    Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits. See `Graph`.
+
+    eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
+    that costs `COST` of Macro-F1 on its held-out source frames.
+    """
+    model = to_onnx(trained, phases=eight_bits is None)  # a sum of phases has twice their range, and would lose a bit
+    content = model.SerializeToString()
+    difference, largest = compare(trained, Session(content))
+    if not difference <= MOST * largest:
+        raise ModelError(
+            f"{out}: not written. Its logits would differ from the model's by up to {difference:.2g}; expected at most "
+            f"{MOST:g} of the largest, {largest:.3g}. Use the run itself, and report its method and encoder."
+        )
+    cost = None
+    if eight_bits is not None:
+        content, cost = cheapest(trained, model, eight_bits)
+        if not cost.is_little:
+            raise ModelError(
+                f"{out}: not written. Eight bits would cost {cost.of_eight_bits:.4f} of Macro-F1 on held-out source "
+                f"frames ({cost.before:.4f} to {cost.after:.4f}); expected less than {COST}. Export without --int8."
+            )
+    out = Path(out)
+    with atomic(out) as temporary:
+        temporary.write_bytes(content)
+    return Exported(out, len(content), difference, largest, cost)
+
+
+def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
+    """The graph with its metadata; phases: see `Graph`."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (PyTorch exports with it)
+    except ImportError as error:
+        raise MissingExtraError(error.name or "onnx", "onnx", "exporting a model") from error
+    antennas, samples = trained.geometry.antennas, trained.about["samples"]
+    present, descriptor = np.ones((1, antennas), dtype=bool), np.full((1, 4), np.nan, dtype=np.float32)
+    frames = torch.export.Dim("frames"), torch.export.Dim("masks"), torch.export.Dim("descriptors")
+    example = torch.randn(3, antennas, samples, 2), torch.ones(3, antennas, dtype=torch.bool), torch.zeros(3, 4)
+    with quiet():
+        program = torch.onnx.export(
+            Graph(trained, phases).eval(),
+            example,
+            input_names=["iq", "present", "descriptor"],
+            output_names=["embedding", "logits"],
+            dynamic_shapes=tuple({0: one} for one in frames),
+            opset_version=OPSET,
+            dynamo=True,
+        )
+    assert program is not None
+    model = program.model_proto
+    called = {node.op_type for node in model.graph.node if node.domain == recurrence.DOMAIN}
+    model.functions.extend(recurrence.function(name, OPSET) for name in sorted(called))
+    for node in model.graph.node:
+        del node.metadata_props[:]  # which line of which file here it comes from
+    for name, value in (("present", present), ("descriptor", descriptor)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))  # what they are unless given
+    onnx.helper.set_model_props(model, metadata(trained))
+    return model
+
+
+def metadata(trained: TrainedModel) -> dict[str, str]:
+    """What the file says of itself: each value is JSON."""
+    about = {key: trained.about[key] for key in ABOUT if key in trained.about}
+    made = {"version": revisions.PACKAGE, "sha256": weights_digest(trained)}
+    return {key: json.dumps(value) for key, value in (about | made).items()}
+
+
+def compare(trained: TrainedModel, session: Session) -> tuple[float, float]:
+    """Largest difference of a logit between graph and model, and the largest logit.
+
+    Of noise at all sorts of powers, in half of the frames without some antennas; with a descriptor and without; many
+    frames at once and few.
+    """
+    frames = noise(trained)
+    random = generator(2026, "descriptor").standard_normal((CHECKED, 4), dtype=np.float32)
+    iq = frames.iq.view(np.float32).reshape(*frames.iq.shape, 2)
+    differences, largest = [], []
+    for descriptor in (None, np.abs(random)):
+        expected = embed(trained, frames, "cpu", descriptor=descriptor).logits
+        largest.append(np.abs(expected).max())
+        for block in (CHECKED, FEW):  # a recurrent layer goes another way with many than with few
+            for part in np.split(np.arange(CHECKED), CHECKED // block):
+                found = session.run(iq[part], descriptor=None if descriptor is None else descriptor[part])[1]
+                differences.append(np.abs(found - expected[part]).max())
+    return float(np.max(differences)), float(np.max(largest))
+
+
+def noise(trained: TrainedModel) -> UnlabelledFrames:
+    """Frames that no device has sent."""
+    random, about = generator(2026, "noise"), trained.about
+    antennas = trained.geometry.antennas
+    parts = random.standard_normal((CHECKED, antennas, 2 * about["samples"]), dtype=np.float32)
+    iq = parts.view(np.complex64) * 10 ** random.uniform(-3, 3, (CHECKED, 1, 1)).astype(np.float32)
+    absent = random.random((CHECKED, antennas)) < 0.3
+    absent[: CHECKED // 2] = False
+    absent[absent.all(axis=1), 0] = False
+    iq[absent] = 0
+    frames = UnlabelledFrames.from_arrays(iq, geometry=trained.geometry, sample_rate_hz=about["sample_rate_hz"])
+    return replace(frames, domain=about.get("domain", TIME))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What the exporter says about itself is of no use to anybody who exports."""
+    level = logging.root.manager.disable
+    logging.disable()  # pytest and others let everything through
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

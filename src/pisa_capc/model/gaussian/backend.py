@@ -1,0 +1,171 @@
+"""Measurements as Gaussians: frame n of device k, heard in place c, is
+
+    x_n = μ_k + u_kc + e_n + r_n,    u_kc ~ N(0, P),  e_n ~ N(0, S),  r_n ~ N(0, R_n)
+
+R_n is the error of this very frame's measurement, from its own error bars (`Measurement.features`); zero for what has
+none, as the embeddings of a network. S is what else differs from frame to frame, P from place to place; both are shared
+by all devices. u is common to all frames of a sender in a place: more of them do not average it out. In the words of
+speaker verification this is a two-covariance PLDA whose frames have known errors of their own.
+
+Of each device its mean is known with an error of its own too, N(m_k, V_k): three frames are enough to enrol a device,
+and its V_k says how little they tell. A device is nobody else's business: to add or remove one changes no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import chi2
+
+from pisa_capc.core.errors import ConfigError, DataError, unknown_name
+from pisa_capc.model.gaussian.algebra import gaussians, information, inverse_of
+
+Real = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """value: (N, d) what was measured. own: (N, d, d) R_n, (N, d) its diagonal if that is all, None if it is zero.
+
+    frame: (d, d) S, the rest of the error.
+    """
+
+    value: Real
+    own: Real | None
+    frame: Real
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def select(self, which: Any) -> Evidence:
+        """The frames where a mask is true, or those at the given positions."""
+        return Evidence(self.value[which], None if self.own is None else self.own[which], self.frame)
+
+    def pooled(self, sender: NDArray[np.int64]) -> Evidence:
+        """One row for each number in `sender` (N,), 0 … G − 1: all its frames, each by how certain it is.
+
+        Λ = Σ (S + R_n)⁻¹ and Λ⁻¹ Σ (S + R_n)⁻¹ x_n. What its frames have in common, u, is not in this error.
+        """
+        senders = int(sender.max(initial=-1)) + 1
+        if not np.array_equal(np.unique(sender), np.arange(senders)):
+            raise DataError(f"senders: expected all numbers from 0 to {senders - 1}; number them without gaps.")
+        total, whole = information(self.value, self.own, self.frame, sender, senders)
+        error = inverse_of(total)
+        return Evidence(np.einsum("nij,nj->ni", error, whole), error, np.zeros_like(self.frame))
+
+
+@dataclass(frozen=True)
+class Device:
+    """mean: (d,) m_k. error: (d, d) V_k. frames, places: that it was learnt from."""
+
+    mean: Real
+    error: Real
+    frames: int
+    places: int
+
+
+@dataclass(frozen=True)
+class GaussianBackend:
+    """devices: by name. frame: (d, d) S. place: (d, d) P."""
+
+    devices: dict[str, Device]
+    frame: Real
+    place: Real
+
+    def evidence(self, value: Real, error: Real | None = None) -> Evidence:
+        """Measurements (N, d) with their errors, see `Evidence.own`."""
+        if value.ndim != 2 or value.shape[1] != len(self.frame):
+            raise DataError(
+                f"measurements of shape {value.shape}: expected (frames, {len(self.frame)}), as the devices have."
+            )
+        return Evidence(np.asarray(value, dtype=np.float64), error, self.frame)
+
+    def log_likelihood(self, evidence: Evidence) -> Real:
+        """(N, K) ln N(x_n; m_k, V_k + P + error_n): logits of the devices, all as likely beforehand."""
+        return self._each(evidence)[1]
+
+    def distance(self, evidence: Evidence) -> Real:
+        """(N, K) squared Mahalanobis distances: χ² of d degrees of freedom from the device that sent it."""
+        return self._each(evidence)[0]
+
+    def p_value(self, evidence: Evidence) -> Real:
+        """(N,) the largest chance with which a known device is as far from its mean: small for a stranger.
+
+        Of a known device's own frames at most a part α has a p-value below α.
+        """
+        return np.asarray(chi2.sf(self.distance(evidence).min(axis=1), len(self.frame)))
+
+    def ratio(self, evidence: Evidence, claimed: NDArray[np.int64]) -> Real:
+        """(N,) log-likelihood ratio of a claimed identity (N,) against any other device, known or not.
+
+        ln p(x | claimed) − ln ½ (mean_{k ≠ claimed} p(x | k) + p(x | a device nobody knows)).
+        """
+        own = self.log_likelihood(evidence)
+        rows = np.arange(len(own))
+        if len(claimed) != len(own) or (len(own) and not 0 <= claimed.min() <= claimed.max() < own.shape[1]):
+            raise DataError(f"claims: expected {len(own)} numbers of devices, 0 to {own.shape[1] - 1}.")
+        said = own[rows, claimed]
+        others = own.copy()
+        others[rows, claimed] = -np.inf
+        stranger = self.log_stranger(evidence)
+        if own.shape[1] > 1:
+            stranger = np.logaddexp(stranger, logsumexp(others, axis=1) - np.log(own.shape[1] - 1)) - np.log(2)
+        return np.asarray(said - stranger)
+
+    def log_stranger(self, evidence: Evidence) -> Real:
+        """(N,) ln N(x_n; μ_0, B + P + error_n), a device that is drawn as the known ones were."""
+        middle, spread = self.population
+        return self._gaussians(evidence, middle[None], spread[None])[1][:, 0]
+
+    @cached_property
+    def population(self) -> tuple[Real, Real]:
+        """μ_0 (d,) and B (d, d): the devices as a sample. Few devices tell variances better than what goes together."""
+        means = np.stack([device.mean for device in self.devices.values()])
+        count, size = means.shape
+        if count < 2:
+            raise ConfigError("a single device tells nothing of others; expected two or more to weigh a claim against.")
+        spread = np.cov(means.T).reshape(size, size)
+        spread = (count * spread + size * np.diag(np.diag(spread))) / (count + size)
+        return means.mean(axis=0), spread * (1 + 1 / count)
+
+    def enrol(self, name: str, evidence: Evidence, place: Iterable[Any]) -> GaussianBackend:
+        """The same with a device more, from its frames and the name of the place of each; three are enough."""
+        if name in self.devices:
+            raise ConfigError(f"device {name!r} is enrolled already. Remove it first, or use another name.")
+        return replace(self, devices=self.devices | {name: self.learn(evidence, place)})
+
+    def remove(self, name: str) -> GaussianBackend:
+        """The same without a device."""
+        if name not in self.devices:
+            raise ConfigError(unknown_name("device", name, self.devices))
+        return replace(self, devices={own: device for own, device in self.devices.items() if own != name})
+
+    def learn(self, evidence: Evidence, place: Iterable[Any]) -> Device:
+        """m_k and V_k of a device: V_k = (Σ_c T_c)⁻¹, m_k = V_k Σ_c T_c x̄_c, T_c = (P + error of x̄_c)⁻¹."""
+        _, number = np.unique(np.asarray(list(place)), return_inverse=True)
+        if not len(evidence) or len(number) != len(evidence):
+            raise DataError(
+                f"{len(evidence)} frames with {len(number)} places: expected one or more, with a place each."
+            )
+        pooled = evidence.pooled(number.astype(np.int64))
+        assert pooled.own is not None, "pooling gives each place an error"
+        weight = inverse_of(self.place + pooled.own)
+        error = inverse_of(weight.sum(axis=0))
+        return Device(error @ np.einsum("cij,cj->i", weight, pooled.value), error, len(evidence), len(pooled))
+
+    def _each(self, evidence: Evidence) -> tuple[Real, Real]:
+        """(N, K) distances and log-likelihoods."""
+        if not self.devices:
+            raise ConfigError("no device is known; enrol one first.")
+        means = np.stack([device.mean for device in self.devices.values()])
+        errors = np.stack([device.error for device in self.devices.values()])
+        return self._gaussians(evidence, means, errors)
+
+    def _gaussians(self, evidence: Evidence, mean: Real, spread: Real) -> tuple[Real, Real]:
+        return gaussians(evidence.value, evidence.own, mean, spread + self.place + evidence.frame)

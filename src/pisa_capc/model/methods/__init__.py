@@ -1,0 +1,51 @@
+"""Training methods: PISA, Single, and whatever is compared with them. One file each, one registry.
+
+A method builds a model and gives the loss of a batch; the trainer does the rest. To add one: a file here with a class
+under `@register("name")`, and its import below; or the same class in a plugin.
+"""
+
+from pisa_capc.model.methods.registry import (  # isort: skip
+    METHODS,
+    Batch,
+    Method,
+    Setup,
+    build_method,
+    check_names,
+    method_list,
+    method_names,
+    method_title,
+    plugins_used,
+    register,
+)
+from pisa_capc.model.methods import (  # noqa: F401  (each registers itself)
+    control,
+    coral,
+    dann,
+    difex,
+    eada,
+    equalised,
+    gad,
+    groupdro,
+    irm,
+    mixup,
+    mmd,
+    pisa,
+    rffcc,
+    riei,
+    sigmix,
+    single,
+)
+
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Method",
+    "Setup",
+    "build_method",
+    "check_names",
+    "method_list",
+    "method_names",
+    "method_title",
+    "plugins_used",
+    "register",
+]

@@ -1,0 +1,49 @@
+"""PISA's training objective without its topology: the control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from pisa_capc.model.methods.pisa import ObjectiveConfig, PisaMethod
+from pisa_capc.model.methods.registry import register
+from pisa_capc.model.methods.single import SingleSettings
+from pisa_capc.model.networks import Single
+
+
+@dataclass(frozen=True)
+class ControlSettings(SingleSettings):
+    """objective: PISA's; its weight of the graph term has nothing to weigh here."""
+
+    objective: ObjectiveConfig = field(default_factory=lambda: ObjectiveConfig(graph=0.0))
+
+
+@register("pisa-objective")
+class ControlMethod(PisaMethod):
+    """PISA's objective without its topology: two views, consistency and contrast on the plain network of Single.
+
+    L = L_cls + λ_aug L_cls(x̃) + λ_kl KL(p(x) ‖ p(x̃)) + λ_sup L_supcon
+
+    What PISA gains over this is the structure's doing; what this gains over Single is the objective's. Weights and
+    perturbed view are the paper's; a dropped antenna is a channel of zeros.
+    """
+
+    Settings = ControlSettings  # type: ignore[assignment]
+    title = "PISA's objective alone"
+    citation = "control of this software; objective of its paper, Section III-F"
+    variants = {"full": {}}  # noqa: RUF012
+    settings: ControlSettings  # type: ignore[assignment]
+
+    @property
+    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for name in super().terms if name != "graph")
+
+    def build(self, runs: int = 1) -> nn.Module:  # type: ignore[override]
+        setup = self.setup
+        return Single(setup.classes, setup.geometry.antennas, setup.encoder, self.settings.embedding, runs)
+
+    def weighted(self, logits: Tensor, embedding: Tensor, graph_loss: Tensor, label: Tensor) -> dict[str, Tensor]:
+        terms = super().weighted(logits, embedding, graph_loss, label)
+        del terms["graph"]
+        return terms

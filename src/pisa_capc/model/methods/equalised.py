@@ -1,0 +1,138 @@
+"""Single and PISA behind an equaliser, or an alignment of phases: what each does alone, and what structure adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleSettings, Reference
+from pisa_capc.model.methods.pisa import PisaMethod, PisaSettings
+from pisa_capc.model.methods.preamble import BehindPreamble
+from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.single import SingleMethod, SingleSettings
+from pisa_capc.model.networks import PISA, Single
+
+CITATION = "control of this software; equaliser of its reading of EADA"
+
+
+@dataclass(frozen=True)
+class EqualisedSettings(EqualiserSettings, SingleSettings):
+    """Of the network and of the equaliser."""
+
+    def __post_init__(self) -> None:
+        SingleSettings.__post_init__(self)
+        EqualiserSettings.__post_init__(self)
+
+
+class EqualisedSingle(Equalised, Single):
+    """Single's network behind an equaliser."""
+
+
+@register("equalised")
+class EqualisedMethod(BehindPreamble, SingleMethod):
+    """Single behind an equaliser: every antenna is equalised with the known preamble, then cross-entropy only.
+
+    min E L_ce(h(f(x̂)), y), x̂ = equalise(x) as in `Equaliser`.
+
+    What this gains over Single is the equaliser's doing; what EADA gains over this is the alignment's. The frame has to
+    begin with the preamble. Equaliser and its values are EADA's.
+    """
+
+    Settings = EqualisedSettings
+    title = "Equalised Single"
+    citation = CITATION
+    settings: EqualisedSettings
+
+    def build(self, runs: int = 1) -> nn.Module:
+        return EqualisedSingle(self.front(), *self.network, runs)
+
+
+@dataclass(frozen=True)
+class EqualisedPisaSettings(EqualiserSettings, PisaSettings):
+    """PISA's and those of the equaliser."""
+
+
+class EqualisedPISA(PISA):
+    """PISA behind an equaliser."""
+
+    def __init__(self, front: Reference, *network: Any) -> None:
+        super().__init__(*network)
+        self.front = front
+
+    def encode(
+        self, iq: Tensor, mask: Tensor | None, unchanged: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        # In training the loss has equalised already: through a dropped span of the perturbed view none could see.
+        return super().encode(iq if self.training else self.front(iq, mask), mask, unchanged)
+
+
+@register("pisa-equalised")
+class EqualisedPisaMethod(BehindPreamble, PisaMethod):
+    """PISA behind an equaliser: every antenna is equalised with the known preamble, then as PISA.
+
+    Eq. (overall_loss) of x̂ = equalise(x) as in `Equaliser`; views are perturbed after that.
+
+    What this gains over `equalised` is the doing of PISA's structure and objective where the channel is gone already.
+    The frame has to begin with the preamble.
+    """
+
+    Settings = EqualisedPisaSettings
+    title = "Equalised PISA"
+    citation = CITATION
+    variants = {"full": {}}  # noqa: RUF012
+    settings: EqualisedPisaSettings
+
+    def build(self, runs: int = 1) -> PISA:
+        setup = self.setup
+        return EqualisedPISA(self.front(), setup.classes, setup.encoder, setup.geometry, self.settings.model, runs)
+
+    def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        network: Any = model
+        return super().loss(model, batch._replace(iq=network.front(batch.iq)))
+
+
+ALIGNED = "option of this software, see studies/lora_source.py"
+
+
+@dataclass(frozen=True)
+class AlignedSettings(PreambleSettings, SingleSettings):
+    """Of the network and of the preamble."""
+
+    def __post_init__(self) -> None:
+        SingleSettings.__post_init__(self)
+        PreambleSettings.__post_init__(self)
+
+
+@register("aligned")
+class AlignedMethod(EqualisedMethod):
+    """Single on frames whose antennas are each turned to the phase of the known preamble.
+
+    min E L_ce(h(f(x̂)), y), x̂ = align(x) as in `Aligner`.
+
+    What a chirp says of its sender is a faint mirror image and a faint tone in a fixed relation to it, while the phase
+    of the whole differs from frame to frame: networks of short filters do not find the relation by themselves. Where
+    the phase is taken off they do. The frame has to begin with the preamble.
+    """
+
+    Settings = AlignedSettings  # type: ignore[assignment]
+    title = "Aligned Single"
+    citation = ALIGNED
+
+
+@dataclass(frozen=True)
+class AlignedPisaSettings(PreambleSettings, PisaSettings):
+    """PISA's and those of the preamble."""
+
+
+@register("pisa-aligned")
+class AlignedPisaMethod(EqualisedPisaMethod):
+    """PISA on frames whose antennas are each turned to the phase of the known preamble; see `AlignedMethod`.
+
+    Eq. (overall_loss) of x̂ = align(x) as in `Aligner`; views are perturbed after that.
+    """
+
+    Settings = AlignedPisaSettings  # type: ignore[assignment]
+    title = "Aligned PISA"
+    citation = ALIGNED

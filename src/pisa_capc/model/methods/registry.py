@@ -1,0 +1,158 @@
+"""What a training method is, and the registry of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from inspect import getdoc
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from torch import Tensor, nn
+
+from pisa_capc.core import plugins
+from pisa_capc.core.config import from_mapping, merged
+from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.core.registry import Registry
+from pisa_capc.data.frames import MODEL_SAMPLES, Frames
+from pisa_capc.data.geometry import ArrayGeometry
+from pisa_capc.data.store.dataset import TIME
+from pisa_capc.model.encoders import ENCODERS
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a model needs to know of the data.
+
+    source_environments: indices of the environments the training frames are from; a model that only infers needs no
+    more than their number.
+    samples: length of the frames. domain: what they are, see `Dataset`.
+    """
+
+    classes: int
+    encoder: str
+    geometry: ArrayGeometry
+    source_environments: tuple[int, ...] = (0,)
+    samples: int = MODEL_SAMPLES
+    sample_rate_hz: float = 20e6
+    domain: str = TIME
+
+
+class Batch(NamedTuple):
+    """One step's frames of R runs, source environments only."""
+
+    iq: Tensor  # (R, B, A, T, 2), unit mean power
+    descriptor: Tensor | None  # (R, B, 4)
+    label: Tensor  # (R, B)
+    environment: Tensor  # (R, B), index into the dataset's environments
+    antenna_keep: Tensor  # (R, B, A), the perturbed view's antennas
+    span_keep: Tensor  # (R, B, SPANS), the perturbed view's spans
+    key: Tensor  # (R,), from which a method draws what it needs; see `model.stacked.noise`
+
+
+class Method:
+    """Base of the methods. `Settings` is a frozen dataclass with every hyperparameter and its default.
+
+    Variants are named sets of settings: the rows of an ablation are configurations, not forks of the code.
+    The first line of a method's docstring is how lists of methods describe it.
+    """
+
+    Settings: ClassVar[type]
+    title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
+    citation: ClassVar[str] = ""
+    least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
+    needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
+
+    terms: tuple[str, ...] = ("cls",)  # names of the objective's terms
+    drops: tuple[float, float] = (0.0, 0.0)  # probabilities with which the perturbed view loses an antenna, a span
+    settling_steps: int = 0  # after which the objective is the method's; epochs that begin earlier are not selected
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        self.setup = setup
+        self.settings = settings
+
+    def build(self, runs: int = 1) -> nn.Module:
+        """A new model whose forward(iq, descriptor, mask) returns an `Output`; parameters have a run axis."""
+        raise NotImplementedError
+
+    def check_source(self, frames: Frames) -> None:
+        """Refuse source frames that it cannot learn from; called before a training, on the training frames."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The weighted terms of the objective under the names in `terms`, each (R,); their sum is minimised."""
+        raise NotImplementedError
+
+    def fuse(self) -> None:
+        """Prepare for training on a GPU: compile what the loss is made of."""
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self.settings)
+
+
+METHODS: Registry[type[Method]] = Registry("method")
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Make a method class known under `name`."""
+
+    def add(cls: M) -> M:
+        if not (isinstance(cls, type) and issubclass(cls, Method) and is_dataclass(getattr(cls, "Settings", None))):
+            raise ConfigError(
+                f"method {name!r}: expected a subclass of pisa_capc.model.methods.Method, or of one of the methods, "
+                f"whose Settings is a dataclass; found {cls!r}."
+            )
+        METHODS.add(name, cls)
+        return cls
+
+    return add
+
+
+def method_names() -> list[str]:
+    return list(METHODS)
+
+
+def method_title(name: str) -> str:
+    """What tables and figures call a method; its name where the class has no title of its own, or is not here."""
+    return str(vars(METHODS[name]).get("title", name)) if name in METHODS else name
+
+
+def plugins_used(method: str, encoder: str) -> list[dict[str, str]]:
+    """The plugins that a method and an encoder are from, as `model.json` and records keep them."""
+    return plugins.described(METHODS.origin(method), ENCODERS.origin(encoder))
+
+
+def method_list() -> list[dict[str, Any]]:
+    """Every method: name, what it is in a line, where it is from, what it needs, its settings with their defaults."""
+    return [
+        {
+            "name": name,
+            "summary": (getdoc(cls) or "").partition("\n")[0],
+            "citation": cls.citation,
+            "source_environments": cls.least_environments,
+            "needs": list(cls.needs),
+            "settings": asdict(cls.Settings()),
+        }
+        for name, cls in METHODS.parts().items()
+    ]
+
+
+def check_names(method: str, encoder: str, variant: str = "full") -> None:
+    """Refuse what is not there by its name, before anything is read for it."""
+    variants = METHODS[method].variants
+    ENCODERS[encoder]
+    if variant not in variants:
+        raise ConfigError(unknown_name(f"variant of {method}", variant, variants))
+
+
+def build_method(name: str, setup: Setup, variant: str = "full", settings: Mapping[str, Any] | None = None) -> Method:
+    """The method `name` with the settings of a variant, over which `settings` goes."""
+    check_names(name, setup.encoder, variant)
+    cls = METHODS[name]
+    if (given := len(setup.source_environments)) < cls.least_environments:
+        raise ConfigError(
+            f"{name}: works across source environments and needs {cls.least_environments} or more, found {given}. "
+            "Name more of them as source, or train another method."
+        )
+    chosen = merged(cls.variants[variant], settings or {})
+    return cls(setup, from_mapping(cls.Settings, chosen, name))

@@ -1,0 +1,156 @@
+"""`fit`: train one run or many, together where the device can, and keep what was finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.threads import cpu_threads
+from pisa_capc.data.frames import samples_seen
+from pisa_capc.data.protocol import Split
+from pisa_capc.model.inference.devices import choose_device, choose_precision
+from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.model.inference.model import TrainedModel
+from pisa_capc.model.methods.registry import Method, Setup, build_method
+from pisa_capc.model.stacked import check_run_axis, load_compiler
+from pisa_capc.model.stacked.elsewhere import compilers
+from pisa_capc.model.training.bank import Bank, union
+from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
+from pisa_capc.model.training.runs import Run, TrainingConfig, training_config
+from pisa_capc.model.training.trainer import Trainer
+
+
+def fit(
+    runs: Run | Sequence[Run],
+    *,
+    method: str = "pisa",
+    encoder: str = "transformer",
+    variant: str = "full",
+    settings: Mapping[str, Any] | None = None,
+    training: TrainingConfig | Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    stacked: bool | None = None,
+    out: str | Path | None = None,
+    dataset: str = "",
+    tensorboard: str | Path | None = None,
+    show: bool = True,
+    more_frames: int = 0,
+    threads: int | None = None,
+    **optimisation: Any,
+) -> list[TrainedModel]:
+    """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
+
+    Args:
+        runs: what to train; all from one dataset and direction.
+        method, encoder, variant, settings: what to build; see `pisa_capc.model.methods`.
+        training: the optimisation; single settings of it may also be given by name, as epochs=5.
+        precision: 'float32', 'bfloat16' (mixed; on a GPU, or a processor that has it), or 'auto': bfloat16 on a GPU,
+            float32 on a CPU, whose results then do not depend on what it has.
+        stacked: train all runs in one stack (default on a GPU) or one after the other (default on a CPU).
+        out: folder for checkpoints and models; an interrupted training goes on from there, a finished one is loaded.
+            One run is written into `out` itself, several into `out/<run name>`.
+        dataset: fingerprint of the dataset, kept with the models.
+        tensorboard: folder for TensorBoard logs.
+        more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
+        threads: of a CPU, whose sums depend on how many share them; PyTorch's own number unless told. A training that
+            was begun in `out` goes on with those it was begun with.
+
+    `pisa_capc.decide.rehearsal.fit_with_guard` takes the same and also learns when a calibration may be trusted.
+
+    >>> import numpy as np
+    >>> from pisa_capc import Frames
+    >>> from pisa_capc.data.protocol import split
+    >>> from pisa_capc.model.training import Run, fit
+    >>> frames = Frames.from_arrays(                               # or pisa_capc.load("wifi")
+    ...     np.random.default_rng(0).normal(size=(36, 4, 64)), device=["D1", "D2"] * 18,
+    ...     environment=np.repeat(["E1", "E2", "E3"], 12))
+    >>> run = Run(split(frames, ["E2", "E3"], "E1", seed=2026), seed=2026)
+    >>> [trained] = fit(run, encoder="cnn", epochs=1, batch=16, device="cpu", show=False)  # the paper has 30 epochs
+    >>> trained.devices, trained.about["metrics"]["best_epoch"]
+    (('D1', 'D2'), 1)
+    """
+    runs = checked_runs(runs)
+    how = training_config(training, optimisation)
+    place = choose_device(device)
+    precision = choose_precision(precision, place)
+    if place.type == "cuda":
+        load_compiler()  # while the frames are read
+    if place.type == "cpu":
+        keep_freed_memory()
+        threads = threads or kept_threads(out, runs) or torch.get_num_threads()
+    elif threads is not None:
+        raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
+    built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
+    check_run_axis(built.build, f"method {method!r}")
+    _check_batch(how.batch, runs)
+    abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
+    keep = Keep(out, runs, abouts)
+    with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as elsewhere:
+        bank = None
+        groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
+        for number, group in enumerate(groups, 1):
+            if bank is None:
+                if elsewhere is not None:
+                    elsewhere.expect()  # while the frames are read
+                parts = [part for run in runs for part in (run.split.train, run.split.validation)]
+                bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
+                built.check_source(runs[0].split.train.segment(built.setup.samples))
+            with _naming_lack_of_memory():
+                trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
+                later = more_frames + sum(len(runs[i].split.train) for other in groups[number:] for i in other)
+                keep.add(group, trainer.train(keep.folder(group), show, tensorboard, later))
+        return keep.models()
+
+
+def checked_runs(runs: Run | Sequence[Run]) -> list[Run]:
+    """One run or several as a list of runs that can be told apart."""
+    found = [runs] if isinstance(runs, Run) else list(runs)
+    if not found:
+        raise ConfigError("fit: no runs given.")
+    if odd := [run for run in found if not isinstance(run, Run)]:
+        raise ConfigError(f"fit: expected runs, as Run(split(…), seed=2026), found {type(odd[0]).__name__}.")
+    if len({run.name for run in found}) != len(found):
+        raise ConfigError("fit: two runs share split seed and training seed. Give each pair once.")
+    return found
+
+
+def method_for(
+    part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
+) -> Method:
+    """The method, built for the frames of a split."""
+    return build_method(method, setup_for(part, encoder, samples), variant, settings)
+
+
+def setup_for(part: Split, encoder: str, samples: int) -> Setup:
+    """What a method has to know of the frames of a split."""
+    train = part.train
+    environments = tuple(np.unique(train.environment).tolist())
+    seen = samples_seen(samples, train.source.samples)
+    return Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
+
+
+def _check_batch(batch: int, runs: Sequence[Run]) -> None:
+    fewest = min(len(run.split.train) for run in runs)
+    if batch > max(fewest, TrainingConfig.batch):
+        raise ConfigError(f"training.batch: found {batch}, expected at most the {fewest} training frames.")
+
+
+@contextmanager
+def _naming_lack_of_memory() -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # PyTorch has a class of its own for a GPU's memory alone
+        known = ("out of memory", "allocate memory")
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in known):
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(
+            f"the training ran out of memory ({reason}). Use a smaller --batch, or fewer runs at a time."
+        ) from error

@@ -1,5 +1,0 @@
-"""Bits to samples and back: what a frame says of itself."""
-
-from pisa_capc.phy.base import Header
-
-__all__ = ["Header"]

@@ -1,0 +1,195 @@
+"""Found frames as a dataset: aligned to their first sample, without their frequency offset, beside where they are from.
+
+Samples are read from the recording a second time, frame by frame, so that a recording may be of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.progress import progress
+from pisa_capc.data.geometry import default_geometry
+from pisa_capc.data.store.dataset import CaptureSpec, Dataset
+from pisa_capc.data.store.native import write_capture_chunks
+from pisa_capc.data.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
+from pisa_capc.signal.detection.finding import Found, FoundFrame
+from pisa_capc.signal.detection.labels import file_name, labeller
+from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings.encoding import without_ending
+
+AT_ONCE = 256  # frames in memory
+TURNS = 32  # samples
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What becomes of found frames.
+
+    label: one of `labels.KINDS`. environment, capture: names for all of them, in the place of what recordings say.
+    samples: of each frame; the waveform's preamble unless told. keep_cfo: leave the samples as they were received.
+    """
+
+    label: str = "address"
+    environment: str | None = None
+    capture: str | None = None
+    samples: int | None = None
+    keep_cfo: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """The dataset that was written, and how many frames were left out of it, by the reason."""
+
+    dataset: Dataset
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    found: Found
+    frame: FoundFrame
+
+
+def write_frames(
+    out: str | Path,
+    found: Sequence[Found],
+    choices: Choices | None = None,
+    named: Sequence[Mapping[str, str]] = (),
+    show: bool = False,
+) -> Written:
+    """Write a dataset with a capture per environment, device and capture; one that was begun is gone on with.
+
+    named: what the path of each recording says of environment, device and capture.
+    """
+    out, choices = Path(out), choices or Choices()
+    waveform = found[0].waveform
+    samples = choices.samples or len(waveform.preamble())
+    about = common([one.recording.about for one in found])
+    groups, left_out = _grouped(found, choices, named or [{}] * len(found), samples)
+    if not groups:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none was found"
+        raise DataError(f"no frame is left for {out}: {reasons}.")
+    specs = {names: CaptureSpec(*names, len(members)) for names, members in sorted(groups.items())}
+    text = origins_text(origin for names, spec in specs.items() for origin in _origins(spec, groups[names]))
+    provenance = {
+        "command": f"detect {waveform.name}",
+        "recordings": [one.recording.about.name for one in found],
+        "label": choices.label,
+        "cfo": "kept" if choices.keep_cfo else "compensated",
+        PROVENANCE: digest(text),
+    }
+    dataset = Dataset(
+        about.geometry or default_geometry(about.antennas),
+        waveform.sample_rate_hz,
+        about.carrier_hz or 0.0,
+        samples,
+        tuple(specs.values()),
+        provenance,
+    )
+    dataset.create(out)
+    if not (out / NAME).exists():
+        write_origins(out, text)
+    missing = dataset.missing(out)
+    with progress("write frames", total=sum(spec.frames for spec in missing), show=show) as bar:
+        for spec in missing:
+            members = groups[spec.environment, spec.device, spec.capture]
+            cfo_hz = np.array([chosen.frame.cfo_hz for chosen in members])
+            chunks = _samples(members, samples, choices.keep_cfo, bar.advance)
+            write_capture_chunks(out, spec, (len(members), about.antennas, samples), chunks, cfo_hz)
+    return Written(dataset, left_out)
+
+
+def common(abouts: Sequence[About]) -> About:
+    """What holds for all recordings of one dataset: they have one array and one carrier."""
+    first = abouts[0]
+    for other in abouts[1:]:
+        for what in ("antennas", "carrier_hz", "geometry"):
+            if getattr(other, what) != getattr(first, what):
+                raise DataError(
+                    f"{other.name}: {what} is {getattr(other, what)}; {first.name} has {getattr(first, what)}. Frames "
+                    "of one dataset have one of each: write two."
+                )
+    if first.carrier_hz is None or first.carrier_hz <= 0:
+        raise DataError(f"{first.name}: its carrier is {first.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
+    return first
+
+
+def _grouped(
+    found: Sequence[Found], choices: Choices, named: Sequence[Mapping[str, str]], samples: int
+) -> tuple[dict[tuple[str, str, str], list[_Chosen]], dict[str, int]]:
+    """Frames by environment, device and capture in the order of time; and how many were left out, and why."""
+    groups: dict[tuple[str, str, str], list[_Chosen]] = {}
+    left_out: dict[str, int] = {}
+    for one, names in zip(found, named, strict=True):
+        about = one.recording.about
+        device_of = labeller(choices.label, one.recording.annotations, names, about.name)
+        environment = choices.environment or names.get("environment") or about.environment or "E1"
+        capture = choices.capture or names.get("capture") or about.capture or without_ending(Path(about.name))
+        for frame in one.frames:
+            device = device_of(frame)
+            if reason := _unfit(frame, device, one, samples):
+                left_out[reason] = left_out.get(reason, 0) + 1
+                continue
+            key = (file_name(environment), str(device), file_name(capture))
+            groups.setdefault(key, []).append(_Chosen(one, frame))
+    return groups, left_out
+
+
+def _unfit(frame: FoundFrame, device: str | None, found: Found, samples: int) -> str | None:
+    """Why a frame is left out, if it is."""
+    if device is None:
+        return "whose device nothing says"
+    if frame.at + samples > found.stream.about.length:
+        return f"of which the recording ends before {samples} samples"
+    if not np.isfinite(frame.cfo_hz).all():
+        return "without a frequency offset"
+    return None
+
+
+def _origins(spec: CaptureSpec, members: Sequence[_Chosen]) -> Iterator[Origin]:
+    for i, chosen in enumerate(members):
+        frame, began = chosen.frame, chosen.found.recording.about.time
+        yield Origin(
+            spec.environment,
+            spec.device,
+            spec.capture,
+            i,
+            frame.recording,
+            frame.start,
+            frame.time_s,
+            "" if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),
+            round(frame.quality, 6),
+            frame.header.transmitter or "",
+        )
+
+
+def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any) -> Iterator[NDArray[np.complex64]]:
+    """(at most AT_ONCE, A, samples) at a time."""
+    for first in range(0, len(members), AT_ONCE):
+        some = members[first : first + AT_ONCE]
+        iq = np.stack([chosen.found.stream.read(chosen.frame.at, samples) for chosen in some])
+        if not keep_cfo:
+            rate_hz = some[0].found.waveform.sample_rate_hz
+            turns_hz = [np.add(chosen.frame.cfo_hz, chosen.frame.turn_hz) for chosen in some]
+            iq = without_cfo(iq, np.array(turns_hz), rate_hz)
+        yield iq
+        done(len(some))
+
+
+def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_rate_hz: float) -> NDArray[np.complex64]:
+    """x[n] exp(−j2π f n / fs) of (…, A, T) samples with offsets f (…, A) in Hz.
+
+    n = TURNS m + r, so that TURNS and T / TURNS exponentials do, and their products.
+    """
+    each = -2j * np.pi / sample_rate_hz * cfo_hz[..., None]
+    across, within = np.exp(each * np.arange(0, iq.shape[-1], TURNS)), np.exp(each * np.arange(TURNS))
+    turns = (across[..., None] * within[..., None, :]).reshape(*cfo_hz.shape, -1)[..., : iq.shape[-1]]
+    return np.asarray(iq * turns, dtype=np.complex64)

@@ -1,0 +1,266 @@
+"""The frames of a recording: found, read as far as their header, and placed in the recording's own samples."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pisa_capc.core.engines import available_cores, run_jobs
+from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.signal.detection.base import Detection, Detector
+from pisa_capc.signal.detection.lora import LoraDetector
+from pisa_capc.signal.detection.wifi import WifiDetector, with_headers
+from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST
+from pisa_capc.signal.phy import Header
+from pisa_capc.signal.recordings import About, Recording, Watched, resampled
+from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
+from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES
+
+BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
+PART = 8 * BLOCK  # samples that a process searches before it takes others: 0.4 s of Wi-Fi
+LEAST_PARTS = 8  # for each process, which takes a second to begin
+
+Rename = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class FoundFrame:
+    """A frame of a recording.
+
+    start: its first preamble sample, counted in the recording. time_s: the same in seconds. at, samples: its first
+    sample and, where its header says it, its length, at the waveform's own rate.
+    cfo_hz, snr_db: of each antenna. quality, turn_hz: as of `Detection`.
+    """
+
+    recording: str
+    start: int
+    time_s: float
+    at: int
+    samples: int | None
+    cfo_hz: tuple[float, ...]
+    snr_db: tuple[float, ...]
+    quality: float
+    header: Header
+    turn_hz: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        header = self.header
+        return {
+            "recording": self.recording,
+            "start": self.start,
+            "time_s": self.time_s,
+            "cfo_hz": _numbers(self.cfo_hz),
+            "snr_db": _numbers(self.snr_db),
+            "quality": self.quality,
+            "rate_mbps": header.rate_mbps,
+            "length": header.length,
+            "kind": header.kind,
+            "transmitter": header.transmitter,
+            "receiver": header.receiver,
+            "fcs": header.fcs,
+        }
+
+
+def _numbers(values: Sequence[float]) -> list[float | None]:
+    """JSON has no word for what a dead antenna gives."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The frames of one recording in the order of time, and its samples at the waveform's rate."""
+
+    recording: Recording
+    stream: Recording
+    waveform: Waveform
+    frames: tuple[FoundFrame, ...]
+
+
+def waveform_named(name: str) -> Waveform:
+    """A waveform of which frames can be found."""
+    if name not in DETECTORS:
+        raise ConfigError(unknown_name("waveform", name, DETECTORS))
+    return WAVEFORMS[name]
+
+
+def _lora(about: About) -> Detector:
+    return LoraDetector(carrier_hz=about.carrier_hz)
+
+
+# By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
+DETECTORS: dict[str, Callable[..., Detector]] = {
+    "wifi": lambda about, **span: WifiDetector(about.antennas, **span),
+    "lora": _lora,
+}
+# Those that take samples as they lie in memory, where they are not unsigned, and decode no more than they must.
+TAKING_BYTES: dict[str, Callable[..., Detector]] = {
+    "wifi": lambda about, encoding, **span: WifiDetector(about.antennas, encoding=encoding, **span)
+}
+IN_PARTS = ("wifi",)  # whose detectors can begin anywhere, and find the same
+HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
+
+
+def detect(
+    recording: Recording,
+    waveform: str = "wifi",
+    *,
+    decode: bool = True,
+    rename: Rename | None = None,
+    detector: Detector | None = None,
+    after_block: Callable[[], None] = lambda: None,
+    workers: int | None = 1,
+) -> Found:
+    """Find the frames of a recording; it is resampled where its rate is not the waveform's.
+
+    decode: read their headers. rename: what is put in the place of addresses. detector: in the place of the waveform's
+    own. workers: processes among which a long recording of Wi-Fi is shared; None: one for each core. The frames are the
+    same. What is wrong with the samples is warned about at the end.
+
+    >>> found = detect(open_recording("roof.sigmf-meta"))      # doctest: +SKIP
+    >>> found.frames[0].header.transmitter                     # doctest: +SKIP
+    'e8:de:27:90:6e:42'
+    """
+    known = waveform_named(waveform)
+    stream = resampled(Watched(recording), known.sample_rate_hz, known.occupied)
+    length = stream.about.length
+    shared = detector is None and waveform in IN_PARTS
+    parts = range(0, length, PART) if shared else ()
+    workers = min(available_cores() if workers is None else workers, len(parts) // LEAST_PARTS)
+    if workers > 1:
+        jobs = [(recording, waveform, decode, first, min(first + PART, length)) for first in parts]
+        searched = _in_order(run_jobs(_search, jobs, workers=workers), after_block)
+    else:
+        searched = [_search(recording, waveform, decode, 0, length, detector, after_block)]
+    watched = searched[0].watched
+    for later in searched[1:]:
+        watched.add(later.watched)
+    for note in watched.notes():
+        warnings.warn(note, stacklevel=2)
+    frames = [
+        frame if rename is None else replace(frame, header=renamed(frame.header, rename)) for frame in _joined(searched)
+    ]
+    return Found(recording, stream, known, tuple(frames))
+
+
+class _Searched(NamedTuple):
+    """Samples first … end of a stream: what was found in them, and what they looked like."""
+
+    first: int
+    end: int
+    frames: list[FoundFrame]
+    watched: Watched
+
+
+def _search(
+    recording: Recording,
+    waveform: str,
+    decode: bool,
+    first: int,
+    end: int,
+    detector: Detector | None = None,
+    after_block: Callable[[], None] = lambda: None,
+) -> _Searched:
+    """Find the frames that begin between two samples of a recording at the waveform's rate, multiples of PART or ends.
+
+    A detector hears what is before and after them, too, so that it finds what one of the whole recording would.
+    """
+    known = waveform_named(waveform)
+    ratio = recording.about.sample_rate_hz / known.sample_rate_hz
+    watched = Watched(recording, round(first * ratio), round(end * ratio))
+    stream = resampled(watched, known.sample_rate_hz, known.occupied)
+    part = first > 0 or end < stream.about.length
+    span = {"first": first, "end": end} if part else {}
+    heard = range(max(first - AHEAD, 0), min(end + LONGEST, stream.about.length) if part else end, BLOCK)
+    blocks: Iterator[NDArray[Any]] = (stream.read(at, min(BLOCK, heard.stop - at)) for at in heard)
+    if detector is None and stream is watched and watched.integers is not None and waveform in TAKING_BYTES:
+        detector = TAKING_BYTES[waveform](recording.about, watched.integers.encoding, **span)
+        blocks = watched.pieces(watched.integers, BLOCK, heard.start, heard.stop)
+    detector = detector or DETECTORS[waveform](recording.about, **span)
+    read = HEADERS.get(waveform, list) if decode else _without_headers
+    with threadpool_limits(1):  # its arrays are small: threads of BLAS would only spin
+        frames = [
+            _placed(detection, recording, known)
+            for some in _detections(_ahead(blocks), detector, after_block)
+            for detection in read(some)
+        ]
+    return _Searched(first, end, sorted(frames, key=lambda frame: frame.at), watched)
+
+
+def _in_order(searched: Iterable[_Searched], after_block: Callable[[], None]) -> list[_Searched]:
+    """All parts, which come as they are done."""
+    done = []
+    for one in searched:
+        done.append(one)
+        for _ in range(one.first, one.end, BLOCK):
+            after_block()
+    return sorted(done, key=lambda one: one.first)
+
+
+def _joined(searched: Sequence[_Searched]) -> list[FoundFrame]:
+    """The frames of all parts; one that begins where two meet may be found in both, and is then the first one's."""
+    frames = list(searched[0].frames)
+    for later in searched[1:]:
+        taken = frames[-1].at + PREAMBLE_SAMPLES if frames else 0
+        frames += [frame for frame in later.frames if frame.at >= taken]
+    return frames
+
+
+def _detections(
+    blocks: Iterator[NDArray[Any]], detector: Detector, after_block: Callable[[], None]
+) -> Iterator[list[Detection]]:
+    for block in blocks:
+        yield detector.push(block)
+        after_block()
+    yield detector.finish()
+
+
+def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Each block is read while the one before it is looked at."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = reader.submit(next, blocks, None)
+            yield block
+
+
+def _without_headers(found: Sequence[Detection]) -> list[Detection]:
+    return [replace(detection, header=Header()) for detection in found]
+
+
+def blocks_of(recording: Recording, waveform: str) -> int:
+    """How often `detect` calls `after_block`, for a progress bar."""
+    rate = waveform_named(waveform).sample_rate_hz / recording.about.sample_rate_hz
+    return math.ceil(recording.about.length * rate / BLOCK)
+
+
+def _placed(detection: Detection, recording: Recording, waveform: Waveform) -> FoundFrame:
+    rate = recording.about.sample_rate_hz
+    start = round(detection.start * rate / waveform.sample_rate_hz)
+    return FoundFrame(
+        recording.about.name,
+        start,
+        start / rate,
+        detection.start,
+        detection.samples,
+        tuple(detection.cfo_hz.tolist()),
+        tuple(detection.snr_db.tolist()),
+        float(detection.quality),
+        detection.header,
+        detection.turn_hz,
+    )
+
+
+def renamed(header: Header, rename: Rename) -> Header:
+    """The header with other names in the place of addresses."""
+    return replace(
+        header,
+        transmitter=None if header.transmitter is None else rename(header.transmitter),
+        receiver=None if header.receiver is None else rename(header.receiver),
+    )

@@ -1,0 +1,31 @@
+"""Foreign formats: one module each that reads and writes recordings of other programs.
+
+A format of your own is a class under `@register("name")` in a plugin, see `Format`.
+"""
+
+from pisa_capc.signal.formats.base import (
+    FORMATS,
+    CsiOptions,
+    ExportOptions,
+    Format,
+    ImportOptions,
+    Plan,
+    Samples,
+    described,
+    register,
+)
+from pisa_capc.signal.formats.transfer import export_dataset, import_dataset
+
+__all__ = [
+    "FORMATS",
+    "CsiOptions",
+    "ExportOptions",
+    "Format",
+    "ImportOptions",
+    "Plan",
+    "Samples",
+    "described",
+    "export_dataset",
+    "import_dataset",
+    "register",
+]

@@ -1,0 +1,125 @@
+"""Channel state of commodity Wi-Fi cards: a frame is what one packet told of the channel, (antennas, subcarriers).
+
+Files are not trusted: each card's module checks every length before anything is unpacked. csiread, which unpacks what
+Intel and Atheros pack in bits, reads into buffers of fixed size by lengths that it takes from the file; so it is given
+one checked packet at a time, and never a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pisa_capc.core.errors import ConfigError, DataError, unknown_name
+from pisa_capc.data.store.dataset import SUBCARRIERS, CaptureSpec
+from pisa_capc.data.store.files import fields_of, find_captures
+from pisa_capc.data.store.outside import files_under
+from pisa_capc.signal.formats.base import CsiOptions, ImportOptions, Plan, Samples, check_unnamed, described
+from pisa_capc.signal.formats.csi.atheros import Atheros
+from pisa_capc.signal.formats.csi.cards import Card, Kind
+from pisa_capc.signal.formats.csi.esp32 import Esp32
+from pisa_capc.signal.formats.csi.files import EXPECTED, Look, check_flaws, look, most_common, opened, usable
+from pisa_capc.signal.formats.csi.intel import Intel
+from pisa_capc.signal.formats.csi.nexmon import Nexmon
+from pisa_capc.signal.formats.csi.phases import RAW, SANITISED, sanitise
+
+# In the order in which they are tried on a file: Intel's asks for least.
+CARDS: dict[str, type[Card]] = {"nexmon": Nexmon, "esp32": Esp32, "atheros": Atheros, "intel": Intel}
+CARRIER_HZ = 5.825e9  # where the card does not say
+
+
+def plan(source: Path, options: ImportOptions) -> Plan:
+    """One file, or a folder of files whose paths name environment, device and capture."""
+    how = _checked(options.csi or CsiOptions())
+    found = _captures(source, options, how)
+    how = replace(how, card=how.card or _recognised(found[0][0], how))
+    card = CARDS[str(how.card)](how)
+    looks = [look(path, path.relative_to(source.parent).as_posix(), card) for path, _ in found]
+    kind = most_common(looks, options.antennas)
+    sorted_out = [usable(each, kind, card) for each in looks]
+    places = {each.path: good for each, (good, _) in zip(looks, sorted_out, strict=True)}
+    flaws = [(each.name, flaw) for each, (_, bad) in zip(looks, sorted_out, strict=True) for flaw in bad]
+    check_flaws(flaws, sum(map(len, places.values())), how.skip_bad, source)
+
+    captures = {
+        CaptureSpec(names["environment"], names["device"], names["capture"], len(places[path])): path
+        for path, names in found
+        if len(places[path])
+    }
+    if not captures:
+        raise DataError(f"{source}: holds no frame that can be used. Expected {EXPECTED}.")
+    subcarriers = card.subcarriers(kind)
+
+    def read(spec: CaptureSpec) -> Samples:
+        with opened(captures[spec]) as data:
+            csi = card.read(data, places[captures[spec]], kind)
+        return sanitise(csi, subcarriers) if how.phases == SANITISED else csi, None
+
+    shapes = dict.fromkeys(captures, (len(kind.chains), len(subcarriers)))
+    dataset = described(shapes, options, kind.bandwidth_mhz * 1e6, kind.carrier_hz or CARRIER_HZ, domain=SUBCARRIERS)
+    about = {**asdict(how), "left_out": len(flaws), "subcarriers": subcarriers.tolist()}
+    return Plan(
+        replace(dataset, provenance={"csi": about}),
+        read,
+        lambda spec, i: f"byte {places[captures[spec]][i, 0]:,} of {captures[spec].name}",
+        tuple(_assumed(kind, options)),
+        tuple(_notes(card, kind, looks, len(flaws))),
+    )
+
+
+def _checked(how: CsiOptions) -> CsiOptions:
+    if how.card is not None and how.card not in CARDS:
+        raise ConfigError("--card: " + unknown_name("card", how.card, CARDS))
+    if how.phases not in (SANITISED, RAW):
+        raise ConfigError(f"--phases {how.phases}: expected {SANITISED} or {RAW}.")
+    if how.stream < 0:
+        raise ConfigError(f"--stream {how.stream}: expected 0 or more.")
+    return how
+
+
+def _captures(source: Path, options: ImportOptions, how: CsiOptions) -> list[tuple[Path, dict[str, str]]]:
+    defaults = options.names(device="D01")
+    if source.is_file():
+        return [(source, defaults)]
+    if options.pattern is not None:
+        check_unnamed(options, fields_of(options.pattern), f"the pattern {options.pattern}")
+        return find_captures(source, options.pattern, defaults)
+    there = {path.suffix for path in files_under(source)}
+    suffixes = sorted({card.suffix for name, card in CARDS.items() if how.card in (None, name)} & there)
+    if len(suffixes) > 1:
+        raise DataError(f"{source}: holds files that end in {' and '.join(suffixes)}. Say which, with --pattern.")
+    return find_captures(source, f"{{environment}}/{{device}}/{{capture}}{(suffixes or ['.dat'])[0]}", defaults)
+
+
+def _recognised(first: Path, how: CsiOptions) -> str:
+    """The card whose files begin as the first one does."""
+    with opened(first) as data:
+        for name, card in CARDS.items():
+            if card(how).recognises(data):
+                return name
+    raise DataError(f"{first}: does not begin as any card's file does. Expected {EXPECTED}; name it with --card.")
+
+
+def _assumed(kind: Kind, options: ImportOptions) -> Iterator[str]:
+    if kind.carrier_hz is None and options.carrier_hz is None:
+        yield f"{CARRIER_HZ / 1e6:g} MHz of carrier (--carrier)"
+    if options.geometry is None and len(kind.chains) > 1:
+        yield "antennas half a wavelength apart (--array)"
+
+
+def _notes(card: Card, kind: Kind, looks: list[Look], left_out: int) -> Iterator[str]:
+    subcarriers = card.subcarriers(kind)
+    yield (
+        f"{card.title}: {len(kind.chains)} antennas × {len(subcarriers)} subcarriers, {subcarriers[0]} to "
+        f"{subcarriers[-1]}, of {kind.bandwidth_mhz} MHz; transmit stream {card.how.stream} (--stream)."
+    )
+    if card.how.phases == SANITISED:
+        yield "Phases sanitised: timing slope and common phase are taken off every frame (--phases raw leaves them)."
+    else:
+        yield "Phases as the card has them, with timing slope and common phase (--phases sanitised takes them off)."
+    if left_out:
+        yield f"Left out, because they cannot be used: {left_out} packets."
+    for each in looks:
+        if len(each.senders) > 1:
+            yield f"{each.name}: {len(each.senders)} senders, taken for one device."

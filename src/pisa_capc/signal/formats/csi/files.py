@@ -1,0 +1,105 @@
+"""What a file of channel state holds: frames by kind, and packets that cannot be used."""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.data.store.files import reading
+from pisa_capc.signal.formats.csi.cards import Card, Flaw, Found, Kind
+
+EXPECTED = "channel state of an Intel 5300, an Atheros card, Nexmon (pcap) or an ESP32 (CSV)"
+TOLD = 3  # packets that a message names
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found in a file; name: as messages call it, places: (n, records) of each kind."""
+
+    path: Path
+    name: str
+    places: dict[Kind, NDArray[np.int64]]
+    flaws: tuple[Flaw, ...]
+    senders: frozenset[bytes]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[mmap.mmap]:
+    """The bytes of a file, which stay on the disk until they are looked at."""
+    with reading(path, EXPECTED), path.open("rb") as file:
+        if not path.stat().st_size:
+            raise DataError(f"{path}: is empty. Expected {EXPECTED}.")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def look(path: Path, name: str, card: Card) -> Look:
+    """Walk through a file; nothing is unpacked yet."""
+    places: dict[Kind, list[tuple[int, ...]]] = {}
+    flaws: list[Flaw] = []
+    senders: set[bytes] = set()
+    with opened(path) as data:
+        for packet in card.walk(data):
+            if isinstance(packet, Found):
+                places.setdefault(packet.kind, []).append(packet.places)
+                senders.add(packet.sender)
+            else:
+                flaws.append(packet)
+    arrays = {kind: np.array(found, dtype=np.int64) for kind, found in places.items()}
+    return Look(path, name, arrays, tuple(flaws), frozenset(senders))
+
+
+def most_common(looks: Sequence[Look], antennas: int | None) -> Kind:
+    """The kind that most frames are of; with this number of antennas, where one is given."""
+    counts: Counter[Kind] = Counter()
+    for found in looks:
+        counts.update({kind: len(places) for kind, places in found.places.items()})
+    fitting = [kind for kind, _ in counts.most_common() if antennas in (None, len(kind.chains))]
+    if not fitting:
+        there = ", ".join(sorted({str(len(kind.chains)) for kind in counts}))
+        of = f"frames of {there} antennas, not of {antennas} as --antennas says" if counts else "no frame"
+        flaws = [(found.name, flaw) for found in looks for flaw in found.flaws]
+        raise DataError(f"{looks[0].name}: {of}. {_named(flaws)}Expected {EXPECTED}.")
+    return fitting[0]
+
+
+def usable(found: Look, kind: Kind, card: Card) -> tuple[NDArray[np.int64], list[Flaw]]:
+    """The frames of one kind that hold a signal, in their order, and everything else as flaws."""
+    flaws = list(found.flaws)
+    for other, places in found.places.items():
+        if other != kind:
+            flaws += [Flaw(int(at), f"{_described(other)}; most frames have {_described(kind)}") for at in places[:, 0]]
+    if kind not in found.places:
+        return np.empty((0, len(kind.chains)), np.int64), flaws
+    places = found.places[kind]
+    with opened(found.path) as data:
+        silent = ~card.read(data, places, kind).any((-2, -1))
+    flaws += [Flaw(int(at), "all of its channel state is zero") for at in places[silent, 0]]
+    return places[~silent], flaws
+
+
+def check_flaws(flaws: Sequence[tuple[str, Flaw]], frames: int, skip: bool, source: Path) -> None:
+    """Refuse packets that cannot be used, unless they are to be left out; flaws: with the names of their files."""
+    if flaws and not skip:
+        raise DataError(
+            f"{source}: {len(flaws)} packets cannot be used beside {frames} frames that can. {_named(flaws)}"
+            "Repair the files, or leave such packets out with --skip-bad."
+        )
+
+
+def _named(flaws: Sequence[tuple[str, Flaw]]) -> str:
+    told = "".join(f"{name}, byte {flaw.place:,}: {flaw.why}. " for name, flaw in flaws[:TOLD])
+    return told + (f"And {len(flaws) - TOLD} more. " if len(flaws) > TOLD else "")
+
+
+def _described(kind: Kind) -> str:
+    at = f" at {kind.carrier_hz / 1e6:g} MHz" if kind.carrier_hz else ""
+    return f"chains {', '.join(map(str, kind.chains))} and {kind.bandwidth_mhz} MHz{at}"

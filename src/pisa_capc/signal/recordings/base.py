@@ -1,0 +1,68 @@
+"""What a recording is: samples of all antennas on one clock, on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.quantities import frequency
+from pisa_capc.data.geometry import ArrayGeometry
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a recording besides its samples.
+
+    name: what its frames are remembered by. length: samples per antenna. time: of the first sample, where it is known.
+    geometry: of the array, where the recording says it. environment, capture: where and when, where it says it.
+    full_scale: I or Q at which a receiver may have clipped.
+    """
+
+    name: str
+    sample_rate_hz: float
+    carrier_hz: float | None
+    antennas: int
+    length: int
+    time: datetime | None = None
+    geometry: ArrayGeometry | None = None
+    environment: str | None = None
+    capture: str | None = None
+    full_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        frequency(self.sample_rate_hz, f"{self.name}: sample rate", DataError)
+        if self.carrier_hz is not None:
+            frequency(self.carrier_hz, f"{self.name}: carrier", DataError)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What somebody has written about a part of a recording: samples start … start + count."""
+
+    start: int
+    count: int | None
+    label: str | None
+
+
+class Recording(Protocol):
+    """Samples that are read when they are asked for; integers come at a full scale of one."""
+
+    @property
+    def about(self) -> About: ...
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]: ...
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        """(A, count) samples from `first` on; fewer at the end of the recording."""
+        ...
+
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        """(A, at most size) samples, one block after the other, to the end."""
+        ...

@@ -1,0 +1,200 @@
+"""Whether samples can be what a receiver measured: what is said before the recording is used, and while it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.signal.recordings.base import About, Annotation, Recording
+from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.recordings.files import FileRecording, SampleFile
+
+LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
+LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
+FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
+TOO_LARGE = 1e18  # magnitudes whose squares are no numbers are none either
+CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
+SOME = 16  # of so many samples one tells the power of integers
+DEAD = 1e-6  # power of an antenna relative to the strongest
+
+
+def check_plausible(file: SampleFile) -> None:
+    """Refuse samples that make no sense as they are read, and say what they look like.
+
+    Integers with their bytes swapped, or with the wrong sign, fill the whole range as noise does; read as they were
+    meant they are small. Floats with their bytes swapped have magnitudes of any power of ten.
+    """
+    starts = np.linspace(0, max(0, file.length - LOOK), LOOKS).astype(int)
+    data = np.concatenate([file.raw(int(first), LOOK) for first in sorted(set(starts.tolist()))])
+    found, other = file.encoding, _other_reading(file.encoding)
+    odd = _absurd if found.kind == "f" else _rms
+    level, otherwise = odd(data, found, file.channels), odd(data, other, file.channels)
+    if found.kind == "f" and level > 0.05:
+        plausible = f"Read as {other.name} they are plausible. Give --format {other.name}"
+        advice = plausible if otherwise < 0.01 else "Give the --format that it has"
+        what = f"{level:.0%} of its numbers are NaN, infinite or of absurd size"
+    elif found.kind != "f" and level > LOUD and otherwise < QUIETER * level:
+        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver. Give --format {other.name}"
+        what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
+    else:
+        return
+    raise DataError(f"{file.path}: read as {found.name}, {what}. {advice}, or --format {found.name} if you are sure.")
+
+
+def _other_reading(encoding: Encoding) -> Encoding:
+    """What is most easily taken for this encoding."""
+    if encoding.bits == 8:
+        return replace(encoding, kind="u" if encoding.kind == "i" else "i")
+    return replace(encoding, order=">" if encoding.order == "<" else "<")
+
+
+def _rms(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    x = encoding.decode(data, channels).view(np.float32)
+    return float(np.sqrt(np.mean(x**2, dtype=np.float64)))
+
+
+def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    """Part of the numbers, zeros not counted, that no receiver writes."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        magnitude = np.abs(encoding.decode(data, channels).view(np.float32))
+    counted = magnitude != 0
+    sane = (magnitude > FLOATS[0]) & (magnitude < FLOATS[1])
+    return float(np.mean(~sane[counted])) if counted.any() else 0.0
+
+
+class Watched:
+    """A recording whose samples are looked at as they are read; what is wrong with them is in `notes` afterwards.
+
+    What is no number is read as zero. first, end: the samples that are looked at, where others see to the rest; `add`
+    then tells of them all.
+    """
+
+    def __init__(self, recording: Recording, first: int = 0, end: int | None = None) -> None:
+        self._recording = recording
+        antennas = recording.about.antennas
+        self._at, self._end = first, recording.about.length if end is None else end  # looked at so far, and to be
+        self._samples, self._unusable = 0, 0  # how many were looked at, and are no numbers
+        self._first_unusable: int | None = None
+        self._power, self._peak = np.zeros(antennas), 0.0
+        self._clipped = np.zeros(antennas, dtype=np.int64)
+
+    @property
+    def about(self) -> About:
+        return self._recording.about
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        return self._recording.annotations
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        block = self._recording.read(first, count)
+        bad = None if np.isfinite(_power(block)).all() else ~(np.abs(block) < TOO_LARGE)
+        if bad is not None:
+            block = np.where(bad, np.complex64(0), block)
+        new = self._new(first, block.shape[1])
+        if new.start < new.stop:
+            self._at = first + new.start
+            self._look(block[:, new], None if bad is None else bad[:, new])
+        return block
+
+    def _new(self, first: int, count: int) -> slice:
+        """Which of samples first … first + count are to be looked at, and were not when they were read before."""
+        return slice(max(self._at - first, 0), min(self._end - first, count))
+
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        for first in range(0, self.about.length, size):
+            yield self.read(first, size)
+
+    @property
+    def integers(self) -> SampleFile | None:
+        """The recording's file, where it is one and holds signed integers, which can be used as they lie in it."""
+        files = self._recording.files if isinstance(self._recording, FileRecording) else ()
+        return files[0] if len(files) == 1 and files[0].encoding.kind == "i" else None
+
+    def pieces(
+        self, file: SampleFile, size: int, first: int = 0, end: int | None = None
+    ) -> Iterator[NDArray[np.uint8]]:
+        """As `blocks`, of samples first … end of `integers`: bytes."""
+        end = file.length if end is None else min(end, file.length)
+        for at in range(first, end, size):
+            data = file.raw(at, min(size, end - at))
+            instants = data.reshape(-1, file.channels * file.encoding.sample_bytes)
+            new = self._new(at, len(instants))
+            if new.start < new.stop:
+                self._at = at + new.start
+                self._look_at_integers(file, instants[new].reshape(-1))
+            yield data
+
+    def _look_at_integers(self, file: SampleFile, data: NDArray[np.uint8]) -> None:
+        encoding, channels = file.encoding, file.channels
+        numbers = data.view(encoding.number)
+        peak = max(int(numbers.max()), -int(numbers.min()))
+        self._peak = max(self._peak, encoding.step * peak)
+        most = round(self.about.full_scale / encoding.step)
+        if peak >= most:
+            at_full_scale = np.flatnonzero((numbers >= most) | (numbers <= -most)) // 2
+            self._clipped += np.bincount(at_full_scale % channels, minlength=channels)
+        some = np.ascontiguousarray(encoding.pairs(data, channels)[::SOME])
+        self._power += SOME * _power(encoding.decode(some.view(np.uint8), channels))
+        self._passed(len(numbers) // (2 * channels))
+
+    def _passed(self, samples: int) -> None:
+        self._at, self._samples = self._at + samples, self._samples + samples
+
+    def add(self, other: Watched) -> None:
+        """What was seen of later samples of the same recording."""
+        self._samples, self._unusable = self._samples + other._samples, self._unusable + other._unusable
+        if self._first_unusable is None:
+            self._first_unusable = other._first_unusable
+        self._power, self._peak = self._power + other._power, max(self._peak, other._peak)
+        self._clipped = self._clipped + other._clipped
+
+    def _look(self, block: NDArray[np.complex64], bad: NDArray[np.bool_] | None) -> None:
+        if bad is not None and bad.any():
+            if self._first_unusable is None:
+                self._first_unusable = self._at + int(np.flatnonzero(bad.any(axis=0))[0])
+            self._unusable += int(np.count_nonzero(bad))
+        full_scale = self.about.full_scale
+        for antenna, row in enumerate(block.view(np.float32)):
+            self._power[antenna] += np.dot(row, row)
+            peak = max(row.max(), -row.min())
+            self._peak = max(self._peak, float(peak))
+            if peak >= full_scale:
+                self._clipped[antenna] += np.count_nonzero(np.abs(row) >= full_scale)
+        self._passed(block.shape[1])
+
+    def notes(self) -> list[str]:
+        """Sentences about what was seen; none where all was well."""
+        name, strongest = self.about.name, self._power.max()
+        found = []
+        if self._unusable:
+            found.append(
+                f"{name}: {self._unusable:,} samples are NaN, infinite or absurdly large, the first at "
+                f"{self._first_unusable:,}; they are read as zero."
+            )
+        if strongest == 0 and self._samples:
+            found.append(f"{name}: all samples are zero.")
+        for antenna in np.flatnonzero(self._power < DEAD * strongest).tolist():
+            part = self._power[antenna] / strongest
+            how_much = "none of the power" if part == 0 else f"{10 * np.log10(part):.0f} dB of the power"
+            found.append(f"{name}: antenna {antenna} is dead: it has {how_much} of the strongest one.")
+        at_full_scale = self._clipped >= max(AT_LEAST, CLIPPED * self._samples)
+        if self._peak > 1:
+            at_full_scale[:] = False  # floats in units of their own: nobody knows where the receiver's range ends
+        for antenna in np.flatnonzero(at_full_scale).tolist():
+            part = self._clipped[antenna] / (2 * self._samples)
+            found.append(
+                f"{name}: antenna {antenna} clips: {part:.2%} of its values are at full scale. Frames that do are "
+                "distorted; record with less gain."
+            )
+        return found
+
+
+def _power(block: NDArray[np.complex64]) -> NDArray[np.float64]:
+    """(A,) Σ|x|²; not finite where a sample is not."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array([np.dot(row, row) for row in block.view(np.float32)], dtype=np.float64)

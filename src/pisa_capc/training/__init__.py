@@ -1,6 +1,0 @@
-"""Source training: one `fit` for one run or a stack of them."""
-
-from pisa_capc.training.fit import fit
-from pisa_capc.training.runs import Run, TrainingConfig
-
-__all__ = ["Run", "TrainingConfig", "fit"]

@@ -1,0 +1,112 @@
+"""pisa listen, as it is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from pisa_capc.model.inference import TrainedModel
+from tests.cli.test_model_commands import Command
+from tests.live.listen.air import ENROLLED, as_bytes, in_turn, played
+from tests.live.listen.tools import wait_until
+
+pytestmark = pytest.mark.usefixtures("toy")
+AIR = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--device", "cpu")
+
+
+@pytest.fixture
+def run(trained: TrainedModel, tmp_path: Path) -> Path:
+    trained.save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def roof(tmp_path: Path) -> Path:
+    path = tmp_path / "roof.cf32"
+    path.write_bytes(as_bytes(played([*in_turn(60), *[(2, 1)] * 40])))
+    return path
+
+
+def test_lines_of_json_and_a_summary(pisa: Command, run: Path, roof: Path, tmp_path: Path) -> None:
+    (tmp_path / "whose.json").write_text(json.dumps(ENROLLED))
+    done = pisa("listen", f"file:{roof}", "--run", run, *AIR, "--addresses", tmp_path / "whose.json")
+    assert done.code == 0
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["number"] for line in lines if line["event"] == "decision"] == list(range(100))
+    assert "not its address" in [line["kind"] for line in lines if line["event"] == "alarm"]
+    assert "100 frames decided" in done.err
+
+
+def test_pseudonyms_are_all_that_is_written(pisa: Command, run: Path, roof: Path, tmp_path: Path) -> None:
+    (tmp_path / "whose.json").write_text(json.dumps(ENROLLED))
+    folders = ("--state", tmp_path / "state", "--alarms", tmp_path / "alarms", "--out", tmp_path / "out.jsonl")
+    options = ("--addresses", tmp_path / "whose.json", "--pseudonyms", tmp_path / "key", *folders)
+    done = pisa("listen", f"file:{roof}", "--run", run, *AIR, *options)
+    assert done.code == 0
+    written = [tmp_path / "out.jsonl", *(tmp_path / "state").iterdir(), *(tmp_path / "alarms").iterdir()]
+    assert b"anon-" in written[0].read_bytes()
+    assert any(path.suffix == ".sigmf-meta" for path in written)
+    for path in written:
+        assert b"02:00:00:00" not in path.read_bytes()
+    assert "02:00:00:00" not in done.out + done.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(pisa: Command, run: Path, roof: Path, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def end() -> None:
+        wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") >= 100)
+        os.kill(os.getpid(), number)
+
+    ender = threading.Thread(target=end)
+    ender.start()
+    done = pisa("listen", f"file:{roof}", "--follow", "--run", run, *AIR, "--out", out, "--state", tmp_path / "state")
+    ender.join()
+    assert done.code == 0
+    assert "100 frames decided" in done.err
+    assert (tmp_path / "state" / "listen.json").exists()
+
+
+def test_sighup_exchanges_the_model(pisa: Command, run: Path, roof: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def act() -> None:
+        wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") >= 100)
+        os.kill(os.getpid(), signal.SIGHUP)
+        with roof.open("ab") as file:
+            file.write(as_bytes(played(in_turn(10))))
+        wait_until(lambda: out.read_bytes().count(b"\n") >= 110)
+        wait_until(lambda: threading.active_count() <= before + 4)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = threading.active_count()
+    actor = threading.Thread(target=act)
+    actor.start()
+    done = pisa("listen", f"file:{roof}", "--follow", "--run", run, *AIR, "--out", out)
+    actor.join()
+    assert done.code == 0
+    assert "110 frames decided" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("udp:roof:1",), "expected zmq:tcp://"),
+        (("file:none.cf32",), "no such file"),
+        (("zmq:tcp://roof",), "Expected zmq:tcp://HOST:PORT"),
+        (("-", "--antennas", "3"), "3 antennas"),
+        (("-", "--format", "rf32"), "real numbers"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(
+    pisa: Command, run: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = pisa("listen", *options, "--run", run, *AIR)
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
