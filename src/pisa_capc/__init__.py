@@ -5,7 +5,7 @@ Data flows left to right: store / simulate → Frames → protocol → training 
 
 from typing import TYPE_CHECKING, Any
 
-from pisa_capc.core import plugins, registry
+from pisa_capc.core import moved, plugins, registry
 from pisa_capc.core.revisions import PACKAGE as __version__
 
 if TYPE_CHECKING:
@@ -58,11 +58,15 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LAZY[name]), name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in moved.MOVED:
+        moved.warn_of(f"{__name__}.{name}", f"{__name__}.{moved.MOVED[name]}")
+        return import_module(f"{__name__}.{moved.MOVED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+moved.find_old_names()
 registry.search_with(plugins.load)  # last: what is imported above asks for no plugin

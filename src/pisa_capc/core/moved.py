@@ -1,0 +1,148 @@
+"""Names that modules had before the packages: `pisa_capc.frames` is `pisa_capc.data.frames`. They work for one version.
+
+An old name gives the module itself, not a second one, with a DeprecationWarning. `MOVED` is the whole list, which
+docs/architecture.md shows. To end the old names, remove this file and what mentions it.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+PACKAGE = "pisa_capc."
+UNTIL = "The old name goes with the next version."
+
+# Old → new, below pisa_capc; what is in a package has moved with it.
+MOVED = {
+    "errors": "core.errors",
+    "quantities": "core.quantities",
+    "randomness": "core.randomness",
+    "revisions": "core.revisions",
+    "registry": "core.registry",
+    "config": "core.config",
+    "plugins": "core.plugins",
+    "engines": "core.engines",
+    "threads": "core.threads",
+    "progress": "core.progress",
+    "provenance": "core.provenance",
+    "samples": "data.samples",
+    "sources": "data.sources",
+    "geometry": "data.geometry",
+    "store": "data.store",
+    "frames": "data.frames",
+    "chance": "data.chance",
+    "scores": "data.scores",
+    "openset_scores": "data.openset_scores",
+    "deployments": "data.deployments",
+    "descriptors": "data.descriptors",
+    "protocol": "data.protocol",
+    "recordings": "signal.recordings",
+    "formats": "signal.formats",
+    "waveforms": "signal.waveforms",
+    "phy": "signal.phy",
+    "phy.lora.receive": "signal.phy.lora.reception",
+    "phy.lora.transmit": "signal.phy.lora.transmission",
+    "phy.wifi.receive": "signal.phy.wifi.reception",
+    "phy.wifi.transmit": "signal.phy.wifi.transmission",
+    "simulate": "signal.simulation",
+    "detect": "signal.detection",
+    "stacked": "model.stacked",
+    "encoders": "model.encoders",
+    "model.aggregation": "model.networks.aggregation",
+    "model.dynamics": "model.networks.dynamics",
+    "model.pisa": "model.networks.pisa",
+    "model.single": "model.networks.single",
+    "model.streams": "model.networks.streams",
+    "model.suppression": "model.networks.suppression",
+    "model.topology": "model.networks.topology",
+    "objective": "model.objective",
+    "methods": "model.methods",
+    "inference": "model.inference",
+    "inference.embed": "model.inference.embedding",
+    "edge": "model.edge",
+    "training": "model.training",
+    "training.fit": "model.training.fitting",
+    "calibration": "decide.calibration",
+    "rehearsal": "decide.rehearsal",
+    "enrolment": "decide.enrolment",
+    "identify": "decide.identification",
+    "identify.observe": "decide.identification.observation",
+    "identify.verify": "decide.identification.verification",
+    "limit": "evidence.limit",
+    "check": "evidence.checks",
+    "evaluation": "evidence.evaluation",
+    "evaluation.deploy": "evidence.evaluation.deployment",
+    "evaluation.infer": "evidence.evaluation.inference",
+    "benchmark": "evidence.benchmark",
+    "figures": "evidence.figures",
+    "reports": "evidence.reports",
+    "listen": "live.listen",
+    "serve": "live.serve",
+}
+
+
+def new_name(name: str) -> str | None:
+    """The full name that a module has now; None where it has not moved.
+
+    >>> new_name("pisa_capc.formats.csi"), new_name("pisa_capc.training.fit"), new_name("pisa_capc.data.frames")
+    ('pisa_capc.signal.formats.csi', 'pisa_capc.model.training.fitting', None)
+    """
+    if not name.startswith(PACKAGE):
+        return None
+    head, tail = name.removeprefix(PACKAGE), ""
+    while head not in MOVED:
+        head, dot, last = head.rpartition(".")
+        tail = f"{dot}{last}{tail}"
+        if not head:
+            return None
+    return f"{PACKAGE}{MOVED[head]}{tail}"
+
+
+def warn_of(old: str, new: str, stacklevel: int = 3) -> None:
+    """Say that a name is another one now, at the line that uses it."""
+    warnings.warn(f"{old} is now {new}. {UNTIL}", DeprecationWarning, stacklevel)
+
+
+class _OldNames:
+    """Finds modules by the names they had. (To import the base classes of finders takes as long as all else here.)"""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        new = new_name(fullname)
+        return None if new is None or find_spec(new) is None else ModuleSpec(fullname, _TheModuleItself(new))  # type: ignore[arg-type]
+
+
+class _TheModuleItself:
+    def __init__(self, new: str) -> None:
+        self.new = new
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """As usual; `exec_module` puts the right one in its place."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        warn_of(old, self.new)
+        above, _, name = old.rpartition(".")
+        if name in getattr(sys.modules[above], "__all__", ()):
+            sys.modules[above].__class__ = _Exporting
+        sys.modules[old] = import_module(self.new)
+
+
+class _Exporting(ModuleType):
+    """A package that exports a function by the name that one of its modules had: importing the module by that name
+    would otherwise put it in the function's place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in self.__all__):
+            super().__setattr__(name, value)
+
+
+def find_old_names() -> None:
+    """From now on; before other finders, which would load a module's file once more."""
+    sys.meta_path.insert(0, _OldNames())
