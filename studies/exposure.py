@@ -39,7 +39,7 @@ from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.rehearsal.leave_one_out import evenly
 from pisa_capc.model.inference import TrainedModel, embed_many
 from pisa_capc.model.methods.equalised import EqualisedMethod
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective.losses import frame_cross_entropy
 from pisa_capc.model.training import Run, fit
 from studies.cohorts import Beside
@@ -53,7 +53,7 @@ FRAMES = 48  # of a device in a capture that scores are of
 WEIGHT = 0.5
 
 
-@register("equalised-uniform")
+@register_method("equalised-uniform")
 class Uniform(EqualisedMethod):
     """Single behind an equaliser, whose proxies, the classes after those enrolled, are no classes.
 
@@ -69,7 +69,7 @@ class Uniform(EqualisedMethod):
         return {"cls": over(named, known) + WEIGHT * over(unsure(own), ~known)}
 
 
-@register("equalised-classes-uniform")
+@register_method("equalised-classes-uniform")
 class ClassesUniform(EqualisedMethod):
     """The same with proxies as classes besides: L_ce of all is in the place of that of the enrolled."""
 

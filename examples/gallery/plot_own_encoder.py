@@ -16,10 +16,10 @@ protocols, and beside the built-in ones.
 
 from torch import nn
 
-from pisa_capc.model.encoders import register
+from pisa_capc.model.encoders import register_encoder
 
 
-@register("dilated", ordinary=True)
+@register_encoder("dilated", ordinary=True)
 class Dilated(nn.Sequential):
     """Four convolutions of kernel 3 whose reach doubles from one to the next."""
 

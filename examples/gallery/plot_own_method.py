@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.model.methods import Batch, register
+from pisa_capc.model.methods import Batch, register_method
 from pisa_capc.model.methods.equalised import EqualisedMethod, EqualisedSettings
 from pisa_capc.model.objective import cross_entropy
 
@@ -29,7 +29,7 @@ class CentredSettings(EqualisedSettings):
     centre: float = 0.05
 
 
-@register("centred")
+@register_method("centred")
 class CentredMethod(EqualisedMethod):
     """Equalised Single whose embeddings gather around their device's mean: L_ce + λ E ‖z − m_y‖²."""
 

@@ -19,17 +19,13 @@ from pisa_capc import Frames
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.store import CaptureSpec
 from pisa_capc.data.store.files import atomic, fill, find_captures, new_folder, reading
-from pisa_capc.decide.calibration import Peer, SourceStatistics, Transduced
-from pisa_capc.decide.calibration import register as register_calibration
-from pisa_capc.model.encoders import register as register_encoder
-from pisa_capc.model.methods import Batch
-from pisa_capc.model.methods import register as register_method
+from pisa_capc.decide.calibration import Peer, SourceStatistics, Transduced, register_calibration
+from pisa_capc.model.encoders import register_encoder
+from pisa_capc.model.methods import Batch, register_method
 from pisa_capc.model.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model.objective import cross_entropy
-from pisa_capc.signal.formats import ExportOptions, Format, ImportOptions, Plan, Samples, described
-from pisa_capc.signal.formats import register as register_format
-from pisa_capc.signal.waveforms import Waveform
-from pisa_capc.signal.waveforms import register as register_waveform
+from pisa_capc.signal.formats import ExportOptions, Format, ImportOptions, Plan, Samples, described, register_format
+from pisa_capc.signal.waveforms import Waveform, register_waveform
 
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ from pisa_capc.core.errors import ConfigError, PluginError
 from pisa_capc.core.registry import Origin
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.methods import METHODS, plugins_used
-from pisa_capc.signal.formats import FORMATS, Format, export_dataset, import_dataset, register
+from pisa_capc.signal.formats import FORMATS, Format, export_dataset, import_dataset, register_format
 from tests.core.plugins.tools import EXAMPLE, FORMAT, WAVEFORM, known_formats, write_encoder, write_format, write_scene
 from tests.problems import small_frames
 
@@ -58,7 +58,7 @@ def test_a_file_that_was_changed_takes_the_place_of_what_it_was(tmp_path: Path) 
         ("\nimport no_such_module\n", 14, "ModuleNotFoundError: No module named 'no_such_module'."),
         ("\ndef :\n", 14, "SyntaxError: invalid syntax."),
         ("\nraise SystemExit(3)\n", 14, "SystemExit: 3."),
-        ("\nregister('cnn', ordinary=True)(Mine)\n", 14, "encoder 'cnn': the name is taken."),
+        ("\nregister_encoder('cnn', ordinary=True)(Mine)\n", 14, "encoder 'cnn': the name is taken."),
         ("\ndef f():\n    return 1 / 0\n\nf()\n", 15, "ZeroDivisionError: division by zero."),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_two_plugins_with_parts_of_one_name_are_refused(tmp_path: Path) -> None:
     first = plugins.load_file(write_format(tmp_path))
     with pytest.raises(PluginError, match="format 'mine': the name is taken by the plugin mine_format"):
-        plugins.load_file(write_format(tmp_path, "other", "register('mine')(Mine)"))
+        plugins.load_file(write_format(tmp_path, "other", "register_format('mine')(Mine)"))
     assert "other" not in FORMATS
     assert FORMATS.origin("mine") == first
 
@@ -108,7 +108,7 @@ def test_a_plugin_may_look_for_parts_while_it_is_loaded(tmp_path: Path, monkeypa
 
 
 def test_what_a_script_registers_is_of_no_plugin() -> None:
-    register("scripted")(type("Scripted", (Format,), {}))
+    register_format("scripted")(type("Scripted", (Format,), {}))
     assert FORMATS.origin("scripted") is None
 
 
@@ -269,9 +269,9 @@ def test_looking_at_the_help_loads_neither_torch_nor_a_plugin(installed: Path) -
 
 def test_a_session_can_define_its_own_part_again() -> None:
     for _ in range(2):  # as a notebook whose cell is run twice
-        register("scripted")(type("Scripted", (Format,), {"__module__": "__main__"}))
+        register_format("scripted")(type("Scripted", (Format,), {"__module__": "__main__"}))
     with pytest.raises(ConfigError, match="format 'npz': the name is taken"):
-        register("npz")(type("Scripted", (Format,), {"__module__": "__main__"}))
+        register_format("npz")(type("Scripted", (Format,), {"__module__": "__main__"}))
 
 
 @pytest.mark.slow

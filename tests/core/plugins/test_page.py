@@ -67,7 +67,9 @@ USES: dict[str, Callable[[str, Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[re.findall(r'@register\("([\w-]+)"', text)[0] for text in EXAMPLES])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=[re.findall(r'@register_\w+\("([\w-]+)"', text)[0] for text in EXAMPLES]
+)
 def test_an_example_is_a_plugin_and_does_what_it_says(example: str, tmp_path: Path, own_parts: None) -> None:
     path = tmp_path / "example.py"
     path.write_text(example, encoding="utf-8")

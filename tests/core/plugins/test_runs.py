@@ -84,13 +84,13 @@ def test_another_version_of_the_plugin_infers_with_a_warning_and_never_counts_as
 def test_a_part_of_the_same_name_that_is_of_no_plugin_does_not_count_as_trained(tmp_path: Path) -> None:
     from torch import nn
 
-    from pisa_capc.model.encoders import register
+    from pisa_capc.model.encoders import register_encoder
 
     these = runs(small_frames())
     plugins.load_file(write_encoder(tmp_path))
     fit(these, **MINE, out=tmp_path / "run")
     unload()
-    register("mine", ordinary=True)(lambda channels: nn.Conv1d(channels, 32, 5, padding=2))
+    register_encoder("mine", ordinary=True)(lambda channels: nn.Conv1d(channels, 32, 5, padding=2))
     with (
         pytest.warns(UserWarning, match="used with none"),
         pytest.raises(ModelError, match=r"plugins: \[\{.* None here"),

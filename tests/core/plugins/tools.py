@@ -9,11 +9,11 @@ from pisa_capc.signal.formats import FORMATS
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plugin"
 ENCODER = """
 from torch import nn
-from pisa_capc.model.encoders import register
+from pisa_capc.model.encoders import register_encoder
 
 __version__ = "1.2"
 
-@register("mine", ordinary=True)
+@register_encoder("mine", ordinary=True)
 class Mine(nn.Conv1d):
     title = "Mine"
 
@@ -21,17 +21,17 @@ class Mine(nn.Conv1d):
         super().__init__(channels, 32, 5, padding=2)
 """
 FORMAT = """
-from pisa_capc.signal.formats import Format, register
+from pisa_capc.signal.formats import Format, register_format
 
-@register("{name}")
+@register_format("{name}")
 class Mine(Format):
     pass
 """  # without torch, so that a process that loads it is there at once
 WAVEFORM = """
 import numpy as np
-from pisa_capc.signal.waveforms import Waveform, register
+from pisa_capc.signal.waveforms import Waveform, register_waveform
 
-@register("tone")
+@register_waveform("tone")
 class Tone(Waveform):
     title, sample_rate_hz, occupied, longest_samples = "Tone", 3e6, 0.5, 320
 

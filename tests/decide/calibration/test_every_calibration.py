@@ -28,7 +28,7 @@ from pisa_capc.decide.calibration import (
     Transduced,
     calibrator,
     calibrators,
-    register,
+    register_calibration,
 )
 from pisa_capc.decide.calibration.openset.scores import Energy
 from tests.decide.calibration.examples import shifted_captures
@@ -192,7 +192,7 @@ def sharper() -> Iterator[type[Calibrator]]:
 
     with loading(origin):
 
-        @register("sharper")
+        @register_calibration("sharper")
         class Sharper(Peer):
             title = "twice as sure"
 
@@ -221,7 +221,7 @@ def test_one_class_adds_a_calibration(sharper: type[Calibrator]):
     ):
         holds(kind)
     with pytest.raises(ConfigError, match="'lame': the name is taken"):
-        register("lame")(sharper)
+        register_calibration("lame")(sharper)
 
 
 def test_a_calibration_that_was_taken_back_is_not_known():

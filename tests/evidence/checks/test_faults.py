@@ -12,7 +12,7 @@ import pytest
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import SUBCARRIERS, UNLABELLED
-from pisa_capc.evidence.checks import CHECKS, Checked, Finding, Verdict, check_frames, register
+from pisa_capc.evidence.checks import CHECKS, Checked, Finding, Verdict, check_frames, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 from tests.evidence.checks.sets import Plain, small_scene
 
@@ -248,7 +248,7 @@ def test_frames_of_nobody_are_refused(healthy: Frames) -> None:
 
 @pytest.mark.usefixtures("own_parts")
 def test_a_check_is_added_by_one_function(healthy: Frames) -> None:
-    @register("mine")
+    @register_check("mine")
     def mine(evidence: Evidence) -> Finding:
         return Finding(Verdict.FAULT, f"{len(evidence.frames)} frames are too few for me.")
 

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.scores import macro_f1
-from pisa_capc.model.encoders import WIDTH, Encoder, build_encoder, encoder_names, encoder_title, register
+from pisa_capc.model.encoders import WIDTH, Encoder, build_encoder, encoder_names, encoder_title, register_encoder
 from pisa_capc.model.inference import load_model
-from pisa_capc.model.methods import build_method, method_names
-from pisa_capc.model.methods import register as register_method
+from pisa_capc.model.methods import build_method, method_names, register_method
 from pisa_capc.model.methods.single import SingleMethod
 from pisa_capc.model.networks import PISA, Single
 from pisa_capc.model.stacked import check_run_axis, copy_run, copy_runs, stack, unstack
@@ -88,13 +87,13 @@ KINDS = {"plain": Plain, "dropping": Dropping, "attending": Attending, "recurren
 @pytest.fixture(params=KINDS)
 def mine(request: pytest.FixtureRequest) -> str:
     """The name of a registered encoder, one after the other."""
-    register("mine", ordinary=True)(KINDS[request.param])
+    register_encoder("mine", ordinary=True)(KINDS[request.param])
     return "mine"
 
 
 @pytest.fixture
 def plain() -> str:
-    register("mine", ordinary=True)(Plain)
+    register_encoder("mine", ordinary=True)(Plain)
     return "mine"
 
 
@@ -126,7 +125,7 @@ def test_channels_are_in_phase_parts_of_all_antennas_before_their_quadrature_par
             seen.append(x)
             return super().forward(x)
 
-    register("mine", ordinary=True)(Looking)
+    register_encoder("mine", ordinary=True)(Looking)
     iq = torch.randn(3, 4, 40, 2)  # (N, A, T, 2)
     Single(10, antennas=4, encoder="mine")(iq)
     assert torch.equal(seen[0], torch.cat([iq[..., 0], iq[..., 1]], dim=1))
@@ -237,12 +236,12 @@ def test_on_a_gpu_the_captured_step_computes_what_a_cpu_does(mine: str, stacked:
 def test_on_a_gpu_what_depends_on_values_is_refused() -> None:
     """In a process of its own: a capture that failed may leave the GPU unusable."""
     script = (
-        "from torch import nn\nfrom pisa_capc.model.encoders import register\nfrom pisa_capc.model.training import "
-        "fit\nfrom tests.problems import runs, small_frames\n"
+        "from torch import nn\nfrom pisa_capc.model.encoders import register_encoder\nfrom pisa_capc.model.training "
+        "import fit\nfrom tests.problems import runs, small_frames\n"
         "class Mine(nn.Conv1d):\n"
         "    def __init__(self, channels): super().__init__(channels, 32, 5, padding=2)\n"
         "    def forward(self, x): return super().forward(x) * x.mean().item()\n"
-        "register('mine', ordinary=True)(Mine)\n"
+        "register_encoder('mine', ordinary=True)(Mine)\n"
         "fit(runs(small_frames()), encoder='mine', epochs=1, batch=16, device='cuda', show=False)\n"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -275,7 +274,7 @@ def test_dropout_drops_as_often_as_it_says_and_anew_in_every_step() -> None:
     from pisa_capc.model.stacked import bind_noise
     from pisa_capc.model.stacked.noise import step_key
 
-    register("mine", ordinary=True)(Ones)
+    register_encoder("mine", ordinary=True)(Ones)
     encoder = build_encoder("mine", runs=2).train()
     seeds, key = torch.tensor([1, 2], dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
     bind_noise(encoder, key)
@@ -305,7 +304,7 @@ def test_other_outputs_are_refused_at_the_first_frame(behind: nn.Module, found: 
     def build(channels: int) -> nn.Module:
         return nn.Sequential(Plain(channels), behind)
 
-    register("mine", ordinary=True)(build)
+    register_encoder("mine", ordinary=True)(build)
     with pytest.raises(ConfigError, match=f"encoder 'mine': {found}"):
         build_encoder("mine")(torch.randn(1, 6, 32, 2))
 
@@ -316,21 +315,21 @@ def test_what_cannot_be_built_is_refused_when_it_is_registered() -> None:
             super().__init__()
 
     with pytest.raises(ConfigError, match=r"'a': cannot be built as Without\(channels\)"):
-        register("a", ordinary=True)(Without)
+        register_encoder("a", ordinary=True)(Without)
     with pytest.raises(ConfigError, match=r"'a': cannot be built as Plain\(streams, runs\): .* with ordinary=True"):
-        register("a")(Plain)
+        register_encoder("a")(Plain)
     assert "a" not in encoder_names()
 
 
 def test_what_has_no_shape_yet_is_refused() -> None:
-    register("lazy", ordinary=True)(lambda channels: nn.LazyConv1d(WIDTH, 3))
+    register_encoder("lazy", ordinary=True)(lambda channels: nn.LazyConv1d(WIDTH, 3))
     with pytest.raises(ConfigError, match="'lazy': weight has no shape before the first frame"):
         build_encoder("lazy")
 
 
 def test_names_cannot_be_taken() -> None:
     with pytest.raises(ConfigError, match="encoder 'cnn': the name is taken"):
-        register("cnn", ordinary=True)(Plain)
+        register_encoder("cnn", ordinary=True)(Plain)
 
 
 class IgnoresRuns(Encoder):
@@ -386,7 +385,7 @@ class ListOfRuns(Encoder):
     ],
 )
 def test_tensors_without_their_axis_of_runs_are_refused_by_name_and_shape(cls: type[Encoder], found: str) -> None:
-    register("wrong")(cls)
+    register_encoder("wrong")(cls)
     message = rf"encoder 'wrong': {found}.*ordinary=True"
     for build in (lambda: build_encoder("wrong"), lambda: PISA(3, "wrong")):
         with pytest.raises(ConfigError, match=message):

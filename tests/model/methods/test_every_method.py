@@ -14,7 +14,15 @@ import torch
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.inference import embed, load_model
-from pisa_capc.model.methods import METHODS, Method, build_method, method_list, method_names, method_title, register
+from pisa_capc.model.methods import (
+    METHODS,
+    Method,
+    build_method,
+    method_list,
+    method_names,
+    method_title,
+    register_method,
+)
 from pisa_capc.model.methods.preamble import BehindPreamble
 from pisa_capc.model.stacked import bind_noise, stack
 from pisa_capc.model.training import TrainingConfig, fit
@@ -125,7 +133,7 @@ def test_erm_is_another_name_of_single() -> None:
 
 def test_a_method_has_its_own_title_and_not_that_of_the_one_it_extends(own_parts: None) -> None:
     assert method_title("pisa-objective") == "PISA's objective alone"
-    register("mine")(type("Mine", (METHODS["pisa"],), {}))
+    register_method("mine")(type("Mine", (METHODS["pisa"],), {}))
     assert method_title("mine") == "mine"
     assert method_title("absent") == "absent"
 
@@ -133,7 +141,7 @@ def test_a_method_has_its_own_title_and_not_that_of_the_one_it_extends(own_parts
 @pytest.mark.parametrize("cls", [object, type("Mine", (Method,), {}), int])
 def test_what_is_not_a_method_is_refused(cls: type) -> None:
     with pytest.raises(ConfigError, match=r"method 'mine': expected a subclass of .* whose Settings is a dataclass"):
-        register("mine")(cls)
+        register_method("mine")(cls)
 
 
 def test_unknown_methods_and_settings_name_the_nearest() -> None:

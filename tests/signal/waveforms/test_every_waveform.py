@@ -22,7 +22,7 @@ from pisa_capc.model.methods import Setup, build_method, method_list
 from pisa_capc.model.methods.equaliser import Equaliser
 from pisa_capc.model.methods.preamble import preamble_share
 from pisa_capc.signal.simulation.scene import SHORTEST_SAMPLES
-from pisa_capc.signal.waveforms import WAVEFORMS, Waveform, register
+from pisa_capc.signal.waveforms import WAVEFORMS, Waveform, register_waveform
 
 SCENE = """\
 devices: 1
@@ -37,7 +37,7 @@ def barker() -> Iterator[type[Waveform]]:
     origin = Origin("barkers", "1.0", "0" * 64)
     with loading(origin):
 
-        @register("barker")
+        @register_waveform("barker")
         class Barker(Waveform):
             title = "Barker"
             sample_rate_hz = 4e6
@@ -127,13 +127,13 @@ def test_what_a_waveform_lacks_is_said_when_it_is_registered() -> None:
         longest_samples = 320
 
     with pytest.raises(ConfigError, match="waveform 'bare': Bare has no occupied"):
-        register("bare")(Bare)
+        register_waveform("bare")(Bare)
     Bare.occupied = 2.0
     with pytest.raises(ConfigError, match=r"waveform 'bare': occupied: expected between 0 and 1, found 2\.0"):
-        register("bare")(Bare)
+        register_waveform("bare")(Bare)
     Bare.occupied = 0.5
     with pytest.raises(ConfigError, match="waveform 'wifi': the name is taken"):
-        register("wifi")(Bare)
+        register_waveform("wifi")(Bare)
     assert "bare" not in WAVEFORMS
 
 

@@ -1,14 +1,14 @@
 """Calibration: better decisions from a frozen classifier's embeddings and logits, without labels.
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
-with the same interface, `Calibrator`, and `register` adds one (see `base`). `Careful()` looks at each capture first; it
-is what `usual` gives where the source is known. `Safe()` is U-CAPC under a guard that was trained with the model.
-`OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
+with the same interface, `Calibrator`, and `register_calibration` adds one (see `base`). `Careful()` looks at each
+capture first; it is what `usual` gives where the source is known. `Safe()` is U-CAPC under a guard that was trained
+with the model. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
 teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
 itself.
 """
 
-from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register
+from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register_calibration
 from pisa_capc.decide.calibration.careful import Careful, usual
 from pisa_capc.decide.calibration.decisions import Decisions
 from pisa_capc.decide.calibration.frozen import Applied, FrozenCalibration
@@ -49,7 +49,7 @@ __all__ = [
     "calibrator",
     "calibrators",
     "find_groups",
-    "register",
+    "register_calibration",
     "unknown_scores",
     "usual",
 ]

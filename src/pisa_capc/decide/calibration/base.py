@@ -2,9 +2,9 @@
 
 A calibration of your own is one class. `Peer` leaves it one method, one group of frames at a time:
 
-    from pisa_capc.decide.calibration import Peer, Transduced, register
+    from pisa_capc.decide.calibration import Peer, Transduced, register_calibration
 
-    @register("sharper")
+    @register_calibration("sharper")
     class Sharper(Peer):
         title = "twice as sure"
 
@@ -130,7 +130,7 @@ class Calibrator(Parameters):
 
 
 CALIBRATIONS: Registry[type[Calibrator]] = Registry("calibration")
-register = CALIBRATIONS.register
+register_calibration = CALIBRATIONS.register
 
 
 def calibrators() -> Mapping[str, type[Calibrator]]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import Calibrator, check_range, register, require
+from pisa_capc.decide.calibration.base import Calibrator, check_range, register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.decide.calibration.peers.lame import LAME
@@ -53,7 +53,7 @@ USED = (*NEEDED, "bias", "mean", "prior", "temperature")
 SMALLEST = 1e-6  # share of a class that nobody seems to use
 
 
-@register("careful")
+@register_calibration("careful")
 @dataclass(frozen=True)
 class Careful(Peer):
     """A panel of calibrations for each capture, chosen by how evenly its devices seem to send; see the module.

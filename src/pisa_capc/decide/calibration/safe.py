@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.decide.calibration.base import Calibrator, register
+from pisa_capc.decide.calibration.base import Calibrator, register_calibration
 from pisa_capc.decide.calibration.guard import LEVELS, Decision, Guard
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.prior import PriorUCAPC
@@ -38,7 +38,7 @@ def prices(balanced: Calibration) -> np.ndarray:
     return total.cpu().numpy() / np.array(groups.counts)
 
 
-@register("safe")
+@register_calibration("safe")
 @dataclass(frozen=True)
 class Safe(Calibrator):
     """U-CAPC with the guard that was trained with the model; without one, the classifier's own decisions.

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.decide.calibration import sinkhorn
-from pisa_capc.decide.calibration.base import Calibrator, register
+from pisa_capc.decide.calibration.base import Calibrator, register_calibration
 from pisa_capc.decide.calibration.batches import batches
 from pisa_capc.decide.calibration.blocks import Blocks
 from pisa_capc.decide.calibration.inputs import Inputs
@@ -101,7 +101,7 @@ class GroupResult(NamedTuple):
     potential: Tensor | None  # g (G, C) of the final transport; none without a prior
 
 
-@register("ucapc")
+@register_calibration("ucapc")
 @dataclass(frozen=True)
 class UCAPC(Calibrator):
     """Calibrates the decisions of any frozen classifier with unlabelled frames, as published.

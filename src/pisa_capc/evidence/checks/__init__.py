@@ -7,7 +7,7 @@ from pisa_capc.evidence.checks import layout  # noqa: F401
 from pisa_capc.evidence.checks import copies  # noqa: F401
 from pisa_capc.evidence.checks import antennas  # noqa: F401
 from pisa_capc.evidence.checks import levels  # noqa: F401
-from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict, register
+from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict, register_check
 from pisa_capc.evidence.checks.run import Checked, check, check_frames
 
-__all__ = ["CHECKS", "Checked", "Finding", "Verdict", "check", "check_frames", "register"]
+__all__ = ["CHECKS", "Checked", "Finding", "Verdict", "check", "check_frames", "register_check"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pisa_capc.data.store.dataset import TIME
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 
 SILENT_DB = -40.0  # of the strongest antenna of the recording
@@ -15,7 +15,7 @@ DC_CHANCE = 1e-4  # with which frames without DC have a mean that is taken for o
 CLIPPED_NOTE, CLIPPED_FAULT = 0.01, 0.1  # of the frames of a recording
 
 
-@register("silent-antennas")
+@register_check("silent-antennas")
 def silent_antennas(evidence: Evidence) -> Finding:
     """By power, and where there is a preamble by whether it is heard."""
     silent = []
@@ -36,7 +36,7 @@ def silent_antennas(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, "Every antenna hears something in every recording.")
 
 
-@register("copied-antennas")
+@register_check("copied-antennas")
 def copied_antennas(evidence: Evidence) -> Finding:
     """Equal up to level and phase, noise and all."""
     copied = []
@@ -55,7 +55,7 @@ def copied_antennas(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, "No antenna is a copy of another.")
 
 
-@register("dc")
+@register_check("dc")
 def dc(evidence: Evidence) -> Finding:
     """What is the same in every frame of a recording is the receiver's; a transmitter's leakage comes in any phase.
 
@@ -85,7 +85,7 @@ def dc(evidence: Evidence) -> Finding:
     )
 
 
-@register("clipping")
+@register_check("clipping")
 def clipping(evidence: Evidence) -> Finding:
     """I and Q that pile up at their largest value."""
     if evidence.frames.domain != TIME:

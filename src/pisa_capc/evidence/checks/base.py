@@ -1,7 +1,7 @@
 """What a check says, and the list of them.
 
-To add one: a function in one of the files beside this with `@register("name")`, which takes the evidence and returns a
-finding. Table, JSON, report and exit code follow.
+To add one: a function in one of the files beside this with `@register_check("name")`, which takes the evidence and
+returns a finding. Table, JSON, report and exit code follow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Finding:
 
 CheckFunction = Callable[["Evidence"], Finding]
 CHECKS: Registry[CheckFunction] = Registry("check")
-register = CHECKS.register
+register_check = CHECKS.register
 
 
 def named(names: list[str], most: int = 4) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 from pisa_capc.evidence.checks.measure import COPY, Measured
 
@@ -16,7 +16,7 @@ MOST_COMPARED = 4096  # pairs whose samples are compared
 AT_ONCE = 256  # of them in memory
 
 
-@register("unusable-frames")
+@register_check("unusable-frames")
 def unusable_frames(evidence: Evidence) -> Finding:
     lost = int((~evidence.found.usable).sum())
     if lost:
@@ -30,7 +30,7 @@ def unusable_frames(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, "All frames are finite, and none is empty.")
 
 
-@register("copies")
+@register_check("copies")
 def copies(evidence: Evidence) -> Finding:
     """Frames that are equal up to level and phase, noise and all: |⟨y, y'⟩|² ≥ (1 − 10⁻⁶) ‖y‖²‖y'‖²."""
     found = evidence.found

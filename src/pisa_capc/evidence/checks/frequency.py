@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 from pisa_capc.evidence.checks.naming import Place, pooled
 from pisa_capc.evidence.checks.room import gives_away, summary
@@ -16,19 +16,19 @@ MEANING = (
 )
 
 
-@register("recorded-cfo")
+@register_check("recorded-cfo")
 def recorded_cfo(evidence: Evidence) -> Finding:
     """The CFO that the receiver wrote beside the frames."""
     return _names("The recorded CFO", evidence.recorded_cfo, "no CFO was recorded with the frames.")
 
 
-@register("residual-cfo")
+@register_check("residual-cfo")
 def residual_cfo(evidence: Evidence) -> Finding:
     """The offset that is still in the samples."""
     return _names("The frequency offset left in the frames", evidence.residual_cfo, "no preamble to measure it by.")
 
 
-@register("cfo-drift")
+@register_check("cfo-drift")
 def cfo_drift(evidence: Evidence) -> Finding:
     """From the first to the last third of each recording."""
     recorded, left = evidence.found.cfo_hz, evidence.found.offset_hz

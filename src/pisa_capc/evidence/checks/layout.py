@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pisa_capc.data.descriptors import WINDOW
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 
 UNEVEN_NOTE, UNEVEN_FAULT = 2.0, 10.0  # frames of the most to the least recorded device
 
 
-@register("devices")
+@register_check("devices")
 def devices(evidence: Evidence) -> Finding:
     """How many frames each device has."""
     counts = dict(zip(evidence.layout.devices, evidence.layout.frames.sum(axis=(0, 2)).tolist(), strict=True))
@@ -34,7 +34,7 @@ def devices(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"Devices were recorded evenly: {told}.", numbers={"frames": counts})
 
 
-@register("environments")
+@register_check("environments")
 def environments(evidence: Evidence) -> Finding:
     """Environments that only some devices were recorded in."""
     there = evidence.layout.frames.sum(axis=2) > 0  # (environments, devices)
@@ -57,7 +57,7 @@ def environments(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"All devices were recorded in all {len(names)} environments.")
 
 
-@register("captures")
+@register_check("captures")
 def captures(evidence: Evidence) -> Finding:
     """Captures of an environment that only some of its devices have."""
     layout = evidence.layout
@@ -84,7 +84,7 @@ def captures(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, "Every device has every capture of its environments.")
 
 
-@register("frames")
+@register_check("frames")
 def frames(evidence: Evidence) -> Finding:
     """Recordings that are too short."""
     counts = evidence.layout.frames[evidence.layout.frames > 0]

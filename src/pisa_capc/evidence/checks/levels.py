@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 
 LOW_SNR_DB, NO_SNR_DB = 10.0, 3.0
@@ -12,7 +12,7 @@ APART_DB = 10.0  # between devices in one place: then how far away a device was 
 POWER_DRIFT_DB = 6.0
 
 
-@register("snr")
+@register_check("snr")
 def snr(evidence: Evidence) -> Finding:
     """Of the preamble against all it does not explain: noise, but also phase noise and distortion."""
     level_db = recording_snr_db(evidence)
@@ -32,7 +32,7 @@ def snr(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"SNR of the recordings: {told}.", numbers=numbers)
 
 
-@register("snr-of-devices")
+@register_check("snr-of-devices")
 def snr_of_devices(evidence: Evidence) -> Finding:
     """How far devices are apart in one place."""
     level_db = recording_snr_db(evidence)
@@ -56,7 +56,7 @@ def snr_of_devices(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"Devices of one place have like SNR, {told}.", numbers={"spread_db": spread})
 
 
-@register("power-drift")
+@register_check("power-drift")
 def power_drift(evidence: Evidence) -> Finding:
     """From the first to the last third of each recording."""
     power_db = 10 * np.log10(np.maximum(evidence.found.power.mean(axis=1), 1e-30))

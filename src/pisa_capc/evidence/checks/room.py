@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register
+from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.evidence import Evidence
 from pisa_capc.evidence.checks.naming import QUESTIONS, Named, Place, pooled
 
@@ -13,7 +13,7 @@ from pisa_capc.evidence.checks.naming import QUESTIONS, Named, Place, pooled
 GIVEN_AWAY = 0.5
 
 
-@register("room")
+@register_check("room")
 def room(evidence: Evidence) -> Finding:
     """Channels alone, at the other end of the recording: what stands still for as long as the recording lasts."""
     if evidence.room is None:
@@ -64,7 +64,7 @@ def room(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"The room does not name the device: {told}{abroad}.", numbers=numbers)
 
 
-@register("neighbours")
+@register_check("neighbours")
 def neighbours(evidence: Evidence) -> Finding:
     """Channels alone, one frame later: whether frames that are split at random share their channels."""
     if evidence.room is None or (following := pooled(place.next for place in evidence.room)) is None:

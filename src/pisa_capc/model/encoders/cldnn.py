@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from pisa_capc.model.encoders.base import WIDTH, Encoder
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import GRU, ConvNorm, Counts, conv_chain
 
 
-@register("cldnn")
+@register_encoder("cldnn")
 class CLDNN(Encoder):
     """Two convolutions of kernels 7 and 5, then a one-layer bidirectional GRU of 16 units per direction."""
 

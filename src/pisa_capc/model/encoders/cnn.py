@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import nn
 
 from pisa_capc.model.encoders.base import WIDTH, Convolutional
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import ConvNorm
 
 
-@register("cnn")
+@register_encoder("cnn")
 class CNN(Convolutional):
     """Three 1-D convolutions of kernel 3 with 32 channels, each with batch norm and ReLU."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pisa_capc.model.encoders.base import WIDTH, Convolutional
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.model.stacked.layers import conv_parameters
 
@@ -31,7 +31,7 @@ class ComplexConv(ConvChain):
         return [Convolution([weight], [bias], self.norm)]
 
 
-@register("cvcnn")
+@register_encoder("cvcnn")
 class CVCNN(Convolutional):
     """Three complex convolutions of kernels 7, 5 and 3 with 16 complex channels."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from pisa_capc.model.encoders.base import WIDTH, Convolutional
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import BatchNorm, ConvChain, Convolution
 from pisa_capc.model.stacked.layers import conv_parameters
 
@@ -26,7 +26,7 @@ class MultiScale(ConvChain):
         return [Convolution(list(self.weights), list(self.biases), self.norm)]
 
 
-@register("mscnn")
+@register_encoder("mscnn")
 class MSCNN(Convolutional):
     """Three multi-scale blocks of 10 + 10 + 12 channels."""
 

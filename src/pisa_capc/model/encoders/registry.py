@@ -19,7 +19,7 @@ _checked: set[tuple[type, int]] = set()  # classes whose parameters are known to
 C = TypeVar("C", bound=Callable[..., nn.Module])
 
 
-def register(name: str, *, ordinary: bool = False) -> Callable[[C], C]:
+def register_encoder(name: str, *, ordinary: bool = False) -> Callable[[C], C]:
     """Make an encoder class known under `name`.
 
     ordinary: it is a plain module instead, built as `Mine(channels)`: (N, channels, T) → (N, WIDTH, T′) with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from pisa_capc.model.encoders.base import WIDTH, Convolutional
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import ConvChain, ConvNorm, Convolution
 
 
@@ -21,7 +21,7 @@ class Residual(ConvChain):
         return [*self.first.convolutions(), *self.second.convolutions(residual=True)]
 
 
-@register("resnet")
+@register_encoder("resnet")
 class ResNet(Convolutional):
     """One convolution of kernel 7, then two residual blocks of two kernel-3 convolutions."""
 

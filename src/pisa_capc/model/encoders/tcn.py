@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from pisa_capc.model.encoders.base import WIDTH, Convolutional
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.encoders.resnet import Residual
 from pisa_capc.model.stacked import ConvNorm
 
 
-@register("tcn")
+@register_encoder("tcn")
 class TCN(Convolutional):
     """One convolution of kernel 3, then three non-causal residual blocks with dilations 1, 2 and 4."""
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.model.encoders.base import WIDTH, Encoder
-from pisa_capc.model.encoders.registry import register
+from pisa_capc.model.encoders.registry import register_encoder
 from pisa_capc.model.stacked import (
     Dropout,
     LayerNorm,
@@ -54,7 +54,7 @@ class Layer(nn.Module):
         return x
 
 
-@register("transformer")
+@register_encoder("transformer")
 class Transformer(Encoder):
     """Convolutional patches (kernel and stride 8), learned positions, two encoder layers, final layer norm.
 

@@ -1,7 +1,7 @@
 """Training methods: PISA, Single, and whatever is compared with them. One file each, one registry.
 
 A method builds a model and gives the loss of a batch; the trainer does the rest. To add one: a file here with a class
-under `@register("name")`, and its import below; or the same class in a plugin.
+under `@register_method("name")`, and its import below; or the same class in a plugin.
 """
 
 from pisa_capc.model.methods.registry import (  # isort: skip
@@ -15,7 +15,7 @@ from pisa_capc.model.methods.registry import (  # isort: skip
     method_names,
     method_title,
     plugins_used,
-    register,
+    register_method,
 )
 from pisa_capc.model.methods import (  # noqa: F401  (each registers itself)
     control,
@@ -47,5 +47,5 @@ __all__ = [
     "method_names",
     "method_title",
     "plugins_used",
-    "register",
+    "register_method",
 ]

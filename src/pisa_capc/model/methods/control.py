@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from pisa_capc.model.methods.pisa import ObjectiveConfig, PisaMethod
-from pisa_capc.model.methods.registry import register
+from pisa_capc.model.methods.registry import register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.networks import Single
 
@@ -19,7 +19,7 @@ class ControlSettings(SingleSettings):
     objective: ObjectiveConfig = field(default_factory=lambda: ObjectiveConfig(graph=0.0))
 
 
-@register("pisa-objective")
+@register_method("pisa-objective")
 class ControlMethod(PisaMethod):
     """PISA's objective without its topology: two views, consistency and contrast on the plain network of Single.
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.model.methods.domains import coral_distance
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective import cross_entropy
 
 
-@register("coral")
+@register_method("coral")
 class CoralMethod(AcrossEnvironments):
     """CORAL: embeddings of all source environments get the same mean and covariance.
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from pisa_capc.model.methods.across import AgainstCritic
 from pisa_capc.model.methods.adversarial import reverse_gradient
 from pisa_capc.model.methods.domains import domain_label
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective import cross_entropy
 
 
-@register("dann")
+@register_method("dann")
 class DannMethod(AgainstCritic):
     """DANN: embeddings from which a critic cannot read the source environment.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.methods.across import AcrossEnvironments
 from pisa_capc.model.methods.domains import coral_distance
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.networks import Single
 from pisa_capc.model.objective import cross_entropy
@@ -50,7 +50,7 @@ def spectral_phase(iq: Tensor) -> Tensor:
         return spectrum * torch.rsqrt(spectrum.square().sum(-1, keepdim=True) + SILENCE)
 
 
-@register("difex")
+@register_method("difex")
 class DifexMethod(AcrossEnvironments):
     """DIFEX: half of the embedding follows a teacher of spectral phase, the other half is aligned across environments.
 

@@ -11,7 +11,7 @@ from pisa_capc.model.methods.adversarial import WithCritic
 from pisa_capc.model.methods.dann import DannMethod
 from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings
 from pisa_capc.model.methods.preamble import BehindPreamble
-from pisa_capc.model.methods.registry import register
+from pisa_capc.model.methods.registry import register_method
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class EqualisedWithCritic(Equalised, WithCritic):
     """DANN's network behind an equaliser."""
 
 
-@register("eada")
+@register_method("eada")
 class EadaMethod(BehindPreamble, DannMethod):
     """EADA: every antenna is equalised with the known preamble, then a critic must not see the environment.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleSettings, Reference
 from pisa_capc.model.methods.pisa import PisaMethod, PisaSettings
 from pisa_capc.model.methods.preamble import BehindPreamble
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model.networks import PISA, Single
 
@@ -30,7 +30,7 @@ class EqualisedSingle(Equalised, Single):
     """Single's network behind an equaliser."""
 
 
-@register("equalised")
+@register_method("equalised")
 class EqualisedMethod(BehindPreamble, SingleMethod):
     """Single behind an equaliser: every antenna is equalised with the known preamble, then cross-entropy only.
 
@@ -68,7 +68,7 @@ class EqualisedPISA(PISA):
         return super().encode(iq if self.training else self.front(iq, mask), mask, unchanged)
 
 
-@register("pisa-equalised")
+@register_method("pisa-equalised")
 class EqualisedPisaMethod(BehindPreamble, PisaMethod):
     """PISA behind an equaliser: every antenna is equalised with the known preamble, then as PISA.
 
@@ -105,7 +105,7 @@ class AlignedSettings(PreambleSettings, SingleSettings):
         PreambleSettings.__post_init__(self)
 
 
-@register("aligned")
+@register_method("aligned")
 class AlignedMethod(EqualisedMethod):
     """Single on frames whose antennas are each turned to the phase of the known preamble.
 
@@ -126,7 +126,7 @@ class AlignedPisaSettings(PreambleSettings, PisaSettings):
     """PISA's and those of the preamble."""
 
 
-@register("pisa-aligned")
+@register_method("pisa-aligned")
 class AlignedPisaMethod(EqualisedPisaMethod):
     """PISA on frames whose antennas are each turned to the phase of the known preamble; see `AlignedMethod`.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import AgainstCritic
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked import at_least_float32
 
@@ -28,7 +28,7 @@ def divergence(score: Tensor, member: Tensor) -> Tensor:
     return torch.where((count > 0) & (others > 0), own - log_mean, 0.0)
 
 
-@register("gad")
+@register_method("gad")
 class GadMethod(AgainstCritic):
     """GAD: the divergence of source environments is estimated by ascent and made small by descent.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import AcrossEnvironments
 from pisa_capc.model.methods.domains import environment_mean
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.networks import Single
 from pisa_capc.model.objective import frame_cross_entropy
@@ -35,7 +35,7 @@ class Weighted(Single):
         self.register_buffer("environment_weight", torch.full((runs, environments), 1 / environments))
 
 
-@register("groupdro")
+@register_method("groupdro")
 class GroupDroMethod(AcrossEnvironments):
     """GroupDRO: the loss of the worst source environment is minimised.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.model.methods.domains import environment_mean
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.networks import Single
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked import at_least_float32
@@ -50,7 +50,7 @@ def invariance_penalty(logits: Tensor, label: Tensor, member: Tensor) -> Tensor:
     return square.sum(1) / there.sum(1).clamp_min(1)
 
 
-@register("irm")
+@register_method("irm")
 class IrmMethod(AcrossEnvironments):
     """IRM: no rescaling of the logits may help in any source environment (IRMv1).
 

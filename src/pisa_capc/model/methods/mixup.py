@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.methods.mixing import SITES, mix, mixed_cross_entropy
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model.stacked.noise import permutation, symmetric_beta
 
@@ -26,7 +26,7 @@ class MixupSettings(SingleSettings):
             raise ConfigError("alpha: expected more than 0; without mixing the method is erm.")
 
 
-@register("mixup")
+@register_method("mixup")
 class MixupMethod(SingleMethod):
     """Mixup: training on mixtures of two frames, with labels mixed alike.
 

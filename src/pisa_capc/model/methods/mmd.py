@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.methods.across import AcrossEnvironments, WeightSettings
 from pisa_capc.model.methods.domains import mean_over_pairs
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked import at_least_float32, full_precision
 
@@ -46,7 +46,7 @@ def squared_mmd(z: Tensor, member: Tensor, gammas: Sequence[float]) -> Tensor:
     return mean_over_pairs(own[:, :, None] + own[:, None, :] - 2 * mean, count > 0)
 
 
-@register("mmd")
+@register_method("mmd")
 class MmdMethod(AcrossEnvironments):
     """MMD: the maximum mean discrepancy between source environments is made small.
 

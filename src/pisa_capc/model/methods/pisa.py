@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pisa_capc.core.config import check_numbers
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.model.methods.registry import Batch, Method, register
+from pisa_capc.model.methods.registry import Batch, Method, register_method
 from pisa_capc.model.networks import PISA, PisaConfig
 from pisa_capc.model.objective import cross_entropy, prediction_consistency, supervised_contrastive
 from pisa_capc.model.objective.views import drop_spans
@@ -46,7 +46,7 @@ class PisaSettings:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
 
 
-@register("pisa")
+@register_method("pisa")
 class PisaMethod(Method):
     """PISA: two pathways anchored in the receive array's topology, Eq. (overall_loss).
 

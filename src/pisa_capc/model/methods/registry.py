@@ -93,7 +93,7 @@ METHODS: Registry[type[Method]] = Registry("method")
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str) -> Callable[[M], M]:
+def register_method(name: str) -> Callable[[M], M]:
     """Make a method class known under `name`."""
 
     def add(cls: M) -> M:

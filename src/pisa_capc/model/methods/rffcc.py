@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pisa_capc.model.methods.across import AcrossEnvironments
 from pisa_capc.model.methods.domains import domain_label
 from pisa_capc.model.methods.mixing import SITES, of_partner
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.methods.twoparts import TwoParts
 from pisa_capc.model.objective import cross_entropy
@@ -25,7 +25,7 @@ class RffccSettings(SingleSettings):
     combined: float = 1.0
 
 
-@register("rffcc")
+@register_method("rffcc")
 class RffccMethod(AcrossEnvironments):
     """RFFCC: identity and environment parts are separated by recombining those of different frames.
 

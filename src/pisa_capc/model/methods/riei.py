@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pisa_capc.model.methods.across import AcrossEnvironments
 from pisa_capc.model.methods.adversarial import frozen
 from pisa_capc.model.methods.domains import domain_label
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.methods.twoparts import TwoParts
 from pisa_capc.model.objective import cross_entropy
@@ -33,7 +33,7 @@ def prediction_entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(-1).mean(1)
 
 
-@register("riei")
+@register_method("riei")
 class RieiMethod(AcrossEnvironments):
     """RIEI: an emitter part and a receiver part that say nothing about each other.
 

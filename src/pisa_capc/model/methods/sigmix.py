@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pisa_capc.model.methods.mixing import SITES, mix, mixed_cross_entropy, partner_of_same_device
 from pisa_capc.model.methods.mixup import MixupMethod, MixupSettings
-from pisa_capc.model.methods.registry import Batch, register
+from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked.noise import permutation, symmetric_beta
 
@@ -23,7 +23,7 @@ class SigMixSettings(MixupSettings):
     other: float = 1.0
 
 
-@register("sigmix")
+@register_method("sigmix")
 class SigMixMethod(MixupMethod):
     """SigMix: waveforms of a device are mixed across time and source environments, and with other devices.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pisa_capc.core.config import check_numbers
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.model.methods.registry import Batch, Method, register
+from pisa_capc.model.methods.registry import Batch, Method, register_method
 from pisa_capc.model.networks import Single
 from pisa_capc.model.objective import cross_entropy
 
@@ -26,8 +26,8 @@ class SingleSettings:
         check_numbers(self)
 
 
-@register("erm")
-@register("single")
+@register_method("erm")
+@register_method("single")
 class SingleMethod(Method):
     """Single, also called ERM: one encoder on the stacked antennas, cross-entropy only.
 

@@ -1,6 +1,6 @@
 """Foreign formats: one module each that reads and writes recordings of other programs.
 
-A format of your own is a class under `@register("name")` in a plugin, see `Format`.
+A format of your own is a class under `@register_format("name")` in a plugin, see `Format`.
 """
 
 from pisa_capc.signal.formats.base import (
@@ -12,7 +12,7 @@ from pisa_capc.signal.formats.base import (
     Plan,
     Samples,
     described,
-    register,
+    register_format,
 )
 from pisa_capc.signal.formats.transfer import export_dataset, import_dataset
 
@@ -27,5 +27,5 @@ __all__ = [
     "described",
     "export_dataset",
     "import_dataset",
-    "register",
+    "register_format",
 ]

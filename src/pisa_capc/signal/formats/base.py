@@ -170,7 +170,7 @@ FORMATS: Registry[Format] = Registry("format")
 F = TypeVar("F", bound=type[Format])
 
 
-def register(name: str) -> Callable[[F], F]:
+def register_format(name: str) -> Callable[[F], F]:
     """Make a format known under `name`: a class that is built without arguments."""
 
     def add(cls: F) -> F:
@@ -182,7 +182,7 @@ def register(name: str) -> Callable[[F], F]:
 
 
 for _name in MODULES:
-    register(_name)(_InModule)
+    register_format(_name)(_InModule)
 
 
 def described(

@@ -1,11 +1,12 @@
 """What devices send: one file per waveform.
 
-A waveform is known to the simulator and to the equalisers by its name. To add one: a class with `@register("mine")`, in
-a file here or in a plugin, and a scene whose `waveform.kind` is `mine` (see `pisa_capc.signal.simulation.scene`).
+A waveform is known to the simulator and to the equalisers by its name. To add one: a class with
+`@register_waveform("mine")`, in a file here or in a plugin, and a scene whose `waveform.kind` is `mine` (see
+`pisa_capc.signal.simulation.scene`).
 """
 
-from pisa_capc.signal.waveforms.base import WAVEFORMS, Draw, Waveform, register
+from pisa_capc.signal.waveforms.base import WAVEFORMS, Draw, Waveform, register_waveform
 from pisa_capc.signal.waveforms.lora import LoRa
 from pisa_capc.signal.waveforms.wifi import WiFi
 
-__all__ = ["WAVEFORMS", "Draw", "LoRa", "Waveform", "WiFi", "register"]
+__all__ = ["WAVEFORMS", "Draw", "LoRa", "Waveform", "WiFi", "register_waveform"]

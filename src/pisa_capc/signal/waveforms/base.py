@@ -17,10 +17,10 @@ Draw = Callable[[str], np.random.Generator]
 class Waveform:
     """What devices send, at complex baseband and before any hardware touches it: unit mean power while it lasts.
 
-    A subclass gives the five attributes and `preamble`, and is made known by `@register("name")`. That is enough for
-    frames that end with the preamble; `head` and `frames` are for waveforms that go on behind it.
+    A subclass gives the five attributes and `preamble`, and is made known by `@register_waveform("name")`. That is
+    enough for frames that end with the preamble; `head` and `frames` are for waveforms that go on behind it.
 
-    name: set by `register`. title: what people call it.
+    name: set by `register_waveform`. title: what people call it.
     sample_rate_hz: at which `preamble` is sampled; frames of this rate are taken to be of this waveform.
     occupied: part of the Nyquist band that the signal uses, below one; what is free makes interpolation exact.
     longest_samples: of a stored frame. periodic: the first samples, which alone tell a frequency offset whatever the
@@ -63,7 +63,7 @@ WAVEFORMS: Registry[Waveform] = Registry("waveform")
 W = TypeVar("W", bound=type[Waveform])
 
 
-def register(name: str) -> Callable[[W], W]:
+def register_waveform(name: str) -> Callable[[W], W]:
     """Make a waveform known as `name`, which scenes (`waveform.kind`) and equalisers (`waveform`) then go by."""
 
     def add(cls: W) -> W:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.signal.waveforms.base import Waveform, register
+from pisa_capc.signal.waveforms.base import Waveform, register_waveform
 
 SPREADING_FACTOR = 7
 OVERSAMPLING = 8  # 1 MS/s over a bandwidth of 125 kHz
@@ -33,7 +33,7 @@ def upchirps(symbols: int = PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
     return np.tile(chirp(0), symbols)
 
 
-@register("lora")
+@register_waveform("lora")
 class LoRa(Waveform):
     """Upchirps and nothing else. Dechirped, they are a tone behind any short channel: all of them tell the CFO."""
 

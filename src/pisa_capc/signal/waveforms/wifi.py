@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.signal.waveforms.base import Draw, Waveform, register
+from pisa_capc.signal.waveforms.base import Draw, Waveform, register_waveform
 
 PREAMBLE_SAMPLES = 320  # L-STF and L-LTF, 8 µs each at 20 MS/s
 GUARD_SAMPLES = 16
@@ -149,7 +149,7 @@ def ppdu(psdu: NDArray[np.uint8], scrambler_state: NDArray[np.int64]) -> NDArray
     return np.concatenate([np.broadcast_to(head, (len(psdu), len(head))), data], axis=1)
 
 
-@register("wifi")
+@register_waveform("wifi")
 class WiFi(Waveform):
     """Preamble and L-SIG are the same in every frame, the DATA field is not. L-STF repeats and tells the CFO alone."""
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.decide.calibration.base import register, require
+from pisa_capc.decide.calibration.base import register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.model.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior
 
 
-@register("bbse")
+@register_calibration("bbse")
 @dataclass(frozen=True)
 class BBSE(Peer):
     """Estimates class weights w = π/π^s from how often each class is decided, and corrects the posteriors.

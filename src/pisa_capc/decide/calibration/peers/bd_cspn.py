@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced, class_anchors
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("bd-cspn")
+@register_calibration("bd-cspn")
 @dataclass(frozen=True)
 class BDCSPN(Peer):
     """Moves the target onto the source, then lets confident frames correct the prototypes.

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import register
+from pisa_capc.decide.calibration.base import register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("direct")
+@register_calibration("direct")
 @dataclass(frozen=True)
 class Direct(Peer):
     """p = softmax(ℓ). Needs no source statistics."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("label-propagation")
+@register_calibration("label-propagation")
 @dataclass(frozen=True)
 class LabelPropagation(Peer):
     r"""Spreads the classifier's probabilities over the graph.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("lame")
+@register_calibration("lame")
 @dataclass(frozen=True)
 class LAME(Peer):
     r"""Nearby frames should agree, and no frame should leave its softmax without reason.

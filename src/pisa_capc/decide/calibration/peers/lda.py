@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import register, require
+from pisa_capc.decide.calibration.base import register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -40,7 +40,7 @@ class Space(NamedTuple):
         return cls(whiten @ axes, own, float(torch.pdist(own).mean()) if classes > 1 else 1.0)
 
 
-@register("lda")
+@register_calibration("lda")
 @dataclass(frozen=True)
 class LDA(Peer):
     """The nearest class mean in the LDA space: score −‖u − m_k‖² / 2. Every frame is decided by itself.

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.model.inference.statistics import SMALLEST_PRIOR, SourceStatistics, source_posterior, source_prior
 
 
-@register("mlls")
+@register_calibration("mlls")
 @dataclass(frozen=True)
 class MLLS(Peer):
     """Estimates the target's class frequencies π and corrects the posteriors for them.

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.sinkhorn import balanced_assignment
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("pt-map")
+@register_calibration("pt-map")
 @dataclass(frozen=True)
 class PTMAP(Peer):
     """Alternates a balanced transport to class centres and a step of the centres towards what they were given.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import class_anchors
 from pisa_capc.decide.calibration.peers.pt_map import means_of
 from pisa_capc.decide.calibration.peers.transclip import TransCLIP
@@ -18,7 +18,7 @@ from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("stata")
+@register_calibration("stata")
 @dataclass(frozen=True)
 class StatA(TransCLIP):
     """μ_k = β_k · (mean of its frames) + (1 − β_k) · source, β_k = n_k / (n_k + α), n_k the frames assigned to k.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register, require
+from pisa_capc.decide.calibration.base import check_range, register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
-@register("t3a")
+@register_calibration("t3a")
 @dataclass(frozen=True)
 class T3A(Peer):
     """Replaces the classifier's rows by means of confident embeddings.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register
+from pisa_capc.decide.calibration.base import check_range, register_calibration
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.neighbours import nearest_neighbours
 from pisa_capc.decide.calibration.peers.pt_map import means_of
@@ -20,7 +20,7 @@ from pisa_capc.model.inference.statistics import SourceStatistics
 _SMALLEST_VARIANCE = 1e-6
 
 
-@register("transclip")
+@register_calibration("transclip")
 @dataclass(frozen=True)
 class TransCLIP(Peer):
     r"""Block-wise updates of assignments y, class means μ and one shared diagonal variance σ².
