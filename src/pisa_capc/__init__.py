@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pisa_capc.decide.calibration import Transduced as Transduced
     from pisa_capc.decide.calibration import calibrator as calibrator
     from pisa_capc.decide.calibration import calibrators as calibrators
+    from pisa_capc.decide.calibration import register_calibration as register_calibration
     from pisa_capc.decide.enrolment import enrol as enrol
     from pisa_capc.decide.enrolment import remove as remove
     from pisa_capc.decide.identification import identify as identify
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pisa_capc.evidence.benchmark.results import load_results as load_results
     from pisa_capc.evidence.benchmark.run import run_protocol as run_protocol
     from pisa_capc.evidence.checks import check as check
+    from pisa_capc.evidence.checks import register_check as register_check
     from pisa_capc.evidence.evaluation import deploy as deploy
     from pisa_capc.evidence.evaluation import evaluate as evaluate
     from pisa_capc.evidence.evaluation import infer as infer
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from pisa_capc.model.edge import on_onnx as on_onnx
     from pisa_capc.model.encoders import Encoder as Encoder
     from pisa_capc.model.encoders import build_encoder as build_encoder
+    from pisa_capc.model.encoders import register_encoder as register_encoder
     from pisa_capc.model.inference import Embedding as Embedding
     from pisa_capc.model.inference import SourceStatistics as SourceStatistics
     from pisa_capc.model.inference import TrainedModel as TrainedModel
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from pisa_capc.model.inference import load_model as load_model
     from pisa_capc.model.methods import Method as Method
     from pisa_capc.model.methods import build_method as build_method
+    from pisa_capc.model.methods import register_method as register_method
     from pisa_capc.model.networks import PISA as PISA
     from pisa_capc.model.networks import Single as Single
     from pisa_capc.model.training import Run as Run
@@ -85,9 +89,11 @@ if TYPE_CHECKING:
     from pisa_capc.signal.formats import ImportOptions as ImportOptions
     from pisa_capc.signal.formats import export_dataset as export_dataset
     from pisa_capc.signal.formats import import_dataset as import_dataset
+    from pisa_capc.signal.formats import register_format as register_format
     from pisa_capc.signal.recordings import open_recording as open_recording
     from pisa_capc.signal.simulation.generate import simulate as simulate
     from pisa_capc.signal.waveforms import Waveform as Waveform
+    from pisa_capc.signal.waveforms import register_waveform as register_waveform
 
 PACKAGES = ("core", "data", "signal", "model", "decide", "evidence", "live", "cli")
 
@@ -102,23 +108,23 @@ _PUBLIC = {
     "data.descriptors": "cfo_descriptors",
     "data.protocol": "Evaluator Split SplitRecipe split",
     "signal.recordings": "open_recording",
-    "signal.formats": "ExportOptions Format ImportOptions export_dataset import_dataset",
-    "signal.waveforms": "Waveform",
+    "signal.formats": "ExportOptions Format ImportOptions export_dataset import_dataset register_format",
+    "signal.waveforms": "Waveform register_waveform",
     "signal.simulation.generate": "simulate",
     "signal.detection": "Detection detect",
-    "model.encoders": "Encoder build_encoder",
+    "model.encoders": "Encoder build_encoder register_encoder",
     "model.networks": "PISA Single",
-    "model.methods": "Method build_method",
+    "model.methods": "Method build_method register_method",
     "model.inference": "Embedding SourceStatistics TrainedModel embed embed_many load_model",
     "model.edge": "export_model on_onnx",
     "model.training": "Run TrainingConfig fit",
     "decide.calibration": "UCAPC Calibration Calibrator Careful FrozenCalibration OnlineCalibrator OpenSet "
-    "Peer Safe Transduced calibrator calibrators",
+    "Peer Safe Transduced calibrator calibrators register_calibration",
     "decide.rehearsal": "fit_with_guard",
     "decide.enrolment": "enrol remove",
     "decide.identification": "identify verify",
     "evidence.limit": "limit",
-    "evidence.checks": "check",
+    "evidence.checks": "check register_check",
     "evidence.evaluation": "deploy evaluate infer",
     "evidence.benchmark.protocols": "read_protocol",
     "evidence.benchmark.run": "run_protocol",

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import pisa_capc
+from pisa_capc.cli.output import warnings_as_notes
 from pisa_capc.core.moved import MOVED, new_name
+from pisa_capc.core.plugins import load_file
 
 BACK = {new: old for old, new in MOVED.items()}
 
@@ -100,3 +102,35 @@ def test_an_old_program_runs_and_is_told_what_to_change() -> None:
         ("7", "pisa_capc.model.PISA"),
         ("9", "pisa_capc.scores"),
     ]
+
+
+@pytest.mark.usefixtures("own_parts")
+def test_old_names_in_a_plugin_are_a_note_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("from pisa_capc.encoders import Encoder\n", encoding="utf-8")
+    with warnings_as_notes():
+        load_file(tmp_path / "mine.py")
+    assert capsys.readouterr().err.splitlines() == [
+        "note: pisa_capc.encoders is now pisa_capc.model.encoders. The old name goes with the next version."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "kind"),
+    [
+        ("signal.formats", "format"),
+        ("signal.waveforms", "waveform"),
+        ("model.encoders", "encoder"),
+        ("model.methods", "method"),
+        ("decide.calibration", "calibration"),
+        ("evidence.checks", "check"),
+    ],
+)
+def test_register_is_the_function_that_has_the_name_of_its_kind(package: str, kind: str) -> None:
+    module = import_module(f"pisa_capc.{package}")
+    new = getattr(module, f"register_{kind}")
+    assert module.register.__wrapped__ is new is getattr(pisa_capc, f"register_{kind}")
+    with pytest.warns(
+        DeprecationWarning, match=f"{package}.register is now pisa_capc.{package}.register_{kind}. "
+    ) as at:
+        module.register("passing")
+    assert at[0].filename == __file__

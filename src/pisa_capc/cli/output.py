@@ -100,5 +100,6 @@ def warnings_as_notes() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        warnings.filterwarnings("always", r"pisa_capc\.", DeprecationWarning)  # old names in a plugin
         warnings.showwarning = say
         yield

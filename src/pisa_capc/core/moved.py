@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 PACKAGE = "pisa_capc."
 UNTIL = "The old name goes with the next version."
 
@@ -106,6 +110,17 @@ def new_name(name: str) -> str | None:
 def warn_of(old: str, new: str, stacklevel: int = 3) -> None:
     """Say that a name is another one now, at the line that uses it."""
     warnings.warn(f"{old} is now {new}. {UNTIL}", DeprecationWarning, stacklevel)
+
+
+def renamed(package: str, old: str, function: Callable[P, R]) -> Callable[P, R]:
+    """A function of a package under the name it had there."""
+
+    @wraps(function)
+    def call(*given: P.args, **options: P.kwargs) -> R:
+        warn_of(f"{package}.{old}", f"{package}.{function.__name__}")
+        return function(*given, **options)
+
+    return call
 
 
 class _OldNames:

@@ -8,6 +8,7 @@ teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames
 itself.
 """
 
+from pisa_capc.core.moved import renamed
 from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register_calibration
 from pisa_capc.decide.calibration.careful import Careful, usual
 from pisa_capc.decide.calibration.decisions import Decisions
@@ -53,3 +54,5 @@ __all__ = [
     "unknown_scores",
     "usual",
 ]
+
+register = renamed(__name__, "register", register_calibration)

@@ -14,9 +14,9 @@ A calibration of your own is one class. `Peer` leaves it one method, one group o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from torch import Tensor
 
@@ -130,7 +130,12 @@ class Calibrator(Parameters):
 
 
 CALIBRATIONS: Registry[type[Calibrator]] = Registry("calibration")
-register_calibration = CALIBRATIONS.register
+C = TypeVar("C", bound=type[Calibrator])
+
+
+def register_calibration(name: str) -> Callable[[C], C]:
+    """Make a calibration known under `name`: a frozen dataclass that extends `Peer` or `Calibrator`."""
+    return CALIBRATIONS.register(name)
 
 
 def calibrators() -> Mapping[str, type[Calibrator]]:

@@ -1,13 +1,19 @@
 """Is a set fit to be trained on? One function per check, in files by what they look at; `run` puts them together."""
 
 # Each import registers its checks; in the order in which they are told.
-from pisa_capc.evidence.checks import room  # noqa: F401, I001
+# isort: off
+from pisa_capc.evidence.checks import room  # noqa: F401
 from pisa_capc.evidence.checks import frequency  # noqa: F401
 from pisa_capc.evidence.checks import layout  # noqa: F401
 from pisa_capc.evidence.checks import copies  # noqa: F401
 from pisa_capc.evidence.checks import antennas  # noqa: F401
 from pisa_capc.evidence.checks import levels  # noqa: F401
+# isort: on
+
+from pisa_capc.core.moved import renamed
 from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict, register_check
 from pisa_capc.evidence.checks.run import Checked, check, check_frames
 
 __all__ = ["CHECKS", "Checked", "Finding", "Verdict", "check", "check_frames", "register_check"]
+
+register = renamed(__name__, "register", register_check)

@@ -6,6 +6,7 @@ one: a file here with a class under `@register_encoder("name")`, and its import 
 plain module, without runs and tokens, is registered with `ordinary=True`.
 """
 
+from pisa_capc.core.moved import renamed
 from pisa_capc.model.encoders.base import WIDTH, Encoder
 from pisa_capc.model.encoders.registry import ENCODERS, build_encoder, encoder_names, encoder_title, register_encoder
 
@@ -13,3 +14,5 @@ from pisa_capc.model.encoders.registry import ENCODERS, build_encoder, encoder_n
 from pisa_capc.model.encoders import cnn, mscnn, resnet, tcn, cvcnn, cldnn, transformer  # noqa: F401  # isort: skip
 
 __all__ = ["ENCODERS", "WIDTH", "Encoder", "build_encoder", "encoder_names", "encoder_title", "register_encoder"]
+
+register = renamed(__name__, "register", register_encoder)

@@ -4,6 +4,8 @@ A method builds a model and gives the loss of a batch; the trainer does the rest
 under `@register_method("name")`, and its import below; or the same class in a plugin.
 """
 
+from pisa_capc.core.moved import renamed
+
 from pisa_capc.model.methods.registry import (  # isort: skip
     METHODS,
     Batch,
@@ -49,3 +51,5 @@ __all__ = [
     "plugins_used",
     "register_method",
 ]
+
+register = renamed(__name__, "register", register_method)

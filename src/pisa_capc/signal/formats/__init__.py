@@ -3,6 +3,7 @@
 A format of your own is a class under `@register_format("name")` in a plugin, see `Format`.
 """
 
+from pisa_capc.core.moved import renamed
 from pisa_capc.signal.formats.base import (
     FORMATS,
     CsiOptions,
@@ -29,3 +30,5 @@ __all__ = [
     "import_dataset",
     "register_format",
 ]
+
+register = renamed(__name__, "register", register_format)

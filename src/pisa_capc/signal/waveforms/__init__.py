@@ -5,8 +5,11 @@ A waveform is known to the simulator and to the equalisers by its name. To add o
 `pisa_capc.signal.simulation.scene`).
 """
 
+from pisa_capc.core.moved import renamed
 from pisa_capc.signal.waveforms.base import WAVEFORMS, Draw, Waveform, register_waveform
 from pisa_capc.signal.waveforms.lora import LoRa
 from pisa_capc.signal.waveforms.wifi import WiFi
 
 __all__ = ["WAVEFORMS", "Draw", "LoRa", "Waveform", "WiFi", "register_waveform"]
+
+register = renamed(__name__, "register", register_waveform)
