@@ -28,8 +28,8 @@ import torch
 from benchmarks.load import write_random
 from benchmarks.report import begin, show
 from pisa_capc import load
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.store.digests import BLOCK, CaptureDigests, block_digest
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.training.bank import Bank
 
 DIGESTS: dict[str, Callable[[Any], Any]] = {

@@ -65,7 +65,7 @@ say(lambda iq: session.run(["logits"], {"iq": iq}), make)
 TORCH = """
 import json, sys, numpy as np, torch
 from benchmarks.edge import untrained
-from pisa_capc.model.inference.memory import keep_freed_memory
+from pisa_capc.core.process import keep_freed_memory
 torch.set_num_threads(1)
 keep_freed_memory()
 network = untrained(METHOD, ENCODER).model

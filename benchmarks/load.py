@@ -26,9 +26,9 @@ import torch
 
 from benchmarks.report import begin, show
 from pisa_capc import Frames, load
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.geometry import square
 from pisa_capc.data.store import CaptureSpec, Dataset, native, write_dataset
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.training.bank import Bank
 
 BATCH = 128

@@ -22,10 +22,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.report import begin, show
 from pisa_capc import Frames
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.protocol import Split, split
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.methods import Setup, build_method, method_names
 from pisa_capc.model.stacked.layers import plain_layers
 from pisa_capc.model.training.bank import Bank, union

@@ -27,11 +27,11 @@ import torch
 
 from benchmarks.report import begin, show
 from benchmarks.train import embed_rate, make_stack, random_frames
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.core.threads import cpu_threads
 from pisa_capc.data.protocol import split
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference.devices import has_bfloat16
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.stacked.layers import plain_layers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.stack import Stack

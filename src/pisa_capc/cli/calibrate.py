@@ -134,7 +134,7 @@ def calibrate(
     base = chosen_calibrator(method, preset, asked, set_ or [], SourceStatistics.from_arrays(arrays))
     find = base.group == "auto"
     if find:
-        base.set_params(group="capture")
+        base = base.set_params(group="capture")
     chosen = base if reject == "none" else OpenSet(base, reject, alpha)
     with warnings_as_notes():
         if find:

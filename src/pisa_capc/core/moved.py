@@ -68,6 +68,7 @@ MOVED = {
     "methods": "model.methods",
     "inference": "model.inference",
     "inference.embed": "model.inference.embedding",
+    "inference.memory": "core.process",
     "edge": "model.edge",
     "training": "model.training",
     "training.fit": "model.training.fitting",

@@ -41,10 +41,10 @@ class Parameters:
         return own | {f"{name}__{key}": value for name, part in parts.items() for key, value in part.items()}
 
     def set_params(self, **values: Any) -> Self:
-        """Change settings in place, as scikit-learn wants it, and return self; what is refused changes nothing.
+        """A copy with these settings. Nothing changes a calibration itself: others may use it, as those of `PRESETS`.
 
-        It is the only thing that changes a calibration: clone one that others use, as those of `PRESETS`, first.
-        A part whose settings are given, as `calibrator__top`, is replaced by a changed copy.
+        Settings of a part are given as `calibrator__top`. scikit-learn, which knows estimators that change, goes on
+        with what this returns.
         """
         own = {name: value for name, value in values.items() if "__" not in name}
         inner: dict[str, dict[str, Any]] = {}
@@ -58,11 +58,8 @@ class Parameters:
             part = own.get(name, getattr(self, name))
             if not isinstance(part, Parameters):
                 raise ConfigError(f"{name} is {part!r}, which has no settings of its own; found {', '.join(settings)}.")
-            own[name] = replace(part).set_params(**settings)
-        changed = replace(self, **own)
-        for name in own:
-            object.__setattr__(self, name, getattr(changed, name))
-        return self
+            own[name] = part.set_params(**settings)
+        return replace(self, **own)
 
 
 @dataclass(frozen=True)

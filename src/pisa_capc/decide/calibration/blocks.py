@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.core.process import return_freed_memory
 from pisa_capc.core.threads import in_threads
 from pisa_capc.data.store.files import bytes_text
-from pisa_capc.model.inference.memory import return_freed_memory
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.decide.calibration.batches import Rows, block_rows, row_blocks
 from pisa_capc.decide.calibration.blocks import Blocks
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.vectors import unit
-from pisa_capc.model.inference.memory import keep_freed_memory
 
 
 @dataclass(frozen=True)

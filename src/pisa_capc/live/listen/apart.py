@@ -9,7 +9,6 @@ is begun anew; what it was looking at is missed, and counted. It ends when its l
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import pickle
@@ -32,6 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.engines import LOST, begin_worker
 from pisa_capc.core.errors import PisaError
+from pisa_capc.core.process import collect_only_what_is_new
 from pisa_capc.live.listen.ears import CLOSE_S, POLL_S, Part, Stalled, parts_of
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.ring import Piece, Ring
@@ -229,7 +229,7 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
     try:
         settings, most = link.recv()
         hearing = Hearing(*settings)
-        gc.freeze()  # what was imported is not to be looked through again and again
+        collect_only_what_is_new()
         link.send(None)
         try:
             with threadpool_limits(1):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError, PisaError
+from pisa_capc.core.process import quick_turns
 from pisa_capc.data.store.lock import only_runner
 from pisa_capc.decide.calibration import OnlineCalibrator
 from pisa_capc.decide.enrolment import enrol
@@ -62,7 +61,6 @@ MOST_BYTES = 16 << 30  # of samples that may wait
 TOGETHER = 256  # frames that are decided together
 STOP_S = 5.0  # in which what was received is still decided after `stop`
 LONGEST_S = 100 * 366 * 86400.0  # of a stream: a state that says more is damaged
-TURN_S = 2e-4  # that a thread may compute while another one waits
 
 
 class Listener:
@@ -239,7 +237,7 @@ class Listener:
         self._on_event = on_event
         alone = nullcontext() if self.plan.state is None else only_runner(self.plan.state)
         # Products here are small, and BLAS's own threads would only spin.
-        with alone, threadpool_limits(1), _quick_turns():
+        with alone, threadpool_limits(1), quick_turns():
             self._resume()
             ears = self._ears()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
@@ -446,24 +444,6 @@ class Listener:
             "tests": tests,
         }
         self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
-
-
-@contextmanager
-def _quick_turns() -> Iterator[None]:
-    """Let what decides give way to what receives after a fifth of a millisecond, not five: a message takes several
-    turns to come in, and its frames wait for each of them.
-
-    Nor are they to wait for the collector of garbage, which would look through all that was there before: a tenth of
-    a second.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        sys.setswitchinterval(before)
 
 
 def _claimed(one: Heard) -> str | None:

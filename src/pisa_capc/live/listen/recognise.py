@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.sources import MemorySource
 from pisa_capc.decide.calibration import Online, OnlineCalibrator
@@ -17,7 +18,6 @@ from pisa_capc.decide.calibration.openset import DEFAULT, Rejection
 from pisa_capc.decide.identification.observation import as_trained
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.inference.absent import available_input, available_mean
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.inference.recorded import recorded
 from pisa_capc.signal.detection import Detection
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.core.threads import cpu_threads, in_threads
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import UnlabelledFrames
@@ -20,7 +21,6 @@ from pisa_capc.data.store.files import atomic
 from pisa_capc.model.inference.absent import available_descriptors, available_input, available_mean, check_missing
 from pisa_capc.model.inference.ahead import read_ahead
 from pisa_capc.model.inference.devices import choose_device, choose_precision, frames_at_a_time
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.inference.recorded import OwnThreads, recorded
 from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics

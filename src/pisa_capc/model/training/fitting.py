@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.core.threads import cpu_threads
 from pisa_capc.data.frames import samples_seen
 from pisa_capc.data.protocol import Split
 from pisa_capc.model.inference.devices import choose_device, choose_precision
-from pisa_capc.model.inference.memory import keep_freed_memory
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.methods.registry import Method, Setup, build_method
 from pisa_capc.model.stacked import check_run_axis, load_compiler

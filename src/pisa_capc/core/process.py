@@ -1,11 +1,20 @@
-"""Memory of work on a CPU that goes through many large blocks."""
+"""Switches of the whole process, which no other module sets: what the C library does with freed memory, what the
+garbage collector looks through, and how long a thread computes while another one waits.
+
+Each changes how everything else in the process runs. So each is a function here, with the reason for it, and is called
+where a work begins: a training, a long calibration, a listener.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
+TURN_S = 2e-4  # that a thread may compute while another one waits
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _ALWAYS = 2**31 - 1
 
@@ -40,3 +49,23 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def collect_only_what_is_new() -> None:
+    """Have the garbage collector leave alone what is there now, as what was imported: it would look through all of it
+    again and again, for a tenth of a second each time, while frames wait."""
+    gc.freeze()
+
+
+@contextmanager
+def quick_turns() -> Iterator[None]:
+    """Let a thread that decides give way to one that receives after a fifth of a millisecond, not five: a message takes
+    several turns to come in, and its frames wait for each of them. Nor do they wait for the garbage collector."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    collect_only_what_is_new()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)
