@@ -1,4 +1,4 @@
-"""The public surface as a page of the site: what `pisa_capc` itself offers, then room by room."""
+"""The public surface as a page of the site: what `pisa_capc` itself offers, then module by module."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from typing import Any
 
 import pisa_capc
 
-HOUSE = Path("docs/architecture.md")  # whose table names the rooms and their entries
-WITHOUT = (
-    "cli",
-    "evidence.figures",
-    "model.stacked",
-)  # the command line has its own page; the others are for the house itself
+ARCHITECTURE = Path("docs/architecture.md")  # whose table names the modules and their entries
+WITHOUT = ("cli", "evidence.figures", "model.stacked")  # the command line has its own page; the others are internal
 
 
 def page() -> str:
@@ -24,36 +20,36 @@ def page() -> str:
     listed = {id(getattr(pisa_capc, name)) for name in own}
     parts = [
         "API\n===\n",
-        "What most programs need is in ``pisa_capc`` itself; the rest is in the rooms of :doc:`../architecture`, in "
+        "What most programs need is in ``pisa_capc`` itself; the rest is in the modules of :doc:`../architecture`, in "
         "the order in which data flows. Every page ends with the examples that use the object.\n",
         _section("pisa_capc", "The short way", [f"pisa_capc.{name}" for name in own]),
     ]
-    for room, about, entries in rooms():
-        names = [name for name, value in public(room, entries) if id(value) not in listed]
-        listed |= {id(value) for _, value in public(room, entries)}
+    for home, about, entries in modules():
+        names = [name for name, value in public(home, entries) if id(value) not in listed]
+        listed |= {id(value) for _, value in public(home, entries)}
         if names:
-            parts.append(_section(f"pisa_capc.{room}", about, names))
+            parts.append(_section(f"pisa_capc.{home}", about, names))
     return "\n".join(parts)
 
 
-def rooms() -> Iterator[tuple[str, str, list[str]]]:
-    """Every room of the house with what is in it and what its table calls the entries."""
-    section = HOUSE.read_text(encoding="utf-8").split("## Rooms")[1].split("\n## ")[0]
+def modules() -> Iterator[tuple[str, str, list[str]]]:
+    """Every module with what is in it and what the table calls the entries."""
+    section = ARCHITECTURE.read_text(encoding="utf-8").split("## Modules")[1].split("\n## ")[0]
     for row in section.splitlines():
         if row.startswith("| `"):
             names, about, entries = (cell.strip() for cell in row.strip("|").split("|"))
-            for room in re.findall(r"`([\w.]+)`", names):
-                if room not in WITHOUT:
-                    yield room, about, re.findall(r"`(\w+)`", entries)
+            for home in re.findall(r"`([\w.]+)`", names):
+                if home not in WITHOUT:
+                    yield home, about, re.findall(r"`(\w+)`", entries)
 
 
-def public(room: str, entries: list[str]) -> Iterator[tuple[str, Any]]:
-    """Functions and classes that a room exports, or else its entries, by their full names."""
-    module = import_module(f"pisa_capc.{room}")
+def public(home: str, entries: list[str]) -> Iterator[tuple[str, Any]]:
+    """Functions and classes that a module exports, or else its entries, by their full names."""
+    module = import_module(f"pisa_capc.{home}")
     for name in dict.fromkeys([*getattr(module, "__all__", []), *entries]):
         value = getattr(module, name, None)
         if value is not None and _is_documented(value):
-            yield f"pisa_capc.{room}.{name}", value
+            yield f"pisa_capc.{home}.{name}", value
 
 
 def _is_documented(value: Any) -> bool:

@@ -185,7 +185,7 @@ class Model:
 
 
 def guard_of(models: Sequence[Model], seed: int) -> Guard:
-    """As `rehearsal.learn_guard` does it: models that lack an environment there, and the model on held-out frames."""
+    """As `decide.rehearsal.learn_guard`: models that lack an environment there, and the model on held-out frames."""
     parts = []
     for model in models:
         missing = [name for name in SOURCE if name not in model.name.environments]

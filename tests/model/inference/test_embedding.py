@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from copy import deepcopy
 from dataclasses import replace
 
@@ -15,11 +14,11 @@ from pisa_capc import Frames
 from pisa_capc.core.threads import cpu_threads
 from pisa_capc.data.geometry import square
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
+from pisa_capc.model.inference import embedding as module
 from pisa_capc.model.inference.devices import has_bfloat16
 from pisa_capc.model.inference.recorded import Recorded
 from pisa_capc.model.methods import Setup, build_method
 
-module = sys.modules["pisa_capc.model.inference.embedding"]  # its name is that of its function
 DEVICES = ["D1", "D2", "D3"]
 
 

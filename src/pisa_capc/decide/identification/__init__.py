@@ -1,12 +1,12 @@
 """Who is in a recording, and is it who it claims to be.
 
-observe    found frames as a model sees them
-tracks     frames of one sender
-decide     frames → devices, or none that is known
-together   frames of one sender decided as one
-evidence   a test that may be looked at after every frame
-shared     do several devices send under one address
-verify     is the sender the device whose address it carries
+observation   found frames as a model sees them
+tracks        frames of one sender
+decide        frames → devices, or none that is known
+together      frames of one sender decided as one
+evidence      a test that may be looked at after every frame
+shared        do several devices send under one address
+verification  is the sender the device whose address it carries
 """
 
 from pisa_capc.decide.identification.decide import Choices, Identified, identify

@@ -13,7 +13,4 @@ traffic        who sends when: random times, spoofed addresses, collisions
 stream         what the antennas hear without a break
 recording      a continuous recording, in parallel; truth: its annotations
 interpolation  between the samples; phasor: unit phasors and Gaussian noise
-
-The attribute `pisa_capc.simulate` is the function that makes a dataset; import modules as
-`from pisa_capc.signal.simulation import channel`.
 """

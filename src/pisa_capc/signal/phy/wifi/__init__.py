@@ -1,12 +1,12 @@
 """802.11: frames of octets to samples and back (non-HT at all eight rates, HT-mixed in 20 MHz with one stream).
 
-coding       rates: puncturing, interleaving, mapping, and soft bits
-transmit     octets to samples
-demodulate   samples of all antennas to equalised points
-signal       L-SIG and HT-SIG
-viterbi      soft decoding of many sequences at once
-receive      samples to addresses
-mac          frames of octets: build, check, parse
+coding        rates: puncturing, interleaving, mapping, and soft bits
+transmission  octets to samples
+demodulate    samples of all antennas to equalised points
+signal        L-SIG and HT-SIG
+viterbi       soft decoding of many sequences at once
+reception     samples to addresses
+mac           frames of octets: build, check, parse
 """
 
 from pisa_capc.signal.phy.wifi import mac
