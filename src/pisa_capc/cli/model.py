@@ -128,7 +128,7 @@ def train(
     from pisa_capc.data.store.native import fingerprint
     from pisa_capc.decide.rehearsal import fit_with_guard
     from pisa_capc.model.inference.devices import choose_device, choose_precision
-    from pisa_capc.model.methods import check_names
+    from pisa_capc.model.methods import METHODS, check_names
     from pisa_capc.model.methods.recommend import PUBLISHED
     from pisa_capc.model.training import Run, TrainingConfig, fit
 
@@ -155,7 +155,7 @@ def train(
     done = sum((folder / "model.json").is_file() for folder in folders)
     notes.print(
         f"{source} → {target}: {len(first.train):,} training and {len(first.validation):,} validation frames, "
-        f"{len(runs)} run{'s' * (len(runs) > 1)} of {method} with {encoder}.",
+        f"{len(runs)} run{'s' * (len(runs) > 1)} of {method}{f' with {encoder}' * METHODS[method].in_epochs}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -21,6 +21,10 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
+class OwnThreads(torch.nn.Module):
+    """A network whose computation is shared by threads of its own: one call is to have as many frames as there are."""
+
+
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
     """Have that many threads share PyTorch's sums on a CPU; None: as many as do."""

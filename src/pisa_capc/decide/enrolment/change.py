@@ -22,6 +22,7 @@ from pisa_capc.decide.enrolment.statistics import checked, with_device, without_
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.inference.tensors import digest
+from pisa_capc.model.methods.closed_form import ClosedForm
 
 FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
@@ -79,7 +80,8 @@ def enrol(
     kept = np.arange(len(trained.devices))
     change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
     statistics = with_device(source, own, row, scores.cfo_hz)
-    return _changed(trained, (*trained.devices, name), kept, statistics, change)
+    learnt = _learnt(trained, frames)
+    return _changed(trained, (*trained.devices, name), kept, statistics, change, learnt)
 
 
 def remove(trained: TrainedModel, name: str) -> TrainedModel:
@@ -108,8 +110,11 @@ def _changed(
     kept: NDArray[np.int64],
     statistics: SourceStatistics,
     change: Mapping[str, Any],
+    learnt: Mapping[str, Tensor] | None = None,
 ) -> TrainedModel:
     """The model of `devices`, of which `kept` were there, with the classifier that the statistics have.
+
+    learnt: what a new device has in the closed form, by name.
 
     Its description says of every change what it was, and the digest of the weights that it was made to.
     """
@@ -120,8 +125,17 @@ def _changed(
     state = {name: _resized(before[name].cpu(), value.shape, kept) for name, value in model.state_dict().items()}
     state["classifier.weight"] = torch.from_numpy(np.asarray(statistics.weight)).unsqueeze(0)
     state["classifier.bias"] = torch.from_numpy(np.asarray(statistics.bias)).reshape(state["classifier.bias"].shape)
+    for part, value in (learnt or {}).items():
+        state[part] = torch.cat([state[part][:-1], value[None]])
     model.load_state_dict(state)
     return replace(trained, model=model.eval(), about=about, statistics=statistics)
+
+
+def _learnt(trained: TrainedModel, frames: UnlabelledFrames) -> dict[str, Tensor]:
+    """What the closed form knows a device by; networks know it by the classifier's row alone."""
+    if not isinstance(trained.model, ClosedForm):
+        return {}
+    return trained.model.learn(frames.segment(trained.about["samples"]))
 
 
 def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.core.errors import ModelError
+from pisa_capc.core.threads import OwnThreads
 from pisa_capc.model.edge.session import Session
 from pisa_capc.model.inference import TrainedModel
-from pisa_capc.model.inference.recorded import OwnThreads
 from pisa_capc.model.inference.tensors import digest
 from pisa_capc.model.networks.pisa import Output
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pisa_capc.core.process import keep_freed_memory
-from pisa_capc.core.threads import cpu_threads, in_threads
+from pisa_capc.core.threads import OwnThreads, cpu_threads, in_threads
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.store.files import atomic
@@ -22,7 +22,7 @@ from pisa_capc.model.inference.absent import available_descriptors, available_in
 from pisa_capc.model.inference.ahead import read_ahead
 from pisa_capc.model.inference.devices import choose_device, choose_precision, frames_at_a_time
 from pisa_capc.model.inference.model import TrainedModel
-from pisa_capc.model.inference.recorded import OwnThreads, recorded
+from pisa_capc.model.inference.recorded import recorded
 from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics
 from pisa_capc.model.stacked.frozen import derived
 

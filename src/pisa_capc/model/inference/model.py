@@ -30,7 +30,7 @@ from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.inference.statistics import SourceStatistics
 from pisa_capc.model.inference.tensors import digest, read_tensors, save_tensors
-from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method, plugins_used
+from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method, plugins_used
 
 SCHEMA = 1
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
@@ -164,7 +164,7 @@ def _check_parts(about: Mapping[str, Any], path: Path) -> None:
     """Refuse a model whose encoder or method is not here; warn where a plugin is another than it was trained with."""
     used = about.get("plugins", [])
     for kind, name, known in (("encoder", about["encoder"], ENCODERS), ("method", about["method"], METHODS)):
-        if name not in known:
+        if name not in known and name != NO_ENCODER:
             of = f" It was trained with {plugins.listed(used)}." if used else ""
             raise ModelError(
                 f"{path}: its {kind} {name!r} is not known here.{of} Give the plugin with --plugin FILE, or install it."

@@ -17,10 +17,6 @@ from torch import Tensor, nn
 OWN, OTHERS = 2, 3  # frames that it is recorded with, and that it is tried with: their number must not matter
 
 
-class OwnThreads(nn.Module):
-    """A network whose computation is shared by threads of its own: one call is to have as many frames as there are."""
-
-
 class Scores(NamedTuple):
     """(N, D) and (N, C), as of a model's output."""
 

@@ -8,6 +8,7 @@ from pisa_capc.core.moved import renamed
 
 from pisa_capc.model.methods.registry import (  # isort: skip
     METHODS,
+    NO_ENCODER,
     Batch,
     Method,
     Setup,
@@ -20,6 +21,7 @@ from pisa_capc.model.methods.registry import (  # isort: skip
     register_method,
 )
 from pisa_capc.model.methods import (  # noqa: F401  (each registers itself)
+    closed_form,
     control,
     coral,
     dann,
@@ -40,6 +42,7 @@ from pisa_capc.model.methods import (  # noqa: F401  (each registers itself)
 
 __all__ = [
     "METHODS",
+    "NO_ENCODER",
     "Batch",
     "Method",
     "Setup",

@@ -62,6 +62,7 @@ class Method:
     least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
     needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
+    in_epochs: ClassVar[bool] = True  # whether an encoder is trained; if not, `solve` makes the model at once
 
     terms: tuple[str, ...] = ("cls",)  # names of the objective's terms
     drops: tuple[float, float] = (0.0, 0.0)  # probabilities with which the perturbed view loses an antenna, a span
@@ -78,6 +79,10 @@ class Method:
     def check_source(self, frames: Frames) -> None:
         """Refuse source frames that it cannot learn from; called before a training, on the training frames."""
 
+    def solve(self, frames: Frames) -> nn.Module:
+        """The model of the training frames, of a method that has no epochs."""
+        raise NotImplementedError
+
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The weighted terms of the objective under the names in `terms`, each (R,); their sum is minimised."""
         raise NotImplementedError
@@ -90,6 +95,7 @@ class Method:
 
 
 METHODS: Registry[type[Method]] = Registry("method")
+NO_ENCODER = "none"  # what stands in the place of an encoder's name, of methods that have none
 M = TypeVar("M", bound=type[Method])
 
 
@@ -140,7 +146,8 @@ def method_list() -> list[dict[str, Any]]:
 def check_names(method: str, encoder: str, variant: str = "full") -> None:
     """Refuse what is not there by its name, before anything is read for it."""
     variants = METHODS[method].variants
-    ENCODERS[encoder]
+    if METHODS[method].in_epochs:
+        ENCODERS[encoder]
     if variant not in variants:
         raise ConfigError(unknown_name(f"variant of {method}", variant, variants))
 

@@ -17,13 +17,13 @@ from pisa_capc.data.frames import samples_seen
 from pisa_capc.data.protocol import Split
 from pisa_capc.model.inference.devices import choose_device, choose_precision
 from pisa_capc.model.inference.model import TrainedModel
-from pisa_capc.model.methods.registry import Method, Setup, build_method
+from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method
 from pisa_capc.model.stacked import check_run_axis, load_compiler
 from pisa_capc.model.stacked.elsewhere import compilers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.model.training.runs import Run, TrainingConfig, training_config
-from pisa_capc.model.training.trainer import Trainer
+from pisa_capc.model.training.trainer import Trainer, solved
 
 
 def fit(
@@ -87,14 +87,18 @@ def fit(
         threads = threads or kept_threads(out, runs) or torch.get_num_threads()
     elif threads is not None:
         raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
+    if not METHODS[method].in_epochs:
+        encoder = NO_ENCODER
     built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
-    check_run_axis(built.build, f"method {method!r}")
-    _check_batch(how.batch, runs)
+    if built.in_epochs:
+        check_run_axis(built.build, f"method {method!r}")
+        _check_batch(how.batch, runs)
     abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
     keep = Keep(out, runs, abouts)
     with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as elsewhere:
         bank = None
-        groups = keep.unfinished(together=place.type == "cuda" if stacked is None else stacked)
+        together = built.in_epochs and (place.type == "cuda" if stacked is None else stacked)
+        groups = keep.unfinished(together)
         for number, group in enumerate(groups, 1):
             if bank is None:
                 if elsewhere is not None:
@@ -102,6 +106,9 @@ def fit(
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))
+            if not built.in_epochs:
+                keep.add(group, [solved(runs[group[0]], abouts[group[0]], built, bank)])
+                continue
             with _naming_lack_of_memory():
                 trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
                 later = more_frames + sum(len(runs[i].split.train) for other in groups[number:] for i in other)

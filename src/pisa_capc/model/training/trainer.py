@@ -17,6 +17,7 @@ from pisa_capc.core.errors import MissingExtraError, ModelError
 from pisa_capc.core.progress import console, progress
 from pisa_capc.core.provenance import machine
 from pisa_capc.data.protocol import PUBLISHED_RULE
+from pisa_capc.data.scores import mean_f1
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.methods.registry import Method
 from pisa_capc.model.stacked import copy_runs, unstack
@@ -179,6 +180,18 @@ class Trainer:
             extra = {"metrics": metrics, "history": own, "seconds": seconds, "machine": machine()}
             models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, statistics))
         return models
+
+
+def solved(run: Run, about: dict[str, Any], method: Method, bank: Bank) -> TrainedModel:
+    """The model of a method that has no epochs."""
+    began = time.perf_counter()
+    model = method.solve(run.split.train.segment(method.setup.samples)).eval()
+    train, validation = bank.position(run.split.train), bank.position(run.split.validation)
+    [statistics] = source_statistics([model], bank, [train], [validation])
+    assert statistics.confusion is not None, "measured on the validation frames"
+    metrics = {"validation_f1": mean_f1(statistics.confusion.astype(np.int64)), "best_epoch": 0}
+    extra = {"metrics": metrics, "history": [], "seconds": round(time.perf_counter() - began, 3), "machine": machine()}
+    return TrainedModel(model, {**about, **extra}, statistics)
 
 
 def _in_parts(losses: NDArray[np.float32], terms: Sequence[str]) -> str:

@@ -1,0 +1,169 @@
+"""The closed form: hardware flaws by least squares, devices as Gaussians. Nothing is trained in epochs.
+
+`signal.measurement` measures each frame, with its error bars; `model.gaussian` says which device that is. The model is
+kept and used as any other, so every command takes it. Its embedding is the flaws in units of their usual scatter; its
+logits are the log-likelihoods, each frame with its own error bars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.threads import OwnThreads
+from pisa_capc.data.frames import Frames, UnlabelledFrames
+from pisa_capc.model.gaussian import Device, GaussianBackend, fit_backend
+from pisa_capc.model.methods.equaliser import PreambleSettings, waveform_of
+from pisa_capc.model.methods.preamble import BehindPreamble
+from pisa_capc.model.methods.registry import Method, register_method
+from pisa_capc.model.networks.pisa import Output
+from pisa_capc.model.stacked import Linear
+from pisa_capc.signal.measurement import FLAWS, FlawEstimator
+from pisa_capc.signal.waveforms import WAVEFORMS
+
+BATCH = 8192  # frames measured at a time
+NEVER = 1e3  # below the others: the logit of a device that the source does not have
+
+Real = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class ClosedFormSettings(PreambleSettings):
+    """Of the waveform alone: nothing else is to be set."""
+
+
+class ClosedForm(OwnThreads):
+    """m_k, V_k, S and P of the back-end, and what whitens an embedding: z = W (θ − c).
+
+    The classifier is that of frames which are all as certain as the source's are in the mean. Calibrations start from
+    its rows; the logits do not.
+    """
+
+    mean: Tensor
+    error: Tensor
+    frame: Tensor
+    place: Tensor
+    centre: Tensor
+    whiten: Tensor
+
+    def __init__(self, estimator: FlawEstimator, classes: int, runs: int = 1) -> None:
+        super().__init__()
+        if runs != 1:
+            raise ConfigError("closed-form: there is nothing to train, so runs are made one by one.")
+        self.estimator = estimator
+        size = 2 * sum(FLAWS[name].role == "identity" for name in estimator.flaws)
+        shapes = {
+            "mean": (classes, size),
+            "error": (classes, size, size),
+            "frame": (size, size),
+            "place": (size, size),
+            "centre": (size,),
+            "whiten": (size, size),
+        }
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+        self.classifier = Linear(size, classes)
+
+    @property
+    def backend(self) -> GaussianBackend:
+        """Of the devices that the source had, by their numbers."""
+        mean, error = self.mean.numpy(), self.error.numpy()
+        there = np.flatnonzero(np.isfinite(mean).all(axis=1))
+        devices = {str(number): Device(mean[number], error[number], 0, 0) for number in there}
+        return GaussianBackend(devices, self.frame.numpy(), self.place.numpy())
+
+    def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
+        """θ̂ (N, d) and its errors (N, d, d); NaN of frames that could not be measured."""
+        return self.estimator.measure(iq, there).features()
+
+    def set_backend(self, backend: GaussianBackend, error: Real) -> None:
+        """Take over a back-end, whose devices have the names of their numbers; the others have no mean.
+
+        error: (d, d) of a source frame's measurement, in the mean.
+        """
+        numbers = [int(name) for name in backend.devices]
+        devices = list(backend.devices.values())
+        mean, uncertain = np.full(self.mean.shape, np.nan), np.zeros(self.error.shape)
+        mean[numbers] = [device.mean for device in devices]
+        uncertain[numbers] = [device.error for device in devices]
+        centre = mean[numbers].mean(axis=0)
+        whiten = np.linalg.inv(np.linalg.cholesky(backend.frame + backend.place + error))
+        row = (mean - centre) @ whiten.T
+        bias = np.nan_to_num(-(row**2).sum(axis=1) / 2, nan=-NEVER)
+        state = {
+            "mean": mean,
+            "error": uncertain,
+            "frame": backend.frame,
+            "place": backend.place,
+            "centre": centre,
+            "whiten": whiten,
+            "classifier.weight": np.nan_to_num(row)[None],
+            "classifier.bias": bias[None],
+        }
+        self.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+
+    def learn(self, frames: UnlabelledFrames) -> dict[str, Tensor]:
+        """`mean` and `error` of one more device, from its frames; places are their captures."""
+        parts = [self.measured(part.iq) for part in frames.batches(BATCH)]
+        value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
+        good = np.isfinite(value).all(axis=1)
+        if not good.any():
+            raise DataError("none of these frames could be measured. Record the device again.")
+        found = self.backend.learn(
+            GaussianBackend({}, self.frame.numpy(), self.place.numpy()).evidence(value[good], error[good]),
+            frames.capture_key[good],
+        )
+        return {"mean": torch.from_numpy(found.mean), "error": torch.from_numpy(found.error)}
+
+    def forward(self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None) -> Output:
+        """iq (N, A, T, 2), mask (N, A). A frame that cannot be measured says nothing: zeros."""
+        received = torch.view_as_complex(iq.detach().float().cpu().contiguous()).numpy()
+        value, error = self.measured(received, None if mask is None else mask.cpu().numpy())
+        good: NDArray[np.bool_] = np.all(np.isfinite(value), axis=1)
+        backend = self.backend
+        known = backend.log_likelihood(backend.evidence(value[good], error[good]))
+        logits = np.zeros((len(value), len(self.mean)), dtype=np.float32)
+        logits[good] = known.min(axis=1, keepdims=True) - NEVER
+        logits[np.flatnonzero(good)[:, None], [int(name) for name in backend.devices]] = known
+        embedding = np.where(good[:, None], (value - self.centre.numpy()) @ self.whiten.numpy().T, 0)
+        return Output(
+            torch.from_numpy(embedding.astype(np.float32)).to(iq.device), torch.from_numpy(logits).to(iq.device)
+        )
+
+
+@register_method("closed-form")
+class ClosedFormMethod(BehindPreamble, Method):
+    """The flaws of the hardware in closed form: measured by least squares, each device a Gaussian. No epochs.
+
+    y_a = h_a ∗ (x + Σ_j θ_j b_j(x)) + w_a (`signal.measurement`), θ ~ N(μ_k, S + P + R_n) (`model.gaussian`).
+
+    The frame has to begin with the preamble. Carrier offset is measured and left out of the identity.
+    """
+
+    Settings = ClosedFormSettings
+    title = "Closed form"
+    citation = "method of this software"
+    in_epochs = False
+    settings: ClosedFormSettings
+
+    def build(self, runs: int = 1) -> nn.Module:
+        estimator = FlawEstimator(WAVEFORMS[waveform_of(self.settings, self.setup)], self.setup.samples)
+        return ClosedForm(estimator, self.setup.classes, runs)
+
+    def solve(self, frames: Frames) -> nn.Module:
+        network = self.build()
+        assert isinstance(network, ClosedForm)
+        parts = [network.measured(part.iq) for part in frames.batches(BATCH)]
+        value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
+        good = np.isfinite(value).all(axis=1)
+        place = frames.environment * len(frames.captures) + frames.capture
+        there, device = np.unique(frames.device[good], return_inverse=True)
+        backend = fit_backend(value[good], error[good], device, place[good], [str(number) for number in there])
+        network.set_backend(backend, error[good].mean(axis=0))
+        return network
