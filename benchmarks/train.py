@@ -26,7 +26,7 @@ from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.protocol import Split, split
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
-from pisa_capc.model.methods import Setup, build_method, method_names
+from pisa_capc.model.methods import METHODS, Setup, build_method, method_names
 from pisa_capc.model.stacked.layers import plain_layers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.fitting import choose_device
@@ -148,7 +148,7 @@ def main() -> None:
     rate = matmul_rate(device)
     rows: list[dict[str, Any]] = []
     encoders = options.encoders.split(",")
-    every = ["single", *(name for name in method_names() if name != "single")]
+    every = ["single", *(name for name in method_names() if name != "single" and METHODS[name].in_epochs)]
     methods = options.methods.split(",") if options.methods not in (None, "all") else every
     wanted = list(product(encoders, methods))
     against_eager = wanted

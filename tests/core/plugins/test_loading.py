@@ -139,7 +139,7 @@ for known in registry._every:
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert sorted(found.stdout.splitlines()) == [
-        "calibration ['sharpened']", "encoder ['strided']", "format ['text']", "method ['smoothed']",
+        "calibration ['sharpened']", "encoder ['strided']", "flaw []", "format ['text']", "method ['smoothed']",
         "waveform ['zadoff-chu']",
     ], found.stderr  # fmt: skip
 

@@ -14,7 +14,7 @@ from benchmarks import bytecode, calibrate, grid, start, train
 from benchmarks.report import begin
 
 from pisa_capc.decide.calibration import calibrators
-from pisa_capc.model.methods import method_names
+from tests.model.methods.tools import IN_EPOCHS
 
 Printed = Callable[..., dict[str, Any]]
 
@@ -43,7 +43,7 @@ def test_training_speed_is_of_every_encoder_asked_for_and_of_every_method(printe
         (r["encoder"], r["method"]): r
         for r in printed(train.main, "--encoders", "cnn,transformer", "--seconds", "0.01")["rows"]
     }
-    assert set(found) == {("cnn", "pisa"), *(("transformer", name) for name in method_names())}
+    assert set(found) == {("cnn", "pisa"), *(("transformer", name) for name in IN_EPOCHS)}
     assert [key for key, row in found.items() if "eager ms" in row] == [("cnn", "pisa"), ("transformer", "pisa")]
     one = found["transformer", "single"]["ours ms"]
     assert all(found[key]["× single"] == found[key]["ours ms"] / one for key in found if key[0] == "transformer")

@@ -18,13 +18,13 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.scores import macro_f1
 from pisa_capc.model.encoders import WIDTH, Encoder, build_encoder, encoder_names, encoder_title, register_encoder
 from pisa_capc.model.inference import load_model
-from pisa_capc.model.methods import build_method, method_names, register_method
+from pisa_capc.model.methods import build_method, register_method
 from pisa_capc.model.methods.single import SingleMethod
 from pisa_capc.model.networks import PISA, Single
 from pisa_capc.model.stacked import check_run_axis, copy_run, copy_runs, stack, unstack
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.stack import build_seeded
-from tests.model.methods.tools import RUNS, batch, setup
+from tests.model.methods.tools import IN_EPOCHS, RUNS, batch, setup
 from tests.model.training.tools import FAST, Killed, assert_identical, kill_in_epoch, make_stack
 from tests.problems import runs, small_frames
 
@@ -410,7 +410,7 @@ def test_a_method_whose_model_has_no_axis_of_runs_is_refused_before_training(mon
         fit(two_runs(), **FAST | {"method": "wrong"})
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_the_models_of_every_method_have_their_axis_of_runs(name: str) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -419,7 +419,7 @@ def test_the_models_of_every_method_have_their_axis_of_runs(name: str) -> None:
 
 
 def test_models_of_every_method_take_an_ordinary_encoder(plain: str) -> None:
-    for name in method_names():
+    for name in IN_EPOCHS:
         data = batch()
         built = build_method(name, setup(plain))
         terms = built.loss(built.build(RUNS).double().train(), data)

@@ -15,7 +15,7 @@ from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.inference.absent import available_input
 from pisa_capc.model.inference.inputs import model_input
 from pisa_capc.model.inference.model import method_of
-from pisa_capc.model.methods import method_names
+from tests.model.methods.tools import IN_EPOCHS
 from tests.problems import small_frames
 
 ANTENNAS, SAMPLES = 3, 64
@@ -46,7 +46,7 @@ def silenced(frames: list[int], antennas: list[int]) -> UnlabelledFrames:
     return with_iq(iq)
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", IN_EPOCHS)
 def test_frames_with_all_antennas_do_not_change_by_a_bit(method: str) -> None:
     trained = frozen(method)
     iq, descriptor = torch.from_numpy(model_input(FRAMES)), cfo_descriptors(FRAMES)
@@ -64,7 +64,7 @@ def test_frames_with_all_antennas_do_not_change_by_a_bit(method: str) -> None:
     assert not np.allclose(beside.logits[4], found.logits[4])
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", IN_EPOCHS)
 def test_a_silent_antenna_is_one_that_is_named_as_missing(method: str) -> None:
     trained = frozen(method)
     noisy = FRAMES.iq

@@ -27,7 +27,7 @@ from pisa_capc.model.methods.preamble import BehindPreamble
 from pisa_capc.model.stacked import bind_noise, stack
 from pisa_capc.model.training import TrainingConfig, fit
 from pisa_capc.model.training.stack import build_seeded
-from tests.model.methods.tools import CLASSES, RUNS, batch, method, of_run, seeded, setup
+from tests.model.methods.tools import CLASSES, IN_EPOCHS, RUNS, batch, method, of_run, seeded, setup
 from tests.model.training.tools import assert_identical, make_stack
 from tests.problems import runs, small_frames
 
@@ -43,7 +43,7 @@ def of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_a_stack_computes_what_each_run_would_alone_and_again(name: str, encoder: str) -> None:
     built, data = method(name, encoder), batch()
     model = stack([build_seeded(built, seed) for seed in range(RUNS)], built.build(RUNS)).double().train()
@@ -70,7 +70,7 @@ def test_a_stack_computes_what_each_run_would_alone_and_again(name: str, encoder
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_logits_are_the_classifiers_of_the_embedding(name: str, encoder: str) -> None:
     data, model = batch(1), method(name, encoder).build().eval()
     output = model(data.iq[0].float(), data.descriptor[0].float(), data.antenna_keep[0])
@@ -80,7 +80,7 @@ def test_logits_are_the_classifiers_of_the_embedding(name: str, encoder: str) ->
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_a_trained_model_is_the_same_from_disk(name: str, encoder: str, tmp_path: Path) -> None:
     [run] = runs(small_frames(frames=20))
     how = TrainingConfig(epochs=1, batch=32)
@@ -93,7 +93,7 @@ def test_a_trained_model_is_the_same_from_disk(name: str, encoder: str, tmp_path
     assert found.statistics.weight.shape == (3, a.embedding.shape[1])
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_steps_do_not_depend_on_the_neighbours_in_a_stack(name: str) -> None:
     """State of a method, as GroupDRO's weights, belongs to its run."""
     frames = small_frames(frames=20)
@@ -105,7 +105,7 @@ def test_steps_do_not_depend_on_the_neighbours_in_a_stack(name: str) -> None:
         np.testing.assert_allclose(losses[:, i], alone[:, 0], rtol=2e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_every_method_learns_a_small_problem(name: str) -> None:
     [run] = runs(small_frames(frames=40))
     how = TrainingConfig(epochs=16, batch=64, learning_rate=5e-3)  # MMD needs batches that show its kernels something
@@ -162,7 +162,7 @@ def numbers(settings: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield (name,)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", IN_EPOCHS)
 def test_numbers_that_are_not_finite_or_negative_are_refused_before_any_training(name: str) -> None:
     paths = list(numbers(method(name).describe()))
     assert paths

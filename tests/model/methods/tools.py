@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from pisa_capc.data.geometry import square
-from pisa_capc.model.methods import Batch, Method, Setup, build_method
+from pisa_capc.model.methods import METHODS, Batch, Method, Setup, build_method
 from pisa_capc.model.stacked import bind_noise
 from pisa_capc.model.stacked.noise import step_key
 from pisa_capc.model.training.stack import build_seeded
 
 RUNS, BATCH, CLASSES, SAMPLES = 3, 12, 4, 64
 ENVIRONMENTS = (1, 3)
+IN_EPOCHS = [name for name, cls in METHODS.parts().items() if cls.in_epochs]  # methods that train a network
 
 
 def setup(encoder: str = "cnn", environments: tuple[int, ...] = ENVIRONMENTS) -> Setup:

@@ -76,7 +76,10 @@ def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if not isinstance(network, PISA | Single):
-        raise ModelError(f"method {method}: its network is no PISA and no Single, which can be exported.")
+        raise ModelError(
+            f"method {method}: its network is no PISA and no Single, which alone can be written as ONNX. Use the run "
+            "itself, or train another method."
+        )
     if isinstance(network, PISA):
         network.modulator = WhereKnown(network.modulator)  # type: ignore[assignment]
     if (front := getattr(network, "front", None)) is not None:

@@ -1,0 +1,140 @@
+"""The closed form is a method like any other: trained, kept, used, changed; and honest where it cannot measure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
+from pisa_capc.data.frames import Frames, load
+from pisa_capc.data.protocol import split
+from pisa_capc.decide.enrolment import enrol, remove
+from pisa_capc.decide.rehearsal import fit_with_guard
+from pisa_capc.evidence.evaluation import infer
+from pisa_capc.model.edge import export_model
+from pisa_capc.model.inference import TrainedModel, embed, load_model
+from pisa_capc.model.methods import NO_ENCODER
+from pisa_capc.model.training import Run, fit
+from pisa_capc.signal.simulation.generate import generate
+from tests.model.training.tools import assert_identical
+from tests.problems import runs, small_frames
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    folder = tmp_path_factory.mktemp("wifi")
+    generate("wifi", folder, scale=0.03, workers=1, show_progress=False)
+    return load(folder)
+
+
+def run_of(frames: Frames) -> Run:
+    return Run(split(frames, ["E2", "E3"], "E1", seed=2026), seed=2026)
+
+
+def trained_on(frames: Frames, **options: object) -> TrainedModel:
+    [trained] = fit(run_of(frames), method="closed-form", device="cpu", show=False, **options)  # type: ignore[arg-type]
+    return trained
+
+
+@pytest.fixture(scope="module")
+def trained(frames: Frames) -> TrainedModel:
+    return trained_on(frames)
+
+
+def test_it_tells_devices_apart_in_a_place_never_seen(frames: Frames, trained: TrainedModel) -> None:
+    [(_, found)] = infer([trained], [run_of(frames).split], {}, torch.device("cpu"))
+    assert found.scores()["direct"].macro_f1 > 0.96
+    assert trained.about["metrics"]["validation_f1"] > 0.96
+    assert trained.about["encoder"] == NO_ENCODER
+    assert trained.about["history"] == []
+
+
+def test_it_is_the_same_from_disk_and_is_not_made_twice(frames: Frames, tmp_path: Path) -> None:
+    first = trained_on(frames, out=tmp_path)
+    written = (tmp_path / "model.json").stat().st_mtime_ns
+    assert_identical(first, load_model(tmp_path))
+    assert_identical(first, trained_on(frames, out=tmp_path))
+    assert (tmp_path / "model.json").stat().st_mtime_ns == written
+
+
+def test_the_number_of_frames_at_a_time_does_not_matter(frames: Frames, trained: TrainedModel) -> None:
+    some = frames.where(environment="E1").select(np.arange(40))
+    whole = embed(trained, some, "cpu")
+    pieces = [embed(trained, some.select(rows), "cpu") for rows in (np.arange(7), np.arange(7, 40))]
+    np.testing.assert_allclose(np.concatenate([one.logits for one in pieces]), whole.logits, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(np.concatenate([one.embedding for one in pieces]), whole.embedding, atol=1e-3)
+
+
+def test_a_silent_antenna_is_one_that_is_named_as_missing(frames: Frames, trained: TrainedModel) -> None:
+    some = frames.where(environment="E1").select(np.arange(30))
+    named = embed(trained, some, "cpu", missing=[1])
+    silent = some.iq.copy()
+    silent[:, 1] = 0
+    names = [np.array(getattr(some, f"{kind}s"))[getattr(some, kind)] for kind in ("device", "environment", "capture")]
+    quiet = Frames.from_arrays(silent, *names, frame=some.frame, cfo_hz=some.cfo_hz, geometry=some.geometry)
+    np.testing.assert_allclose(embed(trained, quiet, "cpu").logits, named.logits, rtol=1e-4, atol=1e-3)
+    assert np.mean(named.logits.argmax(axis=1) == some.device) > 0.85
+
+
+def test_a_device_without_source_frames_is_never_named(frames: Frames) -> None:
+    """Networks have a row for it that nothing was learnt for; so has this."""
+    model = trained_on(frames.select(np.flatnonzero(frames.device != 3)))
+    found = embed(model, frames.where(environment="E1"), "cpu").logits
+    assert not np.any(found.argmax(axis=1) == 3)
+    assert np.isfinite(found).all()
+
+
+def test_a_frame_without_the_waveform_is_nobody_in_particular(frames: Frames, trained: TrainedModel) -> None:
+    """Its error bars are so wide that no device is far likelier than the others."""
+    noise = np.random.default_rng(0).normal(size=(50, 4, 320, 2)) @ [1, 1j]
+    strange = Frames.from_arrays(noise.astype(np.complex64), "D01", "E9", sample_rate_hz=20e6)
+    logits = embed(trained, strange, "cpu").logits
+    known = embed(trained, frames.where(environment="E1"), "cpu").logits
+    assert np.median(np.ptp(logits, axis=1)) < 0.05 * np.median(np.ptp(known, axis=1))
+
+
+def test_devices_come_and_go_without_a_change_for_the_others(frames: Frames) -> None:
+    left = remove(trained_on(frames.select(np.flatnonzero(frames.device != 9))), "D10")
+    ten = frames.where(environment="E2", device="D10").select(np.arange(12)).unlabelled()
+    larger = enrol(left, "new", ten)
+    assert larger.devices == (*(f"D{i:02d}" for i in range(1, 10)), "new")
+    target = frames.where(environment="E1")
+    before, after = embed(left, target, "cpu").logits, embed(larger, target, "cpu").logits
+    np.testing.assert_array_equal(after[:, :9], before)
+    mine = target.device == 9
+    assert np.mean(after[mine].argmax(axis=1) == 9) > 0.85
+    assert np.mean(after[~mine].argmax(axis=1) == target.device[~mine]) > 0.95
+
+
+def test_a_guard_is_learnt_with_it(frames: Frames) -> None:
+    [model] = fit_with_guard(run_of(frames), method="closed-form", device="cpu", show=False)
+    assert model.has_guard
+
+
+def test_what_it_needs_is_said(frames: Frames, trained: TrainedModel, tmp_path: Path) -> None:
+    [small] = runs(small_frames(frames=20))
+    with pytest.raises(DataError, match=r"32 samples .* too few to measure a transmitter in"):
+        fit(small, method="closed-form", settings={"waveform": "wifi"}, device="cpu", show=False)
+    noise = np.random.default_rng(0).normal(size=(60, 4, 320, 2)) @ [1, 1j]
+    lot = Frames.from_arrays(
+        noise.astype(np.complex64), device=["D1", "D2"] * 30, environment=np.repeat(["E1", "E2"], 30), capture="L1"
+    )
+    with pytest.raises(DataError, match="do not seem to begin with the preamble"):
+        fit(Run(split(lot, "E2", "E1", 1), 1), method="closed-form", device="cpu", show=False)
+    with pytest.raises(ConfigError, match="subcarriers of a channel and hold no preamble"):
+        fit(run_of(replace(frames, domain="subcarriers")), method="closed-form", device="cpu", show=False)
+    with pytest.raises(ModelError, match=r"closed-form: its network is no PISA"):
+        export_model(trained, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_model_says_of_itself_is_plain_json(trained: TrainedModel, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    about = json.loads((tmp_path / "model.json").read_text())
+    assert about["method"] == "closed-form"
+    assert about["settings"] == {"waveform": "auto"}
