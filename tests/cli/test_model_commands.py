@@ -21,6 +21,7 @@ from pisa_capc.data.store.dataset import UNLABELLED
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.model.inference import devices
 from pisa_capc.model.inference.devices import has_bfloat16
+from pisa_capc.signal.simulation.generate import generate
 from tests.problems import write_small
 
 QUICK = ("--encoder", "cnn", "--epochs", "1", "--batch", "16", "--device", "cpu")
@@ -447,6 +448,18 @@ def test_the_method_is_chosen_by_what_frames_begin_with(pisa: Command, data: Pat
     assert "Method pisa: " in found.err
     assert "do not begin with the preamble of Wi-Fi" in found.err
     assert json.loads((tmp_path / "run/model.json").read_text())["method"] == "pisa"
+
+
+def test_the_closed_form_is_taken_unless_a_network_is_asked_for(pisa: Command, tmp_path: Path) -> None:
+    generate("wifi", tmp_path / "set", scale=0.02, workers=1, show_progress=False)
+    asked = ("train", tmp_path / "set", "--source", "E2,E3", "--target", "E1", "--no-guard", "--out")
+    found = pisa(*asked, tmp_path / "run")
+    assert found.code == 0
+    assert "Method closed-form: the frames begin with the preamble of Wi-Fi" in found.err
+    assert "1 run of closed-form." in found.err
+    assert pisa("evaluate", tmp_path / "run", tmp_path / "set").code == 0
+    network = pisa(*asked, tmp_path / "network", "--epochs", "1", "--encoder", "cnn")
+    assert "Method pisa-equalised: " in network.err
 
 
 def test_the_time_left_counts_the_trainings_of_the_guard(pisa: Command, data: Path, tmp_path: Path) -> None:

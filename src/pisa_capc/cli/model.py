@@ -67,8 +67,8 @@ def methods(as_json: bool = AsJson) -> None:
     headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
     print(
-        "`pisa train` takes pisa-equalised where frames begin with a known preamble, else pisa,\n"
-        "and says which; --method names another."
+        "`pisa train` takes closed-form where frames begin with a known preamble (pisa-equalised if an encoder or\n"
+        "epochs are asked for), else pisa, and says which; --method names another."
     )
 
 
@@ -82,11 +82,13 @@ def train(
     ),
     method: str = typer.Option(
         AUTO,
-        help="Training method; see `pisa methods`. auto is pisa-equalised where frames begin with a preamble that is "
-        "known, else pisa, the published one.",
+        help="Training method; see `pisa methods`. auto: where frames begin with a known preamble, closed-form, or "
+        "pisa-equalised if an encoder, a variant, epochs or batch are named; else pisa, the published one.",
     ),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
-    encoder: str = typer.Option("transformer", help="Temporal encoder; see `pisa encoders`."),
+    encoder: str | None = typer.Option(
+        None, help="Temporal encoder, transformer unless named; see `pisa encoders`.", show_default=False
+    ),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
     seed: str = typer.Option("2026", help="Seeds of the training; every pair of seeds is a run."),
     epochs: int | None = typer.Option(None, help="Epochs; 30 as in the paper.", show_default=False),
@@ -132,6 +134,8 @@ def train(
     from pisa_capc.model.methods.recommend import PUBLISHED
     from pisa_capc.model.training import Run, TrainingConfig, fit
 
+    network = any(asked is not None for asked in (encoder, epochs, batch)) or variant != "full"
+    encoder = encoder or "transformer"
     check_names(PUBLISHED if method == AUTO else method, encoder, variant)
     chosen = from_assignments(settings)
     given = {"epochs": epochs, "batch": batch, "samples": samples}
@@ -150,7 +154,7 @@ def train(
         runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
     if method == AUTO:
-        method = _recommended(first, encoder, variant, how.samples)
+        method = _recommended(first, encoder, variant, how.samples, network)
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
     done = sum((folder / "model.json").is_file() for folder in folders)
     notes.print(
@@ -188,13 +192,13 @@ def train(
         _say_if_at_chance(trained)
 
 
-def _recommended(part: Split, encoder: str, variant: str, samples: int) -> str:
+def _recommended(part: Split, encoder: str, variant: str, samples: int, network: bool) -> str:
     """The method that `auto` stands for, after saying why."""
     from pisa_capc.model.methods import METHODS
     from pisa_capc.model.methods.recommend import PUBLISHED, recommended
     from pisa_capc.model.training.fitting import setup_for
 
-    method, why = recommended(part.train, setup_for(part, encoder, samples))
+    method, why = recommended(part.train, setup_for(part, encoder, samples), network)
     if variant not in METHODS[method].variants:
         method, why = PUBLISHED, f"its variants are those of the ablation, {variant} among them"
     other = "" if method == PUBLISHED else f" The published method is --method {PUBLISHED}."

@@ -19,7 +19,9 @@ from pisa_capc.evidence.evaluation import infer
 from pisa_capc.model.edge import export_model
 from pisa_capc.model.inference import TrainedModel, embed, load_model
 from pisa_capc.model.methods import NO_ENCODER
+from pisa_capc.model.methods.recommend import recommended
 from pisa_capc.model.training import Run, fit
+from pisa_capc.model.training.fitting import setup_for
 from pisa_capc.signal.simulation.generate import generate
 from tests.model.training.tools import assert_identical
 from tests.problems import runs, small_frames
@@ -131,6 +133,16 @@ def test_what_it_needs_is_said(frames: Frames, trained: TrainedModel, tmp_path: 
     with pytest.raises(ModelError, match=r"closed-form: its network is no PISA"):
         export_model(trained, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_it_is_recommended_where_frames_begin_with_a_known_preamble(frames: Frames) -> None:
+    """A network is what somebody wants who names its encoder; short frames hold too little of the preamble."""
+    part = split(frames, ["E2", "E3"], "E1", seed=2026)
+    method, why = recommended(part.train, setup_for(part, "cnn", 320))
+    assert method == "closed-form"
+    assert "begin with the preamble of Wi-Fi" in why
+    assert recommended(part.train, setup_for(part, "cnn", 320), network=True).method == "pisa-equalised"
+    assert recommended(part.train.segment(90), setup_for(part, "cnn", 90)).method == "pisa-equalised"
 
 
 def test_what_the_model_says_of_itself_is_plain_json(trained: TrainedModel, tmp_path: Path) -> None:

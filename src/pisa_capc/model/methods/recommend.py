@@ -1,17 +1,22 @@
-"""Which method to try first on given frames: the one that led where it was measured (docs/results/tables.md)."""
+"""Which method to try first on given frames: the one that led where it was measured.
+
+Closed form: results/studies/closed-form.json; the networks: docs/results/tables.md.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import TIME
 from pisa_capc.model.methods.equaliser import EqualiserSettings, least_samples, waveform_of
 from pisa_capc.model.methods.preamble import look_for_preamble
 from pisa_capc.model.methods.registry import Setup
-from pisa_capc.signal.waveforms import WAVEFORMS
+from pisa_capc.signal.measurement import FlawEstimator
+from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
-PUBLISHED, EQUALISED = "pisa", "pisa-equalised"
+PUBLISHED, EQUALISED, CLOSED = "pisa", "pisa-equalised", "closed-form"
 
 
 class Recommendation(NamedTuple):
@@ -21,8 +26,11 @@ class Recommendation(NamedTuple):
     why: str
 
 
-def recommended(frames: Frames, setup: Setup) -> Recommendation:
-    """PISA behind an equaliser where source frames begin with a preamble that is known, else PISA as published."""
+def recommended(frames: Frames, setup: Setup, network: bool = False) -> Recommendation:
+    """The closed form where source frames begin with a preamble that is known, else PISA as published.
+
+    network: it is to be one, which is then PISA behind an equaliser where there is such a preamble.
+    """
     settings, rate = EqualiserSettings(), setup.sample_rate_hz
     if setup.domain != TIME:
         return Recommendation(PUBLISHED, f"frames of {setup.domain} hold no preamble that an equaliser could go by")
@@ -40,8 +48,16 @@ def recommended(frames: Frames, setup: Setup) -> Recommendation:
             f"the frames of {least.environment} do not begin with the preamble of {waveform.title} that an equaliser "
             f"goes by ({explained})",
         )
-    return Recommendation(
-        EQUALISED,
-        f"the frames begin with the preamble of {waveform.title} ({explained}), by which the channel of each place can "
-        "be taken off",
-    )
+    begins = f"the frames begin with the preamble of {waveform.title} ({explained})"
+    if not network and _measurable(setup, waveform):
+        return Recommendation(CLOSED, f"{begins}, by which the flaws of the hardware can be measured, in seconds")
+    return Recommendation(EQUALISED, f"{begins}, by which the channel of each place can be taken off")
+
+
+def _measurable(setup: Setup, waveform: Waveform) -> bool:
+    """Whether frames hold enough of the waveform for the closed form."""
+    try:
+        FlawEstimator(waveform, setup.samples)
+    except DataError:
+        return False
+    return True
