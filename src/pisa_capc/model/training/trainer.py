@@ -189,7 +189,7 @@ def solved(run: Run, about: dict[str, Any], method: Method, bank: Bank) -> Train
     train, validation = bank.position(run.split.train), bank.position(run.split.validation)
     [statistics] = source_statistics([model], bank, [train], [validation])
     assert statistics.confusion is not None, "measured on the validation frames"
-    metrics = {"validation_f1": mean_f1(statistics.confusion.astype(np.int64)), "best_epoch": 0}
+    metrics = {"validation_f1": mean_f1(statistics.confusion.astype(np.int64)), "best_epoch": 1}
     extra = {"metrics": metrics, "history": [], "seconds": round(time.perf_counter() - began, 3), "machine": machine()}
     return TrainedModel(model, {**about, **extra}, statistics)
 
