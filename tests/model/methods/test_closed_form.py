@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pisa_capc.core.errors import ConfigError, DataError, ModelError
+from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.enrolment import enrol, remove
 from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.evidence.evaluation import infer
-from pisa_capc.model.edge import export_model
 from pisa_capc.model.inference import TrainedModel, embed, load_model
 from pisa_capc.model.methods import NO_ENCODER
 from pisa_capc.model.methods.recommend import recommended
@@ -118,7 +117,7 @@ def test_a_guard_is_learnt_with_it(frames: Frames) -> None:
     assert model.has_guard
 
 
-def test_what_it_needs_is_said(frames: Frames, trained: TrainedModel, tmp_path: Path) -> None:
+def test_what_it_needs_is_said(frames: Frames) -> None:
     [small] = runs(small_frames(frames=20))
     with pytest.raises(DataError, match=r"32 samples .* too few to measure a transmitter in"):
         fit(small, method="closed-form", settings={"waveform": "wifi"}, device="cpu", show=False)
@@ -130,9 +129,6 @@ def test_what_it_needs_is_said(frames: Frames, trained: TrainedModel, tmp_path: 
         fit(Run(split(lot, "E2", "E1", 1), 1), method="closed-form", device="cpu", show=False)
     with pytest.raises(ConfigError, match="subcarriers of a channel and hold no preamble"):
         fit(run_of(replace(frames, domain="subcarriers")), method="closed-form", device="cpu", show=False)
-    with pytest.raises(ModelError, match=r"closed-form: its network is no PISA"):
-        export_model(trained, tmp_path / "model.onnx")
-    assert not list(tmp_path.iterdir())
 
 
 def test_it_is_recommended_where_frames_begin_with_a_known_preamble(frames: Frames) -> None:

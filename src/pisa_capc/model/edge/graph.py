@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.core.errors import ModelError
+from pisa_capc.model.edge.closed_form import RealClosedForm
 from pisa_capc.model.edge.fronts import real_front
 from pisa_capc.model.edge.phases import InPhases, has_long_kernels
 from pisa_capc.model.edge.recurrence import Recurrent
 from pisa_capc.model.inference import TrainedModel
+from pisa_capc.model.methods.closed_form import ClosedForm
 from pisa_capc.model.networks import PISA, Single
 from pisa_capc.model.networks.dynamics import DynamicsModulator, Modulation, unmodulated
 from pisa_capc.model.stacked import GRU
@@ -75,10 +77,12 @@ class WhereKnown(nn.Module):
 def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
+    if isinstance(network, ClosedForm):
+        return RealClosedForm(network)
     if not isinstance(network, PISA | Single):
         raise ModelError(
-            f"method {method}: its network is no PISA and no Single, which alone can be written as ONNX. Use the run "
-            "itself, or train another method."
+            f"method {method}: its network is none of PISA, Single and the closed form, which alone can be written as "
+            "ONNX. Use the run itself, or train another method."
         )
     if isinstance(network, PISA):
         network.modulator = WhereKnown(network.modulator)  # type: ignore[assignment]

@@ -68,7 +68,7 @@ def gaussians(value: Real, own: Real | None, mean: Real, spread: Real) -> tuple[
         log[:] = 2 * np.log(factor.diagonal(0, 1, 2)).sum(1)
     else:
         x, m, shared = (torch.from_numpy(np.array(each, dtype=np.float64)) for each in (value, mean, spread))
-        whiten = _eliminated if size <= SMALL else _factored
+        whiten = eliminated if size <= SMALL else _factored
         for rows in blocks(count, size, kinds):
             error = torch.from_numpy(np.array(full(own[rows]), dtype=np.float64))
             found = whiten(x[rows, None] - m, error, shared)
@@ -76,7 +76,7 @@ def gaussians(value: Real, own: Real | None, mean: Real, spread: Real) -> tuple[
     return distance, -(distance + log + size * np.log(2 * np.pi)) / 2
 
 
-def _eliminated(off: Tensor, error: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+def eliminated(off: Tensor, error: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     """(n, K) rᵀ C⁻¹ r and ln |C| of off (n, K, d): C = L D Lᵀ entry by entry, of all frames and devices at once."""
     size = off.shape[-1]
     r = [off[..., i].contiguous() for i in range(size)]

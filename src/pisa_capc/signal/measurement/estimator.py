@@ -168,8 +168,8 @@ class FlawEstimator:
             raise ConfigError(f"{waveform.title} shows none of the flaws {', '.join(known)}.")
         self.flaws, shapes = tuple(seen), list(seen.values())
         directions = _directions(shapes)
-        self._rank, self._others = basis.shape[1], directions.shape[1]
-        if length < (least := (1 + SPARE) * (self._rank + self._others)):
+        self.rank, self.others = basis.shape[1], directions.shape[1]
+        if length < (least := (1 + SPARE) * (self.rank + self.others)):
             raise DataError(
                 f"{length} samples of {waveform.title} leave nothing to measure the noise by; expected {least} or "
                 "more. Use frames that hold more of it."
@@ -178,8 +178,8 @@ class FlawEstimator:
         self._pairs = np.triu_indices(len(shapes))
         products = np.stack([onto[j].conj().T @ onto[k] for j, k in zip(*self._pairs, strict=True)])  # qᴴ · q → G_jk
         self._project = _as_weights(np.concatenate([basis, directions], axis=1).conj())
-        self._information = _as_weights(products.transpose(2, 0, 1).reshape(self._rank, -1))
-        self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self._others, -1))
+        self._information = _as_weights(products.transpose(2, 0, 1).reshape(self.rank, -1))
+        self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self.others, -1))
         self._invert = _as_weights(solve.T)
         periodic = min(waveform.periodic or length, length)
         self._reference = _as_weights(x[:periodic].conj())
@@ -215,6 +215,15 @@ class FlawEstimator:
             )
         return Measurement(self.flaws, *(column.numpy() for column in found[: len(fields(Measurement)) - 1]))
 
+    def constants(self) -> dict[str, Tensor]:
+        """What depends on x alone, for twins of this estimator in other words."""
+        return {
+            "project": self._project,
+            "information": self._information,
+            "correlation": self._correlation,
+            "reference": self._reference,
+        }
+
     def _turned_back(self, received: Tensor, there: Tensor) -> _Solved:
         """A block. Frames with an offset that is not small are turned back and measured again."""
         found = self._solve(received, there, torch.zeros(len(received), dtype=torch.float64))
@@ -243,11 +252,11 @@ class FlawEstimator:
             rows = order[start : start + BLOCK + 1]
             y = torch.where(there[rows][..., None], self._turn(received[rows], turned[rows]), 0)
             inside = y @ self._project
-            q = inside[..., : self._rank]
+            q = inside[..., : self.rank]
             residual = (y[:-1].conj() * y[1:]).sum(-1) - (inside[:-1].conj() * inside[1:]).sum(-1)
             channel = (q[:-1].conj() * q[1:]).sum(-1)
             same = (number[rows[:-1]] == number[rows[1:]])[:, None]
-            size = _power(q.reshape(-1, self._rank)).view(q.shape[:2]).sqrt()
+            size = _power(q.reshape(-1, self.rank)).view(q.shape[:2]).sqrt()
             shared.index_add_(0, number[rows[:-1]], torch.where(same, (residual * channel.conj().sgn()).real, 0))
             whole.index_add_(0, number[rows[:-1]], torch.where(same, size[:-1] * size[1:], 0))
         return torch.where(whole > 0, shared / whole, 0).clamp_min(0)[number]
@@ -279,10 +288,10 @@ class FlawEstimator:
         energy = _power(flat).reshape(frames, antennas)
         there = there & energy.isfinite() & (energy > 0)
         inside = (flat @ self._project).masked_fill(~there.reshape(-1, 1), 0)
-        q, z = inside[:, : self._rank], inside[:, self._rank :]
+        q, z = inside[:, : self.rank], inside[:, self.rank :]
         energy = energy.masked_fill(~there, 0)
         shared, others = _power(q).reshape(frames, antennas), _power(z).reshape(frames, antennas)
-        beyond = self.samples - self._rank - self._others  # dimensions in which there is nothing but noise
+        beyond = self.samples - self.rank - self.others  # dimensions in which there is nothing but noise
         left = energy - shared - others
         if repeating is not None:
             left = torch.maximum(left - repeating * shared, LEAST * left)
@@ -290,16 +299,16 @@ class FlawEstimator:
         weight = torch.where(there, 1 / noise, 0)
         q_conj = q.conj().resolve_conj()[:, None]
         information = self._summed(
-            (q @ self._information).view(len(q), len(self._pairs[0]), self._rank) * q_conj, weight
+            (q @ self._information).view(len(q), len(self._pairs[0]), self.rank) * q_conj, weight
         )
-        c = self._summed((z @ self._correlation).view(len(q), len(self.flaws), self._rank) * q_conj, weight)[..., None]
+        c = self._summed((z @ self._correlation).view(len(q), len(self.flaws), self.rank) * q_conj, weight)[..., None]
         covariance = inverse(_hermitian(information, self._pairs))
         value = covariance @ c
         count = there.sum(1)
-        freedom = torch.stack([count * self._others - len(self.flaws), count * beyond], dim=1)
+        freedom = torch.stack([count * self.others - len(self.flaws), count * beyond], dim=1)
         unfit = (others * weight).sum(1).double() - (c.conj() * value).real.sum((-1, -2))
         misfit = torch.where(count > 0, unfit / freedom[:, 0], torch.nan)
-        signal = (shared - self._rank * noise).clamp_min(0) / self.samples
+        signal = (shared - self.rank * noise).clamp_min(0) / self.samples
         offset, uncertain = turned, torch.zeros_like(turned)
         if OFFSET in self.flaws:
             own = self.flaws.index(OFFSET)
