@@ -11,6 +11,8 @@ is three split seeds, which differ in the source frames that are learnt from. Ro
   nominal 5 %, frame by frame and from ten frames of a sender;
 - how many clean frames the goodness of fit suspects at 1 %.
 
+- LoRa by how much of its eight upchirps is used (`LENGTHS`), at an eighth of the usual signal-to-noise ratio too.
+
 `--csi NAME=FOLDER …` adds datasets of channel state as their cards report it (`pisa import csi --phases raw`), from one
 place and from all others. The last line is one JSON object.
 """
@@ -51,9 +53,13 @@ UNKNOWN, UNKNOWN_DRAWS = 3, 10
 NOMINAL = 0.05
 TOGETHER = 10  # frames of a sender, decided as one
 SUSPECTED = 0.01
+BATCH = 4096  # frames in memory
 PER_CAPTURE = 150  # frames of channel state, evenly spread
 SUBCARRIER_HZ = 312.5e3
 WHITE = 0.001
+
+LENGTHS, LONG_SCALE = (320, 1024, 2048, 4096, 8192), 0.06  # samples; part of the frames
+QUIETER_DB = 9.0
 
 Real = NDArray[np.floating[Any]]
 
@@ -84,9 +90,18 @@ class Measured:
         return backend.evidence(self.value[which], self.own[which])
 
 
-def measured(frames: Frames, estimator: FlawEstimator) -> Measured:
-    """All frames of a simulated set; a place is an environment and a capture."""
-    found = estimator.measure(frames.iq)
+def measured(frames: Frames, estimator: FlawEstimator, quieter_db: float = 0.0) -> Measured:
+    """All frames of a simulated set, with more noise where it is asked for; a place is an environment and a capture."""
+    parts = []
+    for number, part in enumerate(frames.batches(BATCH)):
+        iq = part.iq
+        if quieter_db:
+            random = generator(SEEDS[0], "closed form, more noise", number)
+            noise = estimator.measure(iq).noise * (10 ** (quieter_db / 10) - 1)
+            more = random.standard_normal((*iq.shape, 2), dtype=np.float32) @ np.array([1, 1j], dtype=np.complex64)
+            iq = iq + np.sqrt(noise / 2, dtype=np.float32)[..., None] * more
+        parts.append(estimator.measure(iq))
+    found = parts[0].joined(parts[1:])
     value, own = found.features()
     place = frames.environment * len(frames.captures) + frames.capture
     if not found.measured.all():
@@ -197,6 +212,36 @@ def scene_row(scene: str, seed: int, scale: float) -> dict[str, Any]:
         }
 
 
+def length_rows(seed: int) -> list[dict[str, Any]]:
+    """LoRa by the samples used: error bars, Macro-F1 and strangers of the first environment, also with more noise."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        generate("lora", folder, seed=seed, scale=LONG_SCALE, samples=max(LENGTHS), show_progress=False)
+        stored = load(folder)
+        for quieter_db in (0.0, QUIETER_DB):
+            for samples in LENGTHS:
+                frames = stored.segment(samples)
+                estimator = FlawEstimator(WAVEFORMS["lora"], samples)
+                one = measured(frames, estimator, quieter_db)
+                target = frames.environment == 0
+                backend = one.fit(~target)
+                outputs = backend.log_likelihood(one.evidence(backend, target))
+                f1 = macro_f1(one.device[target], outputs.argmax(axis=1), len(one.devices))
+                bars = np.median(np.sqrt(2 * one.own.diagonal(0, 1, 2)), axis=0)
+                rows.append(
+                    {
+                        "samples": samples,
+                        "more_noise_db": quieter_db,
+                        "image_bar": float(f"{bars[0]:.3g}"),
+                        "leakage_bar": float(f"{bars[1]:.3g}"),
+                        "macro_f1": round(f1, 4),
+                        "strangers": strangers(one, frames.environment, "lora"),
+                    }
+                )
+                print(rows[-1], flush=True)
+    return rows
+
+
 def csi_row(folder: Path) -> dict[str, Any]:
     """A dataset of channel state as its card reports it."""
     stored, frames = Dataset.read(folder), load(folder)
@@ -290,9 +335,10 @@ def main() -> None:
     print_table("Closed form: Macro-F1 of the target, AUROC of strangers", heads, rows)
     for name, found in csi.items():
         print(name, found)
+    lengths = length_rows(options.seed)
     record = json.dumps(
         {"study": "closed_form", "machine": machine(), "scale": options.scale, "set_seed": options.seed,
-         "split_seeds": SEEDS, "scenes": scenes, "channel_state": csi}
+         "split_seeds": SEEDS, "scenes": scenes, "lora_by_length": lengths, "channel_state": csi}
     )  # fmt: skip
     if options.out is not None:
         write_text_atomic(options.out, record + "\n")

@@ -25,6 +25,7 @@ from pisa_capc.model.inference.tensors import digest
 from pisa_capc.model.methods.closed_form import ClosedForm
 
 FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
+FEWEST_MEASURED = 3  # of the closed form, whose error bars say how little a few frames tell
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
 ENOUGH = 19  # for a conformal threshold at the usual share of false rejections
 
@@ -57,9 +58,10 @@ def enrol(
             f"{name}: the antennas of these frames stand otherwise than those that the model was trained with. Give "
             "frames of the same array."
         )
-    if len(frames) < FEWEST:
+    fewest = FEWEST_MEASURED if isinstance(trained.model, ClosedForm) else FEWEST
+    if len(frames) < fewest:
         raise DataError(
-            f"{name}: {len(frames)} frames; expected at least {FEWEST} to know the device by. Record it for longer."
+            f"{name}: {len(frames)} frames; expected at least {fewest} to know the device by. Record it for longer."
         )
     if len(frames) < ENOUGH:
         warnings.warn(

@@ -101,6 +101,16 @@ class Measurement:
         own = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "flaws"}
         return Measurement(self.flaws, **own)
 
+    def joined(self, others: Sequence[Measurement]) -> Measurement:
+        """The frames of several measurements of one estimator, one after the other."""
+        every = (self, *others)
+        own = {
+            field.name: np.concatenate([getattr(each, field.name) for each in every])
+            for field in fields(self)
+            if field.name != "flaws"
+        }
+        return Measurement(self.flaws, **own)
+
     def without(self, flaws: Sequence[str]) -> Measurement:
         """θ̂ where these flaws are taken to be absent: what they would explain falls to the others, whose bars shrink.
 
