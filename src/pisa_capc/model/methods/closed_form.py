@@ -73,10 +73,10 @@ class ClosedForm(OwnThreads):
     @property
     def backend(self) -> GaussianBackend:
         """Of the devices that the source had, by their numbers."""
-        mean, error = self.mean.numpy(), self.error.numpy()
+        mean, error = _array(self.mean), _array(self.error)
         there = np.flatnonzero(np.isfinite(mean).all(axis=1))
         devices = {str(number): Device(mean[number], error[number], 0, 0) for number in there}
-        return GaussianBackend(devices, self.frame.numpy(), self.place.numpy())
+        return GaussianBackend(devices, _array(self.frame), _array(self.place))
 
     def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
         """θ̂ (N, d) and its errors (N, d, d); NaN of frames that could not be measured."""
@@ -115,10 +115,8 @@ class ClosedForm(OwnThreads):
         good = np.isfinite(value).all(axis=1)
         if not good.any():
             raise DataError("none of these frames could be measured. Record the device again.")
-        found = self.backend.learn(
-            GaussianBackend({}, self.frame.numpy(), self.place.numpy()).evidence(value[good], error[good]),
-            frames.capture_key[good],
-        )
+        backend = self.backend
+        found = backend.learn(backend.evidence(value[good], error[good]), frames.capture_key[good])
         return {"mean": torch.from_numpy(found.mean), "error": torch.from_numpy(found.error)}
 
     def forward(self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None) -> Output:
@@ -131,10 +129,14 @@ class ClosedForm(OwnThreads):
         logits = np.zeros((len(value), len(self.mean)), dtype=np.float32)
         logits[good] = known.min(axis=1, keepdims=True) - NEVER
         logits[np.flatnonzero(good)[:, None], [int(name) for name in backend.devices]] = known
-        embedding = np.where(good[:, None], (value - self.centre.numpy()) @ self.whiten.numpy().T, 0)
+        embedding = np.where(good[:, None], (value - _array(self.centre)) @ _array(self.whiten).T, 0)
         return Output(
             torch.from_numpy(embedding.astype(np.float32)).to(iq.device), torch.from_numpy(logits).to(iq.device)
         )
+
+
+def _array(value: Tensor) -> Real:
+    return np.asarray(value.cpu().numpy())
 
 
 @register_method("closed-form")
