@@ -1,4 +1,4 @@
-"""PISA's training objective without its topology: the control."""
+"""Controls: PISA's training objective without its topology, and Single with one encoder for all antennas."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from pisa_capc.model.encoders import build_encoder
 from pisa_capc.model.methods.pisa import ObjectiveConfig, PisaMethod
 from pisa_capc.model.methods.registry import register_method
-from pisa_capc.model.methods.single import SingleSettings
+from pisa_capc.model.methods.single import SingleMethod, SingleSettings
 from pisa_capc.model.networks import Single
 
 
@@ -47,3 +48,35 @@ class ControlMethod(PisaMethod):
         terms = super().weighted(logits, embedding, graph_loss, label)
         del terms["graph"]
         return terms
+
+
+class SinglePerAntenna(Single):
+    """Single whose encoder hears one antenna at a time: the mean of its features over the antennas that are there."""
+
+    def __init__(self, classes: int, antennas: int, encoder: str, embedding: int, runs: int = 1) -> None:
+        super().__init__(classes, antennas, encoder, embedding, runs)
+        self.encoder = build_encoder(encoder, 1, runs)
+
+    def feature(self, iq: Tensor, mask: Tensor | None = None) -> Tensor:
+        each: Tensor = self.encoder(iq.flatten(1, 2), 1).squeeze(2).unflatten(1, iq.shape[1:3])  # (R, N, A, WIDTH)
+        if mask is None:
+            return each.mean(2)
+        there = mask[..., None].to(each.dtype)
+        return (each * there).sum(2) / there.sum(2)
+
+
+@register_method("single-per-antenna")
+class PerAntennaMethod(SingleMethod):
+    """Single with one encoder for all antennas, whose features are averaged; cross-entropy only.
+
+    min E L_ce(h(1/A Σ_a f(x_a)), y)
+
+    Other baselines stack the antennas and PISA does not. What this gains over Single is the doing of one encoder for
+    each antenna; what PISA gains over this is that of attention across them, and of its objective.
+    """
+
+    title = "Single per antenna"
+    citation = "control of this software"
+
+    def build(self, runs: int = 1) -> nn.Module:
+        return SinglePerAntenna(*self.network, runs)
