@@ -14,7 +14,7 @@ from pages.against_paper import markdown_table as table
 from pisa_capc import cli
 
 STAGES = {
-    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
+    "Frames in": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate",),
     "Who is on the air": ("identify", "verify", "enrol", "listen", "serve"),

@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from pisa_capc.signal.formats import export_dataset as export_dataset
     from pisa_capc.signal.formats import import_dataset as import_dataset
     from pisa_capc.signal.formats import register_format as register_format
+    from pisa_capc.signal.measurement.senders import Card as Card
+    from pisa_capc.signal.measurement.senders import measure as measure
     from pisa_capc.signal.recordings import open_recording as open_recording
     from pisa_capc.signal.simulation.generate import simulate as simulate
     from pisa_capc.signal.waveforms import Waveform as Waveform
@@ -110,6 +112,7 @@ _PUBLIC = {
     "signal.recordings": "open_recording",
     "signal.formats": "ExportOptions Format ImportOptions export_dataset import_dataset register_format",
     "signal.waveforms": "Waveform register_waveform",
+    "signal.measurement.senders": "Card measure",
     "signal.simulation.generate": "simulate",
     "signal.detection": "Detection detect",
     "model.encoders": "Encoder build_encoder register_encoder",

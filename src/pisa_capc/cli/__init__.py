@@ -99,6 +99,7 @@ def main() -> None:
     from pisa_capc.cli import simulate  # noqa: F401, I001  (each import registers its commands)
     from pisa_capc.cli import detect  # noqa: F401
     from pisa_capc.cli import data  # noqa: F401
+    from pisa_capc.cli import measure  # noqa: F401
     from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from pisa_capc.core.progress import PlainConsole
 
 STAGES = {  # with their commands, in the order the data flows
-    "Frames in": ("simulate", "detect", "import", "inspect", "check", "limit", "split", "export"),
+    "Frames in": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
     "Recordings": ("identify", "verify", "enrol"),

@@ -1,6 +1,7 @@
 """Found frames as a dataset: aligned to their first sample, without their frequency offset, beside where they are from.
 
-Samples are read from the recording a second time, frame by frame, so that a recording may be of any length.
+Samples are read from the recording a second time, frame by frame, so that a recording may be of any length. On disk
+(`write_frames`), or in memory for what needs them once (`read_frames`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.progress import progress
+from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.geometry import default_geometry
 from pisa_capc.data.store.dataset import CaptureSpec, Dataset
 from pisa_capc.data.store.native import write_capture_chunks
@@ -107,8 +109,50 @@ def write_frames(
     return Written(dataset, left_out)
 
 
+def read_frames(found: Sequence[Found]) -> tuple[UnlabelledFrames, list[FoundFrame]]:
+    """The preambles of found frames, a capture per recording, and which they are: those that were recorded whole.
+
+    An antenna without a frequency offset is dead: its samples are zero.
+    """
+    first, waveform = alike([one.recording.about for one in found]), found[0].waveform
+    samples = len(waveform.preamble())
+    chosen = [
+        _Chosen(one, frame)
+        for one in found
+        for frame in one.frames
+        if frame.at + samples <= one.stream.about.length and np.isfinite(frame.cfo_hz).any()
+    ]
+    if not chosen:
+        names = ", ".join(one.recording.about.name for one in found)
+        raise DataError(
+            f"{names}: no {waveform.title} frame was found whole. See whether there are signals at all, at this sample "
+            "rate and carrier."
+        )
+    cfo_hz = np.array([each.frame.cfo_hz for each in chosen])
+    array_hz = np.nanmedian(cfo_hz, axis=1, keepdims=True)
+    iq = np.concatenate(list(_samples(chosen, samples, False, lambda count: None)))
+    frames = UnlabelledFrames.from_arrays(
+        iq,
+        environment=[each.found.recording.about.environment or "recording" for each in chosen],
+        capture=[each.found.recording.about.name for each in chosen],
+        cfo_hz=np.where(np.isfinite(cfo_hz), cfo_hz, array_hz),
+        geometry=first.geometry or default_geometry(first.antennas),
+        sample_rate_hz=waveform.sample_rate_hz,
+        carrier_hz=first.carrier_hz or 0.0,
+    )
+    return frames, [each.frame for each in chosen]
+
+
 def common(abouts: Sequence[About]) -> About:
     """What holds for all recordings of one dataset: they have one array and one carrier."""
+    first = alike(abouts)
+    if first.carrier_hz is None or first.carrier_hz <= 0:
+        raise DataError(f"{first.name}: its carrier is {first.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
+    return first
+
+
+def alike(abouts: Sequence[About]) -> About:
+    """The first of recordings, where the others have its array and carrier."""
     first = abouts[0]
     for other in abouts[1:]:
         for what in ("antennas", "carrier_hz", "geometry"):
@@ -117,8 +161,6 @@ def common(abouts: Sequence[About]) -> About:
                     f"{other.name}: {what} is {getattr(other, what)}; {first.name} has {getattr(first, what)}. Frames "
                     "of one dataset have one of each: write two."
                 )
-    if first.carrier_hz is None or first.carrier_hz <= 0:
-        raise DataError(f"{first.name}: its carrier is {first.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
     return first
 
 
@@ -178,8 +220,9 @@ def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any
         iq = np.stack([chosen.found.stream.read(chosen.frame.at, samples) for chosen in some])
         if not keep_cfo:
             rate_hz = some[0].found.waveform.sample_rate_hz
-            turns_hz = [np.add(chosen.frame.cfo_hz, chosen.frame.turn_hz) for chosen in some]
-            iq = without_cfo(iq, np.array(turns_hz), rate_hz)
+            turns_hz = np.array([np.add(chosen.frame.cfo_hz, chosen.frame.turn_hz) for chosen in some])
+            known = np.isfinite(turns_hz)
+            iq = without_cfo(np.where(known[..., None], iq, 0), np.where(known, turns_hz, 0.0), rate_hz)
         yield iq
         done(len(some))
 

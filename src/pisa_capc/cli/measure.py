@@ -1,0 +1,233 @@
+"""The command measure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pisa_capc.cli import app
+from pisa_capc.cli.options import options_of
+from pisa_capc.cli.output import print_table
+from pisa_capc.cli.recordings import NONE_FOUND, Reading
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console as notes
+
+if TYPE_CHECKING:
+    from pisa_capc.signal.measurement.senders import Card, Comparison, Measured
+
+ANOTHER = 1  # exit code
+NOBODY = "(none)"  # the sender of frames that claim no address, or not with a right checksum
+COLUMNS = {  # of the table, and what is in them
+    "image rejection (dB)": ("image rejection", "dB"),
+    "angle (°)": ("image angle", "°"),
+    "leakage (dBc)": ("leakage", "dBc"),
+    "AM/AM (dB)": ("AM/AM", "dB"),
+    "AM/PM (°)": ("AM/PM", "°"),
+    "CFO (Hz)": ("CFO", "Hz"),
+    "CFO (ppm)": ("CFO", "ppm"),
+    "SNR (dB)": ("SNR", "dB"),
+}
+
+
+@app.command("measure")
+@options_of(Reading)
+def measure_(
+    reading: Reading,
+    data: list[str] = typer.Argument(
+        metavar="DATASET|RECORDING…",
+        help="A dataset, or recordings as of `pisa detect`, in which frames are found first.",
+        show_default=False,
+    ),
+    waveform: str | None = typer.Option(
+        None,
+        help="What the frames begin with: wifi or lora. Unless told that of a dataset's sample rate; of recordings "
+        "wifi.",
+        show_default=False,
+    ),
+    sender: str | None = typer.Option(
+        None, help="Measure one sender alone: a device of a dataset, an address of recordings.", show_default=False
+    ),
+    to_csv: Path | None = typer.Option(None, "--csv", help="Write a row per frame.", show_default=False),
+    figure: Path | None = typer.Option(
+        None, help="Draw the frames and an ellipse per sender, a panel per flaw.", show_default=False
+    ),
+    card: Path | None = typer.Option(
+        None, help="Keep what was measured of one sender, as JSON, for --against.", show_default=False
+    ),
+    against: list[Path] = typer.Option(
+        [], metavar="CARD", help="Is it the same radio? Compare each sender with a card; may be given again."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace existing files of --csv and --card."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
+) -> None:
+    """Measure transmitters, without training: image, leakage, compression, CFO and SNR, each with its error.
+
+    Frames have to begin with a known waveform. Senders are the devices of a dataset; of recordings the addresses that
+    frames claim with a right checksum.
+
+    Exit code 0: frames were measured and, with --against, each sender can be the radio of one of the cards; 1: some
+    sender is of none of them, or no frame was found; 2: something could not be measured.
+    """
+    from pisa_capc.data.store.files import refuse_existing
+    from pisa_capc.evidence.figures.style import check_picture
+
+    for path in (to_csv, card):
+        if path is not None:
+            refuse_existing(path, force)
+    if figure is not None:
+        check_picture(figure)
+    kept = [_read_card(path) for path in against]
+    measured = _measured(data, reading, waveform, not as_json)
+    if sender is not None:
+        measured = measured.of(sender)
+    cards = measured.cards
+    if card is not None and len(cards) != 1:
+        names = ", ".join(each.name for each in cards)
+        raise ConfigError(f"--card {card}: is of one sender, found {len(cards)} ({names}). Name one with --sender.")
+    compared = {each.name: [each.compared(other) for other in kept] for each in cards}
+    written = _write(measured, cards, to_csv, figure, card)
+    if as_json:
+        print(json.dumps(_as_json(measured, cards, compared if kept else None), indent=1))
+    else:
+        _show(measured, cards)
+        if kept:
+            _show_compared(compared)
+        for path in written:
+            notes.print(f"written: {path}", highlight=False, soft_wrap=True)
+    if kept and not all(any(one.same for one in found) for found in compared.values()):
+        raise typer.Exit(ANOTHER)
+
+
+def _measured(data: Sequence[str], reading: Reading, waveform: str | None, show: bool) -> Measured:
+    from pisa_capc.data.frames import load
+    from pisa_capc.signal.detection.dataset import read_frames
+    from pisa_capc.signal.measurement.senders import measure
+
+    if any(Path(each).is_dir() for each in data):
+        if len(data) > 1:
+            raise ConfigError(f"{len(data)} places, of which some are folders: expected one dataset, or recordings.")
+        if reading != Reading(None, None, None, None, False, True, None):
+            raise ConfigError(f"{data[0]}: is a folder; options of how recordings are read do not go with a dataset.")
+        return measure(load(data[0]), waveform)
+    found = [reading.find_frames(recording, waveform or "wifi", show) for recording in reading.open(data)]
+    if not any(one.frames for one in found):
+        seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
+        notes.print(
+            f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at all, "
+            "at this sample rate and carrier.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(NONE_FOUND)
+    frames, each = read_frames(found)
+    senders = [(frame.header.fcs and frame.header.transmitter) or NOBODY for frame in each]
+    return measure(frames, found[0].waveform.name, senders)
+
+
+def _read_card(path: Path) -> Card:
+    from pisa_capc.data.store.files import read_json, reading
+    from pisa_capc.signal.measurement.senders import Card
+
+    with reading(path, "a card as `pisa measure --card` writes"):
+        value = read_json(path)
+    return Card.from_json(value, str(path))
+
+
+def _write(
+    measured: Measured, cards: Sequence[Card], to_csv: Path | None, figure: Path | None, card: Path | None
+) -> list[Path]:
+    from pisa_capc.data.store.files import write_text_atomic
+
+    if to_csv is not None:
+        write_text_atomic(to_csv, _as_csv(measured))
+    if card is not None:
+        write_text_atomic(card, json.dumps(cards[0].to_json(), indent=1, ensure_ascii=False) + "\n")
+    if figure is not None:
+        from pisa_capc.evidence.figures.measured import measured_picture
+
+        measured_picture(measured, figure)
+    return [path for path in (to_csv, card, figure) if path is not None]
+
+
+def _as_csv(measured: Measured) -> str:
+    rows = list(measured.rows())
+    text = io.StringIO()
+    longest = max(rows, key=len)  # frames that could not be measured have no quantities
+    writer = csv.DictWriter(text, longest, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _as_json(measured: Measured, cards: Sequence[Card], compared: dict[str, list[Comparison]] | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "waveform": measured.waveform.name,
+        "frames": len(measured.measurement),
+        "measured": int(measured.measurement.measured.sum()),
+        "note": RECEIVER,
+        "senders": [card.to_json() for card in cards],
+    }
+    if compared is not None:
+        told["against"] = [
+            {"sender": name, "card": one.name, "p": one.p_value, "same": one.same, "apart": one.each}
+            for name, found in compared.items()
+            for one in found
+        ]
+    return told
+
+
+RECEIVER = "Image and leakage of the receiver are in every estimate: compare cards of one receiver."
+
+
+def _show(measured: Measured, cards: Sequence[Card]) -> None:
+    found = [{(each.name, each.unit): each.number for each in card.quantities} for card in cards]
+    columns = {title: key for title, key in COLUMNS.items() if key in found[0]}
+    rows = [
+        [
+            card.name,
+            f"{card.frames:,}",
+            *(own[key] for key in columns.values()),
+            f"{round(card.suspected * card.frames):,}",
+        ]
+        for card, own in zip(cards, found, strict=True)
+    ]
+    title = f"{measured.waveform.title}, {len(measured.measurement):,} frames"
+    print_table(title, ["sender", "frames", *columns, "suspected"], rows)
+    said = [
+        "±: 95 % intervals, of a sender's mean; those of CFO and SNR hold 95 % of its frames.",
+        RECEIVER,
+    ]
+    if any(card.suspected for card in cards):
+        said.append(
+            "Suspected: frames in which something beyond these flaws was sent or received, as a filter, a late echo "
+            "or interference (one in a hundred is by chance); what it adds to the flaws is not in the intervals."
+        )
+    if left := len(measured.measurement) - int(measured.measurement.measured.sum()):
+        said.append(f"Left out: {left:,} frames without any antenna that is neither silent nor NaN.")
+    for sentence in said:
+        notes.print(sentence, highlight=False, soft_wrap=True)
+
+
+def _show_compared(compared: dict[str, list[Comparison]]) -> None:
+    from pisa_capc.signal.measurement.senders import DIFFERENT
+
+    flaws = next(iter(compared.values()))[0].each
+    rows = [
+        [name, one.name, "yes" if one.same else "no", f"{one.p_value:.2g}"]
+        + [f"{each:.1f}" for each in one.each.values()]
+        for name, found in compared.items()
+        for one in found
+    ]
+    print_table("Is it the same radio?", ["sender", "card", "can be", "p", *flaws], rows, left=("sender", "card"))
+    notes.print(
+        f"p: chance that one radio at one receiver, measured twice, differs as much or more; below {DIFFERENT:g} it is "
+        "another one. Of each flaw: how far apart, in standard deviations; one is usual. Where most frames are "
+        "suspected, a no may also mean another channel or receiver.",
+        highlight=False,
+        soft_wrap=True,
+    )
