@@ -26,7 +26,8 @@ SCHEMA = 1
 WIDE = 1.96  # standard deviations to either side of an interval of 95 %
 ABOVE_DB = 3  # the amplifier is described from mean power to this much above it
 MOST_FLAWS = 64  # of a card that is read
-PLACES = 2.0  # that the expected shift from place to place counts for
+SHIFT_DB = 26.0  # SNR at which noise moves one frame as far as a place may move all: one real radio moved nearly so
+PLACES = 2.0  # that this expectation counts for
 SUSPECTED = 0.01  # chance below which a frame's misfit is no accident
 DIFFERENT = 0.01  # chance below which two cards are not of one radio
 FAINT_DB = -30.0  # the lowest SNR that is told
@@ -269,7 +270,7 @@ class Measured:
             mine = np.flatnonzero((self.sender == number) & self.measurement.measured)
             if not len(mine):
                 continue
-            mean, uncertain, places = _device(value[mine], error[mine], self.place[mine])
+            mean, uncertain, places = _device(value[mine], error[mine], snr_db[mine], self.place[mine])
             cards.append(
                 Card(
                     name,
@@ -320,31 +321,33 @@ def _scatter(value: Real, std: Real) -> float:
     return float(np.std(value, ddof=1)) if len(value) > 1 else float(std[0])
 
 
-def _device(value: Real, error: Real, place: NDArray[np.int64]) -> tuple[Real, Real, int]:
+def _device(value: Real, error: Real, snr_db: Real, place: NDArray[np.int64]) -> tuple[Real, Real, int]:
     """Mean of a device's frames and its covariance, by the frames' bars, their scatter and what places may add.
 
-    Bars that are narrower than the scatter within places are widened to it. A place may shift a device, and no number
-    of frames averages that out: by as much as one frame's bar, with the weight of `PLACES` places, and for the rest as
-    several places show. That is wide in simulations and what real radios do, whose waveform is filtered.
+    Bars that are narrower than the scatter within a place are widened to it. A place may shift a device, and no number
+    of frames averages that out: with the weight of `PLACES` places by as much as noise at `SHIFT_DB` moves one frame,
+    and for the rest as several places show.
     """
     weight, size = np.linalg.inv(error), value.shape[1]
-    numbers, which = np.unique(place, return_inverse=True)
-    inside, centres = [], []
-    for number in range(len(numbers)):
-        mine = which == number
-        inside.append(np.linalg.inv(weight[mine].sum(0)))
-        centres.append(inside[-1] @ np.einsum("nij,nj->i", weight[mine], value[mine]))
-    off = value - np.stack(centres)[which]
-    spread = np.einsum("ni,nij,nj->", off, weight, off) / max(1, size * (len(value) - len(numbers)))
-    widened = max(1.0, float(spread))
-    bar, own = widened * np.linalg.inv(weight.mean(0)), widened * np.stack(inside)  # of one frame, of each centre
-    apart, scale = np.stack(centres) - np.mean(centres, axis=0), np.linalg.inv(bar)
-    expected = (1 - 1 / len(numbers)) * np.einsum("ij,cji->", scale, own)
-    beyond = max(0.0, float(np.einsum("ci,ij,cj->", apart, scale, apart) - expected)) / size
-    shift = (PLACES + beyond) / (PLACES + len(numbers) - 1) * bar
-    trust = np.linalg.inv(shift + own)
+    own, centres = [], []
+    for number in np.unique(place):
+        mine = place == number
+        inside = np.linalg.inv(weight[mine].sum(0))
+        centre = inside @ np.einsum("nij,nj->i", weight[mine], value[mine])
+        off = value[mine] - centre
+        spread = np.einsum("ni,nij,nj->", off, weight[mine], off) / max(1, size * (len(off) - 1))
+        own.append(max(1.0, float(spread)) * inside)
+        centres.append(centre)
+    places = len(centres)
+    at_0_db = np.mean(weight / 10 ** (snr_db / 10)[:, None, None], axis=0)
+    scale = at_0_db * 10 ** (SHIFT_DB / 10)  # inverse of the expected shift's covariance
+    apart = np.stack(centres) - np.mean(centres, axis=0)
+    chance = (1 - 1 / places) * np.einsum("ij,cji->", scale, np.stack(own))
+    beyond = max(0.0, float(np.einsum("ci,ij,cj->", apart, scale, apart) - chance)) / size
+    shift = (PLACES + beyond) / (PLACES + places - 1) * np.linalg.inv(scale)
+    trust = np.linalg.inv(shift + np.stack(own))
     uncertain = np.linalg.inv(trust.sum(0))
-    return uncertain @ np.einsum("cij,cj->i", trust, np.stack(centres)), (uncertain + uncertain.T) / 2, len(numbers)
+    return uncertain @ np.einsum("cij,cj->i", trust, np.stack(centres)), (uncertain + uncertain.T) / 2, places
 
 
 def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequence[str] | None = None) -> Measured:
