@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pisa_capc.signal.measurement.senders import Card, Comparison, Measured
 
 ANOTHER = 1  # exit code
+LEAST_P = 1e-9  # that is told: no model of errors holds farther out
 NOBODY = "(none)"  # the sender of frames that claim no address, or not with a right checksum
 COLUMNS = {  # of the table, and what is in them
     "image rejection (dB)": ("image rejection", "dB"),

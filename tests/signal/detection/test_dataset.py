@@ -18,7 +18,7 @@ from pisa_capc.data.protocol import split
 from pisa_capc.data.store.origins import NAME, read_origins
 from pisa_capc.data.store.summary import summarise
 from pisa_capc.signal.detection import Found, detect
-from pisa_capc.signal.detection.dataset import Choices, without_cfo, write_frames
+from pisa_capc.signal.detection.dataset import Choices, read_frames, without_cfo, write_frames
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Annotation
 from tests.signal.detection.senders import AP, CFO_HZ, PHONE, Marks, conversation, marked
@@ -66,6 +66,29 @@ def test_frames_are_aligned_and_their_offset_is_beside_them(talk: Found, tmp_pat
     own = talk.recording.read(talk.frames[0].start, 320)
     assert np.array_equal(kept.iq[0], own)
     assert np.allclose(taken_out.iq[0], without_cfo(own, taken_out.cfo_hz[0], 20e6), atol=1e-7)
+
+
+def test_frames_in_memory_are_those_on_disk(talk: Found, tmp_path: Path) -> None:
+    """All of them, whoever sent them, in the order of time."""
+    frames, found = read_frames([talk])
+    assert tuple(found) == talk.frames
+    write_frames(tmp_path / "set", [talk], Choices("none"))
+    written = load(tmp_path / "set")
+    assert np.array_equal(frames.iq, written.iq)
+    assert np.array_equal(frames.cfo_hz, written.cfo_hz)
+    assert (frames.sample_rate_hz, frames.carrier_hz, frames.samples) == (20e6, 5.2e9, 320)
+
+
+def test_a_dead_antenna_is_zero_in_memory_and_has_the_offset_of_the_others(talk: Found) -> None:
+    half = tuple(replace(frame, cfo_hz=(frame.cfo_hz[0], np.nan)) for frame in talk.frames)
+    frames, _ = read_frames([replace(talk, frames=half)])
+    assert not frames.iq[:, 1].any()
+    assert np.array_equal(frames.iq[:, 0], read_frames([talk])[0].iq[:, 0])
+    assert frames.cfo_hz is not None
+    assert np.array_equal(frames.cfo_hz[:, 1], frames.cfo_hz[:, 0])
+    dead = tuple(replace(frame, cfo_hz=(np.nan, np.nan)) for frame in talk.frames)
+    with pytest.raises(DataError, match=r"roof\.cs16: no Wi-Fi frame was found whole"):
+        read_frames([replace(talk, frames=dead)])
 
 
 def test_frames_of_another_rate_are_cut_from_the_resampled_recording(tmp_path: Path) -> None:

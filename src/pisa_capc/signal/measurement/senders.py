@@ -65,7 +65,7 @@ class Quantity:
         if not all(bounded):
             return f"above {self.low:.1f}" if bounded[0] else f"below {self.high:.1f}"
         half = max(self.high - self.value, self.value - self.low)
-        decimals = 2 if half < 1 else 1 if half < 10 else 0
+        decimals = 3 if half < 0.01 else 2 if half < 1 else 1 if half < 10 else 0
         return f"{self.value:.{decimals}f} ± {half:.{decimals}f}"
 
     def to_json(self) -> dict[str, Any]:
