@@ -13,7 +13,7 @@ import pytest
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames, load
-from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.data.store.seal import sealed
 from pisa_capc.evidence.figures.measured import MOST_SENDERS, measured_picture
 from pisa_capc.signal.measurement.senders import measure
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
@@ -148,7 +148,7 @@ def test_cards_that_are_none_are_refused(pisa: Command, data: Path, tmp_path: Pa
         (tmp_path / "bad.json").write_text(text)
         refused(pisa("measure", data, "--against", tmp_path / "bad.json"), "bad.json")
     other = value | {"waveform": "lora"}
-    write_text_atomic(tmp_path / "lora.json", json.dumps(other))
+    (tmp_path / "lora.json").write_text(json.dumps(sealed(other)))
     refused(pisa("measure", data, "--against", tmp_path / "lora.json", "--csv", tmp_path / "a.csv"), "same waveform")
     assert not (tmp_path / "a.csv").exists()
 

@@ -78,6 +78,14 @@ def _detected(folder: Path) -> None:
     write_frames(folder, [detect(recording, detector=Marks(), decode=False)], Choices("none", samples=20))
 
 
+def _card(folder: Path) -> None:
+    from pisa_capc.signal.measurement.senders import measure
+    from tests.signal.measurement.frames import received, sent_with
+
+    iq = received(sent_with("wifi", {"image": 0.03j}), 3, np.random.default_rng(0), 20)
+    measure(Frames.from_arrays(iq, device="D01")).cards[0].save(folder / "card.json")
+
+
 def _exported(name: str, file: str = "", **options: Any) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         from pisa_capc.data.frames import load
@@ -353,6 +361,7 @@ def _request(name: str) -> Callable[[Path], None]:
 MAKERS: dict[str, Callable[[Path], None]] = {
     "set": _set,
     "detected": _detected,
+    "card": _card,
     "npz": _exported("npz", "a.npz"),
     "sigmf": _exported("sigmf"),
     "mat5": _exported("mat", version="5"),

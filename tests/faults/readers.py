@@ -77,6 +77,12 @@ def _origins(folder: Path) -> Any:
     return read_origins(folder)
 
 
+def _card(folder: Path) -> Any:
+    from pisa_capc.signal.measurement.senders import Card
+
+    return vars(Card.load(folder / "card.json"))
+
+
 # Models, calibrations, scores.
 
 
@@ -321,6 +327,7 @@ READERS = {
     "capture, .h5": Reader("set", "E1/D01/L1.h5", "hdf5", _dataset, _always),
     "dataset.json": Reader("set", "dataset.json", "json", _dataset, seal_tells),
     "frames.csv": Reader("detected", "frames.csv", "bytes", _origins, _always),
+    "card.json": Reader("card", "card.json", "json", _card, seal_tells),
     "model.json": Reader("model", "model.json", "json", _model, seal_tells),
     "model.safetensors": Reader("model", "model.safetensors", "safetensors", _model, _always),
     "model.json after enrolment": Reader("enrolled", "model.json", "json", _model, seal_tells),

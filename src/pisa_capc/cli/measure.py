@@ -77,13 +77,14 @@ def measure_(
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.evidence.figures.style import check_picture
+    from pisa_capc.signal.measurement.senders import Card
 
     for path in (to_csv, card):
         if path is not None:
             refuse_existing(path, force)
     if figure is not None:
         check_picture(figure)
-    kept = [_read_card(path) for path in against]
+    kept = [Card.load(path) for path in against]
     measured = _measured(data, reading, waveform, not as_json)
     if sender is not None:
         measured = measured.of(sender)
@@ -130,29 +131,21 @@ def _measured(data: Sequence[str], reading: Reading, waveform: str | None, show:
     return measure(frames, found[0].waveform.name, senders)
 
 
-def _read_card(path: Path) -> Card:
-    from pisa_capc.data.store.files import read_json, reading
-    from pisa_capc.signal.measurement.senders import Card
-
-    with reading(path, "a card as `pisa measure --card` writes"):
-        value = read_json(path)
-    return Card.from_json(value, str(path))
-
-
 def _write(
     measured: Measured, cards: Sequence[Card], to_csv: Path | None, figure: Path | None, card: Path | None
 ) -> list[Path]:
+    """The picture first: it alone can be refused for what is in it."""
     from pisa_capc.data.store.files import write_text_atomic
 
-    if to_csv is not None:
-        write_text_atomic(to_csv, _as_csv(measured))
-    if card is not None:
-        write_text_atomic(card, json.dumps(cards[0].to_json(), indent=1, ensure_ascii=False) + "\n")
     if figure is not None:
         from pisa_capc.evidence.figures.measured import measured_picture
 
         measured_picture(measured, figure)
-    return [path for path in (to_csv, card, figure) if path is not None]
+    if card is not None:
+        cards[0].save(card)
+    if to_csv is not None:
+        write_text_atomic(to_csv, _as_csv(measured))
+    return [path for path in (figure, card, to_csv) if path is not None]
 
 
 def _as_csv(measured: Measured) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import Frames, UnlabelledFrames
+from pisa_capc.data.store.seal import sealed
 from pisa_capc.signal.measurement import senders
 from pisa_capc.signal.measurement.senders import Card, Measured, Quantity, measure, quantities, waveform_for
 from tests.signal.measurement.frames import received, sent_with, white
@@ -170,7 +172,7 @@ def test_the_offset_that_was_taken_off_is_added_and_one_that_was_left_in_is_not_
         assert told(card)["CFO", "ppm"].value == pytest.approx(6, abs=0.02)
 
 
-def test_lora_has_no_compression_and_the_offset_that_was_recorded(rng: np.random.Generator) -> None:
+def test_lora_has_no_compression_and_the_offset_that_was_recorded(rng: np.random.Generator, tmp_path: Path) -> None:
     """320 samples of a chirp turn an offset into a delay."""
     iq = received(sent_with("lora", {"image": 0.03}), 20, rng, 20, echo=0.1)
     known, unknown = (one_sender(iq, cfo_hz=cfo, sample_rate_hz=1e6).cards[0] for cfo in (np.full((20, 4), 2e3), None))
@@ -178,7 +180,8 @@ def test_lora_has_no_compression_and_the_offset_that_was_recorded(rng: np.random
     assert known.cfo_hz == 2e3
     assert math.isnan(unknown.cfo_hz)
     assert told(unknown)["CFO", "Hz"].number == "–"
-    assert Card.from_json(json.loads(json.dumps(unknown.to_json(), allow_nan=False)), "x").flaws == unknown.flaws
+    unknown.save(tmp_path / "card.json")
+    assert math.isnan(Card.load(tmp_path / "card.json").cfo_hz)
 
 
 def test_frames_that_something_else_is_in_are_suspected(rng: np.random.Generator) -> None:
@@ -229,9 +232,10 @@ def test_frames_of_noise_alone_have_wide_intervals(rng: np.random.Generator) -> 
     json.dumps(card.to_json(), allow_nan=False)
 
 
-def test_a_card_that_was_kept_is_the_same_card(rng: np.random.Generator) -> None:
+def test_a_card_that_was_kept_is_the_same_card(rng: np.random.Generator, tmp_path: Path) -> None:
     [card] = one_sender(heard(rng)).cards
-    again = Card.from_json(json.loads(json.dumps(card.to_json(), allow_nan=False)), "card.json")
+    card.save(tmp_path / "card.json")
+    again = Card.load(tmp_path / "card.json")
     np.testing.assert_array_equal(again.error, card.error)
     assert replace(again, mean=card.mean, error=card.error) == card
     assert again.compared(card).p_value == 1
@@ -249,6 +253,7 @@ DAMAGE: dict[str, Any] = {
     "no card": [],
     "a number": 3,
     "nothing": {},
+    "a text": "card",
     "another schema": {"schema": 9},
     "no flaws": {"flaws": []},
     "too many flaws": {"flaws": ["image"] * 65},
@@ -264,10 +269,19 @@ DAMAGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_no_card_is_refused_in_one_line(damage: str, rng: np.random.Generator) -> None:
+def test_what_is_no_card_is_refused_in_one_line(damage: str, rng: np.random.Generator, tmp_path: Path) -> None:
     whole = one_sender(heard(rng, frames=3)).cards[0].to_json()
-    change = DAMAGE[damage]
-    value = whole | change if change and isinstance(change, dict) else change
-    with pytest.raises(DataError, match=r"^kept\.json: (not a card|written with schema 9)") as refused:
-        Card.from_json(value, "kept.json")
-    assert "\n" not in str(refused.value)
+    change, path = DAMAGE[damage], tmp_path / "kept.json"
+    path.write_text(json.dumps(sealed(change and whole | change) if isinstance(change, dict) else change))
+    with pytest.raises(
+        DataError, match=r"kept\.json: (cannot be read .* Expected a card|written with schema 9)"
+    ) as found:
+        Card.load(path)
+    assert "\n" not in str(found.value)
+
+
+def test_a_number_that_was_changed_in_a_card_is_noticed(rng: np.random.Generator, tmp_path: Path) -> None:
+    one_sender(heard(rng, frames=3)).cards[0].save(path := tmp_path / "kept.json")
+    path.write_text(path.read_text().replace('"frames": 3', '"frames": 4'))
+    with pytest.raises(DataError, match="it was changed"):
+        Card.load(path)

@@ -6,9 +6,11 @@ by no more than that. The image and the leakage of the receiver are in every est
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from scipy.stats import chi2
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.dataset import TIME
+from pisa_capc.data.store.files import read_json, reading, write_text_atomic
+from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
@@ -180,12 +184,19 @@ class Card:
         own |= {"flaws": list(self.flaws), "mean": self.mean.tolist(), "error": self.error.tolist()}
         return {"schema": SCHEMA, **own, "quantities": [each.to_json() for each in self.quantities]}
 
+    def save(self, path: str | Path) -> None:
+        """Keep it, with a digest by which damage is noticed."""
+        text = json.dumps(sealed(self.to_json()), indent=1, ensure_ascii=False, allow_nan=False)
+        write_text_atomic(Path(path), text + "\n")
+
     @classmethod
-    def from_json(cls, value: Any, where: str) -> Card:
+    def load(cls, path: str | Path) -> Card:
         """A card that somebody kept; what it is not is said."""
-        try:
+        path = Path(path)
+        with reading(path, "a card as `pisa measure --card` writes"):
+            value = unsealed(read_json(path), path)
             if value["schema"] != SCHEMA:
-                raise DataError(f"{where}: written with schema {value['schema']}; this version reads {SCHEMA}.")
+                raise DataError(f"{path}: written with schema {value['schema']}; this version reads {SCHEMA}.")
             flaws = tuple(str(name) for name in value["flaws"])
             size = 2 * len(flaws)
             mean, error = (np.array(value[name], dtype=np.float64) for name in ("mean", "error"))
@@ -200,10 +211,6 @@ class Card:
             }
             frames, places = int(value["frames"]), int(value["places"])
             return cls(str(value["name"]), str(value["waveform"]), flaws, mean, error, frames, places, **numbers)
-        except (KeyError, TypeError, ValueError, OverflowError, np.linalg.LinAlgError) as found:
-            raise DataError(
-                f"{where}: not a card as `pisa measure --card` writes ({type(found).__name__}: {found})."
-            ) from found
 
 
 @dataclass(frozen=True)
