@@ -202,7 +202,7 @@ def _show(measured: Measured, cards: Sequence[Card]) -> None:
             "or interference (one in a hundred is by chance); what it adds to the flaws is not in the intervals."
         )
     if left := len(measured.measurement) - int(measured.measurement.measured.sum()):
-        said.append(f"Left out: {left:,} frames without any antenna that is neither silent nor NaN.")
+        said.append(f"Left out: {left:,} frames in which no antenna hears the preamble.")
     for sentence in said:
         notes.print(sentence, highlight=False, soft_wrap=True)
 

@@ -35,6 +35,7 @@ PLACES = 2.0  # that this expectation counts for
 SUSPECTED = 0.01  # chance below which a frame's misfit is no accident
 DIFFERENT = 0.01  # chance below which two cards are not of one radio
 FAINT_DB = -30.0  # the lowest SNR that is told
+HEARD_DB = 6.0  # SNR of a channel's estimate: with less its noise, which is not in the bars, is no small part of it
 AT_ONCE = 2**28  # bytes of frames in memory
 
 Real = NDArray[np.floating[Any]]
@@ -371,10 +372,11 @@ def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequ
     names, sender = _senders(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
     estimator = FlawEstimator(known, frames.samples)
-    found = _in_pieces(estimator, frames, sender * len(places) + place)
+    found = _heard(_in_pieces(estimator, frames, sender * len(places) + place), estimator.samples)
     if not found.measured.any():
         raise DataError(
-            f"none of {len(frames):,} frames could be measured: expected antennas that are neither silent nor NaN."
+            f"none of {len(frames):,} frames could be measured: expected frames that begin with the preamble of "
+            f"{known.title}, on antennas that are neither silent nor NaN. See what they hold, or name their --waveform."
         )
     cfo_hz, cfo_std_hz = _cfo(frames, found, estimator.samples)
     return Measured(
@@ -404,6 +406,13 @@ def _in_pieces(estimator: FlawEstimator, frames: UnlabelledFrames, group: NDArra
         if field.name != "flaws"
     }
     return Measurement(estimator.flaws, **joined).select(np.argsort(order))
+
+
+def _heard(found: Measurement, samples: int) -> Measurement:
+    """The same, where frames count as not measured in which no antenna hears the waveform."""
+    gain_db = 10 * np.log10(samples / found.channel.shape[2])
+    heard = np.nan_to_num(found.snr_db, nan=-np.inf).max(axis=1) + gain_db > HEARD_DB
+    return replace(found, misfit=np.where(heard, found.misfit, np.nan))
 
 
 def _cfo(frames: UnlabelledFrames, found: Measurement, samples: int) -> tuple[Real, Real]:
