@@ -104,6 +104,15 @@ def test_recordings_are_measured_by_the_addresses_in_them(pisa: Command, talk: P
     refused(pisa("measure", talk, *PLAIN, 2, "--sender", "somebody"), "unknown sender", AP)
 
 
+def test_pseudonyms_stand_for_addresses_everywhere(pisa: Command, talk: Path, tmp_path: Path) -> None:  # noqa: F811
+    table = tmp_path / "frames.csv"
+    done = pisa("measure", talk, *PLAIN, 2, "--pseudonyms", tmp_path / "key", "--csv", table, "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["senders"]) == 3
+    for address in (AP, PHONE):
+        assert address not in done.out + table.read_text()
+
+
 def test_a_recording_without_a_carrier_has_no_ppm(pisa: Command, talk: Path) -> None:  # noqa: F811
     done = pisa("measure", talk, "--sample-rate", "20e6", "--antennas", 2)
     assert done.code == 0, done.err

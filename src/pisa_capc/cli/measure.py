@@ -14,7 +14,7 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
-from pisa_capc.cli.recordings import NONE_FOUND, Reading
+from pisa_capc.cli.recordings import NONE_FOUND, PseudonymKey, Reading, renaming
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -64,6 +64,7 @@ def measure_(
     against: list[Path] = typer.Option(
         [], metavar="CARD", help="Is it the same radio? Compare each sender with a card; may be given again."
     ),
+    pseudonyms: Path | None = PseudonymKey,
     force: bool = typer.Option(False, "--force", help="Replace existing files of --csv and --card."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
 ) -> None:
@@ -85,7 +86,7 @@ def measure_(
     if figure is not None:
         check_picture(figure)
     kept = [Card.load(path) for path in against]
-    measured = _measured(data, reading, waveform, not as_json)
+    measured = _measured(data, reading, waveform, pseudonyms, not as_json)
     if sender is not None:
         measured = measured.of(sender)
     cards = measured.cards
@@ -106,7 +107,9 @@ def measure_(
         raise typer.Exit(ANOTHER)
 
 
-def _measured(data: Sequence[str], reading: Reading, waveform: str | None, show: bool) -> Measured:
+def _measured(
+    data: Sequence[str], reading: Reading, waveform: str | None, pseudonyms: Path | None, show: bool
+) -> Measured:
     from pisa_capc.data.frames import load
     from pisa_capc.signal.detection.dataset import read_frames
     from pisa_capc.signal.measurement.senders import measure
@@ -114,10 +117,11 @@ def _measured(data: Sequence[str], reading: Reading, waveform: str | None, show:
     if any(Path(each).is_dir() for each in data):
         if len(data) > 1:
             raise ConfigError(f"{len(data)} places, of which some are folders: expected one dataset, or recordings.")
-        if reading != Reading(None, None, None, None, False, True, None):
+        if pseudonyms is not None or reading != Reading(None, None, None, None, False, True, None):
             raise ConfigError(f"{data[0]}: is a folder; options of how recordings are read do not go with a dataset.")
         return measure(load(data[0]), waveform)
-    found = [reading.find_frames(recording, waveform or "wifi", show) for recording in reading.open(data)]
+    opened, rename = reading.open(data), renaming(pseudonyms)
+    found = [reading.find_frames(recording, waveform or "wifi", show, rename) for recording in opened]
     if not any(one.frames for one in found):
         seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
         notes.print(
