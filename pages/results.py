@@ -9,6 +9,7 @@ from benchmarks.report import RECORDS, begin, read
 
 from pages import (
     careful,
+    closed_form,
     edge,
     enrolment,
     growth,
@@ -141,6 +142,7 @@ def pictures(folder: Path) -> None:
     proxies.picture(folder)
     enrolment.picture(folder)
     growth.picture(folder)
+    closed_form.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -153,6 +155,7 @@ def pages() -> dict[str, list[str]]:
             rechecks.unlearnt(),
             rechecks.precision(),
         ],
+        "closed-form": ["# Identity in closed form\n", closed_form.section()],
         "place": ["# Where devices share a channel\n", shared_channel.section()],
         "room": ["# What the room gives away\n", room.section()],
         "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
@@ -177,6 +180,10 @@ CONTENTS = {  # of the index: what a page is called there, and what it answers
     "tables": (
         "The paper's tables, and ours",
         "every table of the paper beside our runs, what agrees and what does not",
+    ),
+    "closed-form": (
+        "Identity in closed form",
+        "how far measured flaws tell devices and strangers, and what breaks them",
     ),
     "place": ("Where devices share a channel", "the same where the room no longer names the device, beside the limit"),
     "room": ("What the room gives away", "when source validation lies, and when structure anchoring pays"),

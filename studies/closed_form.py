@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,15 +195,9 @@ def scene_row(scene: str, seed: int, scale: float) -> dict[str, Any]:
         generate(scene, folder, seed=seed, scale=scale, show_progress=False)
         frames = load(folder).segment()
         estimator = FlawEstimator(WAVEFORMS[SCENES[scene]], frames.iq.shape[-1])
-        began = time.perf_counter()
         one = measured(frames, estimator)
-        measure_s, began = time.perf_counter() - began, time.perf_counter()
-        one.fit(frames.environment != 0)
-        fit_s = time.perf_counter() - began
         return {
             "frames": len(frames),
-            "frames_per_s": round(len(frames) / measure_s),
-            "fit_s": round(fit_s, 2),
             "suspected": round(one.suspected, 4),
             "macro_f1": directions(frames, estimator),
             "few": few(one, frames.environment, scene),
