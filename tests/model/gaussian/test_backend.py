@@ -153,6 +153,33 @@ def test_the_same_p_values_for_known_devices_whatever_the_error_bars() -> None:
         assert 0.03 < rejected < 0.065
 
 
+@pytest.mark.parametrize(("devices", "places", "most"), [(10, 3, 0.12), (4, 3, 0.14), (10, 2, 0.17)])
+def test_places_that_differ_more_than_frames_are_allowed_for(devices: int, places: int, most: float) -> None:
+    """Few places tell little of how much places differ; a prior as small as a frame's scatter rejects half of all."""
+    rng, rejected = np.random.default_rng(3), []
+    for _ in range(8):
+        means = rng.normal(size=(devices, 6)) * 0.5
+        device, place = np.repeat(np.arange(devices), places * 60), np.tile(np.repeat(np.arange(places), 60), devices)
+        shift = rng.normal(size=(devices, places, 6)) * 0.03
+        error = np.broadcast_to(1e-4 * np.eye(6), (len(device), 6, 6))
+        value = means[device] + shift[device, place] + rng.normal(size=(len(device), 6)) * np.sqrt(2e-4)
+        backend = fit_backend(value, error, device, place, [str(number) for number in range(devices)])
+        new = means[np.repeat(np.arange(devices), 30)] + rng.normal(size=(30 * devices, 6)) * 0.03
+        new += rng.normal(size=new.shape) * np.sqrt(2e-4)
+        rejected.append(np.mean(backend.p_value(backend.evidence(new, error[: len(new)])) < 0.05))
+    assert np.mean(rejected) < most
+
+
+def test_few_frames_and_frames_that_are_all_alike_make_no_certain_back_end() -> None:
+    rng = np.random.default_rng(0)
+    value, device = rng.normal(size=(11, 6)), np.append(np.arange(10), 0)
+    few = fit_backend(value, None, device, np.zeros(11, dtype=np.int64), [str(number) for number in range(10)])
+    assert np.linalg.cond(few.frame) < 1e3
+    alike = fit_backend(np.ones((6, 3)), None, np.repeat([0, 1], 3), np.zeros(6, dtype=np.int64), ["a", "b"])
+    assert np.isfinite(alike.frame).all()
+    assert alike.frame.max() < 1e-6
+
+
 def test_strangers_are_told_from_known_devices() -> None:
     world = World(devices=10, places=4, frames=30, seed=2)
     mine = world.device < 7

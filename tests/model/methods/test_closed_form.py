@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.enrolment import enrol, remove
@@ -80,6 +81,24 @@ def test_a_silent_antenna_is_one_that_is_named_as_missing(frames: Frames, traine
     quiet = Frames.from_arrays(silent, *names, frame=some.frame, cfo_hz=some.cfo_hz, geometry=some.geometry)
     np.testing.assert_allclose(embed(trained, quiet, "cpu").logits, named.logits, rtol=1e-4, atol=1e-3)
     assert np.mean(named.logits.argmax(axis=1) == some.device) > 0.85
+
+
+def test_what_the_model_does_not_explain_makes_a_decision_less_certain(frames: Frames, trained: TrainedModel) -> None:
+    """An offset beyond what is looked for: most such decisions are wrong, and none may be sure."""
+    some = frames.where(environment="E1").select(np.arange(0, 700, 7))
+    turned = some.iq * np.exp(2j * np.pi * np.arange(some.samples) / 16)
+    spun = Frames.from_arrays(turned.astype(np.complex64), "D01", "E9", sample_rate_hz=20e6)
+    sure, unsure = (embed(trained, each, "cpu").logits for each in (some, spun))
+    assert np.median(np.ptp(unsure, axis=1)) < 0.05 * np.median(np.ptp(sure, axis=1))
+
+
+def test_a_file_that_holds_no_covariances_is_refused(trained: TrainedModel, tmp_path: Path) -> None:
+    for name, value in (("place", -1.0), ("frame", np.nan), ("whiten", np.inf), ("mean", np.nan)):
+        broken = deepcopy(trained)
+        getattr(broken.model, name)[:] = value if value != -1 else -torch.eye(6, dtype=torch.float64)
+        broken.save(tmp_path / name)
+        with pytest.raises(ModelError, match="no covariances"):
+            load_model(tmp_path / name)
 
 
 def test_a_device_without_source_frames_is_never_named(frames: Frames) -> None:

@@ -103,6 +103,15 @@ def test_devices_are_told_apart_in_places_never_seen(rng: np.random.Generator) -
     assert right(None) < right(state.place_prior()) - 0.1
 
 
+def test_one_subcarrier_at_zero_leaves_the_others_where_they_are(rng: np.random.Generator) -> None:
+    csi = heard(place(rng, 4), rng, 20, snr_db=40)
+    whole = channel_state(csi, SUBCARRIERS, SPACING_HZ)
+    csi[:, 0, 12] = 0
+    faded = channel_state(csi, SUBCARRIERS, SPACING_HZ)
+    others = np.arange(len(SUBCARRIERS)) != 12
+    assert np.abs(faded.value - whole.value)[:, others].max() < 0.3
+
+
 def test_subcarriers_that_hold_nothing_are_found(rng: np.random.Generator) -> None:
     csi = heard(place(rng, 1), rng, 50, snr_db=30)
     csi[:, :, :2] *= 1e-4

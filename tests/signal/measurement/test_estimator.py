@@ -149,6 +149,30 @@ def test_a_missing_antenna_drops_out(rng: np.random.Generator) -> None:
         assert np.isfinite(found.noise[:, [0, 1, 3]]).all()
 
 
+@pytest.mark.parametrize(("offset", "noise"), [(0.3, 1e-3), (0.01, 1e-3), (0.1, 1e-2)])
+def test_an_input_that_hears_nothing_but_its_own_offset_drops_out(
+    offset: float, noise: float, rng: np.random.Generator
+) -> None:
+    """It would pass for an antenna with next to no noise and much leakage, and decide alone."""
+    iq = received(sent_with("wifi", FLAWED["wifi"]), 50, rng, snr_db=20)
+    three = estimator().measure(iq[:, [0, 1, 3]])
+    iq[:, 2] = offset + noise * white(rng, 50, 320)
+    found = estimator().measure(iq)
+    np.testing.assert_allclose(found.value, three.value, rtol=1e-3, atol=1e-5)
+    assert np.isnan(found.noise[:, 2]).all()
+
+
+def test_a_frame_that_is_not_finite_does_not_hide_what_repeats_in_the_others(rng: np.random.Generator) -> None:
+    sent = sent_with("wifi", FLAWED["wifi"])
+    late = sent + 0.2 * np.pad(sent, (40, 0))[: len(sent)]
+    iq = np.tile(late[None, None, :320], (60, 1, 1)) + 0.01 * white(rng, 60, 1, 320)
+    whole = estimator().measure(iq, sender=np.zeros(60, dtype=np.int64))
+    iq[5, 0, 7] = np.nan
+    broken = estimator().measure(iq, sender=np.zeros(60, dtype=np.int64))
+    assert not broken.measured[5]
+    np.testing.assert_allclose(np.nanmedian(broken.noise), np.nanmedian(whole.noise), rtol=0.2)
+
+
 def test_a_frame_without_antennas_is_not_measured(rng: np.random.Generator) -> None:
     iq = received(sent_with("wifi", {}), 3, rng, snr_db=20)
     iq[1] = 0

@@ -20,6 +20,7 @@ from pisa_capc.signal.measurement import FLAWS
 from pisa_capc.signal.measurement.elimination import inverse
 from pisa_capc.signal.measurement.estimator import (
     CERTAIN,
+    FOREIGN,
     LAG,
     OFFSET,
     ROUNDING,
@@ -86,17 +87,22 @@ class RealClosedForm(nn.Module):
         shared, others = q.power().sum(-1), z.power().sum(-1)
         beyond = self.samples - self.rank - self.others
         noise = torch.maximum(energy - shared - others, ROUNDING * energy) / beyond
+        sound = there & ~((others > FOREIGN * shared) & (others > 3 * self.others * noise))
+        there = torch.where(sound.any(1, keepdim=True), sound, there)
+        energy, shared, others = (torch.where(there, part, 0.0) for part in (energy, shared, others))
         weight = torch.where(there, 1 / noise, 0.0)
         information = self.summed(q @ self.information, q, weight, len(self.flaws) * (len(self.flaws) + 1) // 2)
         c = self.summed(z @ self.correlation, q, weight, len(self.flaws))
         uncertain, offset = turned * 0, turned
+        every = list(range(len(self.flaws)))
+        value, covariance = self.solved(information, c, every)
         if OFFSET in self.flaws:
             own = self.flaws.index(OFFSET)
-            every = list(range(len(self.flaws)))
-            value, covariance = self.solved(information, c, every)
             offset = turned + value[:, len(every) + own] / (2 * math.pi * self.samples)
             uncertain = covariance[:, own, own].sqrt()
-        return Measured(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1))
+        unfit = (others * weight).sum(1).double() - (torch.cat([c.re, c.im], dim=1) * value).sum(1)
+        misfit = unfit / (there.sum(1) * self.others - len(every))
+        return Measured(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1), misfit)
 
     def summed(self, products: Complex, q: Complex, weight: Tensor, count: int) -> Complex:
         """Σ_a w_a Σ_r p[…, r] q*[r], of products (N, A, count · rank)."""
@@ -128,22 +134,35 @@ class RealClosedForm(nn.Module):
         """Embedding and logits."""
         value, covariance = self.solved(found.information, found.c, self.fitted)
         own = [*self.identity, *(len(self.fitted) + n for n in self.identity)]
-        value, error = value[:, own], covariance[:, own][:, :, own] / 2
+        wider = found.misfit.clamp_min(1)[:, None, None]
+        value, error = value[:, own], covariance[:, own][:, :, own] / 2 * wider
         distance, log = eliminated(value[:, None] - self.mean, error, self.spread)
         likely = -(distance + log + len(own) * math.log(2 * math.pi)) / 2
         never = likely.amin(1, keepdim=True) - NEVER
         logits = torch.where(self.known, likely[:, self.position], never)
         embedding = (value - self.centre) @ self.whiten.T
-        return Output(embedding.float()[None], logits.float()[None])
+        said = torch.isfinite(likely).all(1, keepdim=True)  # a frame that cannot be measured says nothing
+        embedding, logits = (torch.where(said, own.float(), 0.0) for own in (embedding, logits))
+        return Output(embedding[None], logits[None])
+
+
+REST = ("turned", "offset", "uncertain", "explained", "misfit")
 
 
 class Measured:
     """What a round knows of N frames."""
 
     def __init__(
-        self, information: Complex, c: Complex, turned: Tensor, offset: Tensor, uncertain: Tensor, explained: Tensor
+        self,
+        information: Complex,
+        c: Complex,
+        turned: Tensor,
+        offset: Tensor,
+        uncertain: Tensor,
+        explained: Tensor,
+        misfit: Tensor,
     ) -> None:
-        self.information, self.c = information, c
+        self.information, self.c, self.misfit = information, c, misfit
         self.turned, self.offset, self.uncertain, self.explained = turned, offset, uncertain, explained
 
 
@@ -159,5 +178,5 @@ def chosen(which: Tensor, one: Measured, other: Measured) -> Measured:
     return Measured(
         both(one.information, other.information),
         both(one.c, other.c),
-        *(pick(getattr(one, name), getattr(other, name)) for name in ("turned", "offset", "uncertain", "explained")),
+        *(pick(getattr(one, name), getattr(other, name)) for name in REST),
     )

@@ -15,6 +15,7 @@ from pisa_capc.model.gaussian.backend import GaussianBackend
 PLACES = 8.0  # that the prior of P counts for
 MOST = 4_096  # frames that S is learnt from, evenly spread over devices and places: it has few parameters
 MOST_VALUES = 2**25  # of their covariances, all together
+SMALLEST = 1e-30  # variance
 ROUNDS, STILL = 100, 1e-4  # of the iteration: it ends when S and P change by less than that part of them
 
 Real = NDArray[np.floating[Any]]
@@ -31,8 +32,9 @@ def fit_backend(
 ) -> GaussianBackend:
     """Fit S, P and the devices to frames (N, d) with errors (N, d, d), devices (N,) and places (N,).
 
-    place_prior: what P is expected to be, counted as `PLACES` places; without one, as large as S. Where each device was
-    heard in one place only, nothing tells P from the devices, and it stays the prior.
+    place_prior: what P is expected to be, counted as `PLACES` places. Without one it has the shape of a frame's
+    scatter, as much of it as places differ in the mean over all directions. Where each device was heard in one place
+    only, nothing tells P from the devices: it is then a frame's scatter, and p-values in another place are a guess.
     white: part by which S is shrunk towards a multiple of the identity, for more dimensions than frames tell.
 
     A round of the iteration. Given S and P, let W_n = (S + R_n)⁻¹, and of the frames of device k in place c
@@ -52,14 +54,15 @@ def fit_backend(
     x, who, owner = value[rows].astype(np.float64), group[rows], device[first]
     own = None if error is None else error[rows].astype(np.float64)
     frame = _within(x, own, who, len(owner))
-    place_spread = frame if place_prior is None else place_prior
+    prior = _between(x, own, who, owner, frame) if place_prior is None else place_prior
+    place_spread, expected = prior, np.diag(np.diag(frame))
     told = information(x, own, frame, who, len(owner))
     for _ in range(ROUNDS):
         before = frame, place_spread
         places = _Places(*told, owner, len(devices), place_spread)
-        place_spread = places.spread(frame if place_prior is None else place_prior)
+        place_spread = places.spread(prior)
         if size <= SMALL:  # in more, frames do not tell S and their errors apart much better than `_within` does
-            frame = _frame(x, own, who, frame, places)
+            frame = (len(x) * _frame(x, own, who, frame, places) + size * expected) / (len(x) + size)
             told = information(x, own, frame, who, len(owner))
         if all(
             np.abs(new - old).max() <= STILL * np.abs(old).max()
@@ -82,9 +85,24 @@ def _within(x: Real, own: Real | None, group: NDArray[np.int64], groups: int) ->
     centred = x - (sums_by(group, x, groups) / counts[:, None])[group]
     whole = centred.T @ centred / max(1, len(x) - groups)
     errors = 0 if own is None else full(own).mean(0)
+    freedom = len(x) - groups
+    whole = (freedom * whole + size * np.trace(whole) / size * np.eye(size)) / (freedom + size)  # few frames, no shape
     values, vectors = np.linalg.eigh(whole - errors)
-    least = 1e-3 * np.trace(whole) / size
+    least = 1e-3 * np.trace(whole) / size + 1e-12 * np.mean(x**2) + SMALLEST
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+def _between(x: Real, own: Real | None, group: NDArray[np.int64], owner: NDArray[np.int64], frame: Real) -> Real:
+    """P beforehand: ρ (S + R), ρ the variance between places over that of a frame, in the mean over directions."""
+    counts = np.bincount(group, minlength=len(owner))
+    means = sums_by(group, x, len(owner)) / counts[:, None]
+    places = np.bincount(owner)
+    off = means - (sums_by(owner, means, len(places)) / np.maximum(places, 1)[:, None])[owner]
+    scatter = frame + (0 if own is None else full(own).mean(0))
+    freedom = len(owner) - np.count_nonzero(places)
+    if not freedom:
+        return np.asarray(scatter)
+    return np.asarray(np.einsum("gi,ij,gj->", off, inverse_of(scatter), off) / freedom / len(scatter) * scatter)
 
 
 class _Places:

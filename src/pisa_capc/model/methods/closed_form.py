@@ -7,6 +7,7 @@ logits are the log-likelihoods, each frame with its own error bars.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.core.threads import OwnThreads
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.model.gaussian import Device, GaussianBackend, fit_backend
@@ -79,13 +80,15 @@ class ClosedForm(OwnThreads):
         return GaussianBackend(devices, _array(self.frame), _array(self.place))
 
     def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
-        """θ̂ (N, d) and its errors (N, d, d); NaN of frames that could not be measured."""
-        return self.estimator.measure(iq, there).features()
+        """θ̂ (N, d) and its errors (N, d, d), wider by the misfit; NaN of frames that could not be measured."""
+        found = self.estimator.measure(iq, there)
+        value, error = found.features()
+        return value, error * np.maximum(1, found.misfit)[:, None, None]
 
     def set_backend(self, backend: GaussianBackend, error: Real) -> None:
         """Take over a back-end, whose devices have the names of their numbers; the others have no mean.
 
-        error: (d, d) of a source frame's measurement, in the mean.
+        error: (d, d) of a source frame's measurement, as it usually is.
         """
         numbers = [int(name) for name in backend.devices]
         devices = list(backend.devices.values())
@@ -107,6 +110,22 @@ class ClosedForm(OwnThreads):
             "classifier.bias": bias[None],
         }
         self.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Refuse what no fit can have made: a file may hold anything."""
+        found = super().load_state_dict(state_dict, strict, assign)
+        known = _array(self.error)[np.isfinite(_array(self.mean)).all(axis=1)]
+        rest = [_array(value) for value in (self.error, self.frame, self.place, self.centre, self.whiten)]
+        try:
+            if not len(known) or not all(np.isfinite(value).all() for value in rest):
+                raise np.linalg.LinAlgError
+            np.linalg.cholesky(_array(self.frame) + _array(self.place) + known)
+        except np.linalg.LinAlgError:
+            raise ModelError(
+                "the closed form of this model holds numbers that are no covariances. Restore its file, or train it "
+                "again."
+            ) from None
+        return found
 
     def learn(self, frames: UnlabelledFrames) -> dict[str, Tensor]:
         """`mean` and `error` of one more device, from its frames; places are their captures."""
@@ -167,5 +186,6 @@ class ClosedFormMethod(BehindPreamble, Method):
         place = frames.environment * len(frames.captures) + frames.capture
         there, device = np.unique(frames.device[good], return_inverse=True)
         backend = fit_backend(value[good], error[good], device, place[good], [str(number) for number in there])
-        network.set_backend(backend, error[good].mean(axis=0))
+        size = np.trace(error[good], axis1=1, axis2=2)
+        network.set_backend(backend, error[good][np.argsort(size)[len(size) // 2]])
         return network

@@ -55,7 +55,9 @@ def level(csi: Complex, subcarriers: NDArray[np.int64]) -> Complex:
     first = np.angle(steps.sum(-1, dtype=np.complex128)) / gap
     still = csi * np.exp(-1j * first[..., None] * k)
     still = still * np.exp(-1j * np.angle(still.sum(-1)))[..., None]
-    log = np.log(np.maximum(np.abs(still), np.finfo(np.float32).tiny)) + 1j * np.unwrap(np.angle(still), axis=-1)
+    power = np.abs(still) ** 2
+    power = np.maximum(power, FADE * power.mean(-1, keepdims=True))  # a subcarrier at zero says nothing of the others
+    log = np.log(power) / 2 + 1j * np.unwrap(np.angle(still), axis=-1)
     log -= log.mean(-1, keepdims=True)
     return np.asarray(log - 1j * (log.imag @ k / (k @ k))[..., None] * k)
 

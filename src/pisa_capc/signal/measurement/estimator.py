@@ -13,10 +13,10 @@ G is the information about θ: G⁻¹ is the covariance of its circular complex 
 nor phase of a channel matters. An antenna that is missing drops out of the sums.
 
 All M_j lie in a few dozen directions Z, which are found once for a waveform. A frame is projected onto [Q Z] first, and
-everything else happens there. A smaller Z loses information and nothing else: the estimate stays unbiased, and G tells
-its errors. The noise s_a² is measured outside of [Q Z], where the model has no flaw. What θ̂ leaves inside of Z is
-compared with that noise (`Measurement.misfit`): a flaw that the model does not have, such as an amplifier with memory,
-shows there.
+everything else happens there. A smaller Z loses information and nothing else: G tells the errors. The noise of ĥ is in
+G and not in c, so θ̂ shrinks by about (r/T)/SNR, r the rank of Q: nothing above 10 dB, a fifth at −5 dB. The noise s_a²
+is measured outside of [Q Z], where the model has no flaw. What θ̂ leaves inside of Z is compared with that noise
+(`Measurement.misfit`): a flaw that the model does not have, such as an amplifier with memory, shows there.
 
 A filter that x does not have leaves the same residual in every frame of a sender. It is misfit and not noise: it moves
 θ̂, always by the same, and does not scatter it. `measure` tells the two apart where it knows who sent which frame.
@@ -54,6 +54,8 @@ UNEXPLAINED = 0.5  # of a frame's energy; with more, an offset of many turns may
 LAG = 16  # samples, by which such an offset is found: up to ±fs/32
 LEAST = 0.01  # of a residual that is noise, whatever repeats in it
 ROUNDS = 3  # of turning back
+FAINTEST = 1e-30  # energy of an antenna that is there
+FOREIGN = 0.1  # of the energy in Q, that no transmitter adds to it
 ROUNDING = 1e-6  # of a frame's energy: no noise below that is told from the rounding of float32
 BLOCK = 512  # frames at a time: they stay in a core's cache
 
@@ -260,7 +262,8 @@ class FlawEstimator:
         shared, whole = (torch.zeros(len(numbers), there.shape[1]) for _ in range(2))
         for start in range(0, len(order) - 1, BLOCK):
             rows = order[start : start + BLOCK + 1]
-            y = torch.where(there[rows][..., None], self._turn(received[rows], turned[rows]), 0)
+            sound = there[rows] & received[rows].isfinite().all(-1)
+            y = torch.where(sound[..., None], self._turn(received[rows], turned[rows]), 0)
             inside = y @ self._project
             q = inside[..., : self.rank]
             residual = (y[:-1].conj() * y[1:]).sum(-1) - (inside[:-1].conj() * inside[1:]).sum(-1)
@@ -296,7 +299,7 @@ class FlawEstimator:
         frames, antennas = there.shape
         flat = received.reshape(frames * antennas, self.samples)
         energy = _power(flat).reshape(frames, antennas)
-        there = there & energy.isfinite() & (energy > 0)
+        there = there & energy.isfinite() & (energy > FAINTEST)
         inside = (flat @ self._project).masked_fill(~there.reshape(-1, 1), 0)
         q, z = inside[:, : self.rank], inside[:, self.rank :]
         energy = energy.masked_fill(~there, 0)
@@ -306,6 +309,10 @@ class FlawEstimator:
         if repeating is not None:
             left = torch.maximum(left - repeating * shared, LEAST * left)
         noise = torch.maximum(left, ROUNDING * energy) / beyond
+        # An input that hears no signal, and has an offset of its own, would pass for a good antenna with much leakage.
+        own = there & ~((others > FOREIGN * shared) & (others > 3 * self.others * noise))
+        there = torch.where(own.any(1, keepdim=True), own, there)
+        energy, shared, others = (part.masked_fill(~there, 0) for part in (energy, shared, others))
         weight = torch.where(there, 1 / noise, 0)
         q_conj = q.conj().resolve_conj()[:, None]
         information = self._summed(
