@@ -173,7 +173,7 @@ def _broken() -> str:
     rows = [
         [
             own["what"],
-            f"{own['value']:g} {own['unit']}".strip() if own["value"] else "–",
+            f"{own['value']:g} {own['unit']}".strip() if own["unit"] or own["value"] else "–",
             f"{own['closed_form']:.3f}",
             f"{own['lda']:.3f}",
             f"{own['rejected']:.1%}",
@@ -227,7 +227,7 @@ def picture(folder: Path) -> None:
                 [own["suspected"] for own in rows],
                 [own["closed_form"] for own in rows],
                 marker="osD^vP*XH8"[number],
-                color=COLOURS[number % len(COLOURS)],
+                color=COLOURS[number] if number < len(COLOURS) else "#5A5A5A",
                 markersize=4,
                 linewidth=0.9,
                 label=what,
