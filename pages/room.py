@@ -111,7 +111,8 @@ What follows for recordings of one's own: let all devices send from the same spo
 where they were not trained; take the channel off where the preamble is known.
 
 {missing}Command: `make study-placement ARGS="--device cuda --workers 2"`; records: `results/records/placement`.
-The scenes `wifi` and `lora` were changed knowing [an earlier probe](place.md#the-channel-of-the-place) of these ways.
+The scenes `wifi` and `lora` were changed knowing [a probe of the target](place.md#the-channel-of-the-place) by these
+ways.
 """
 
 

@@ -32,7 +32,7 @@ def record(name: str) -> Any:
 
 def test_readme_quotes_the_records() -> None:
     train = {row["encoder"]: row for row in record("speed/train-h200.json")["rows"]}["transformer"]
-    assert f"{train['ours ms']:.2f} ms (plain eager: {train['eager ms']:.1f})" in README
+    assert f"{train['ours ms']:.2f} ms (a step of one run alone, plain eager: {train['eager ms']:.1f})" in README
     grid = record("speed/pisa-grid-h200.json")
     table = f"the {grid['runs']} PISA runs of a table, seven encoders, nothing compiled before, one H200"
     assert f"{table} | {grid['seconds']:.0f} s |" in README
@@ -49,7 +49,7 @@ def test_readme_quotes_the_records() -> None:
         row["what"]: row["ms a batch"] for row in record("speed/load-2core.json")["rows"] if "ms a batch" in row
     }
     nine, one, disk = (streamed[f"streamed, {of}"] for of in ("9 runs", "1 run", "9 runs, from the disk"))
-    assert f"two CPU cores | {nine:.1f} ms | `results/speed/load-2core.json`" in README
+    assert f"two CPU cores | {nine:.1f} ms (from the disk: {disk:.1f}) | `results/speed/load-2core.json`" in README
     method = " ".join((ROOT / "docs/method.md").read_text(encoding="utf-8").split())
     assert f"takes {nine:.1f} ms from the page cache and {disk:.1f} ms from the disk" in method
     assert f"one of a single run {one:.1f} ms" in method
@@ -66,6 +66,30 @@ def test_readme_quotes_the_records() -> None:
     assert f"({tour['recording']['direct']['macro_f1']:.2f} direct, {recorded['paper']} after U-CAPC" in words
     demo = record("studies/demo.json")
     assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
+
+
+def test_readme_says_what_was_chosen_with_the_target_in_view() -> None:
+    words = " ".join(README.split())
+    _, still, moving, *_ = (row["pisa"] for row in record("studies/placement-probe.json")["rows"])
+    assert f"took PISA from {still:.3f} to {moving:.3f} there" in words
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results/records/baselines-place").glob("*.json")]
+    equalised, pisa = (
+        statistics.mean(r["validation_f1"] for r in runs if (r["dataset"], r["run"]["method"]) == ("wifi", method))
+        for method in ("pisa-equalised", "pisa")
+    )
+    assert f"source validation ranks it the same way ({equalised:.3f}, PISA {pisa:.3f})" in words
+
+
+def test_the_effect_of_epsilon_is_that_of_its_record() -> None:
+    direct, *rows = record("studies/epsilon.json")["rows"]
+    page = (ROOT / "docs/method.md").read_text(encoding="utf-8")
+    assert "| ε | " + " | ".join(row["epsilon"] for row in rows) + " |" in page
+    assert "| Macro-F1 | " + " | ".join(f"{row['macro_f1']:.3f}" for row in rows) + " |" in page
+    scores = [row["macro_f1"] for row in rows]
+    words = " ".join(page.split())
+    assert f"after U-CAPC, {direct['macro_f1']:.3f} without it" in words
+    assert f"stays within {max(scores) - min(scores):.3f}, and every value gains" in words
+    assert min(scores) > direct["macro_f1"]
 
 
 def test_the_results_pages_are_made_from_the_records(monkeypatch) -> None:
@@ -85,7 +109,7 @@ def test_their_pictures_are_drawn(monkeypatch, tmp_path: Path) -> None:
 def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     stages = {}
-    for name in ("wifi-sim", "lora-sim"):
+    for name in ("wifi-sim", "lora-sim", "wifi-place", "lora-place"):
         results = load_results(read_protocol(name), Path("results/records") / name)
         for key, runs in results.runs.items():
             for stage in next(iter(runs.values())).stages:
@@ -94,11 +118,14 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
             single, pisa, capc = (
                 stages[name, encoder, *kind] for kind in (("single", "direct"), ("pisa", "direct"), ("pisa", "paper"))
             )
-            assert single < 0.12 < pisa < capc
+            assert single < pisa < capc
+            assert single < 0.12 or name.endswith("-place")
     results = load_results(read_protocol("component-ablation"), Path("results/records/component-ablation"))
     for dataset, better, worse in (
         ("wifi-sim", {"no-cfo-dynamics"}, {"contextual-only"}),
         ("lora-sim", {"no-cfo-dynamics", "topology-only"}, {"contextual-only", "no-topology-consistency"}),
+        ("wifi", set(), {"contextual-only"}),
+        ("lora", set(), {"contextual-only"}),
     ):
         whole = Key(dataset, "E2,E3 → E1", "pisa", "full", "transformer")
         scores = {key.variant: results.f1(key, "direct") for key in results.runs if key.dataset == dataset}

@@ -19,9 +19,9 @@ Between 0.98 and 0.995 the even panel has a weight that rises from zero to one, 
 no more neighbours than a quarter of the frames that a device has on average: min(5, n / 4C). Where that is none, few
 devices are left to the classifier, with two votes, and LDA. There is nothing to learn: one source environment will do.
 
-Signals, panels and numbers were chosen on source environments alone: with models of one source environment that met
-the other one, and with models of both on frames held out there. What came of it in a third is in the results
-(`studies.calibrations`).
+Signals, panels and numbers are those of source environments: of models of one source environment that met the other
+one, and of models of both on frames held out there. It was not made blind, for the third had been looked at meanwhile;
+what came of it there is in the results (`studies.calibrations`).
 """
 
 from __future__ import annotations
