@@ -19,6 +19,7 @@ from pisa_capc.data.geometry import linear
 from pisa_capc.data.protocol import split
 from pisa_capc.data.store.dataset import UNLABELLED
 from pisa_capc.data.store.seal import sealed
+from pisa_capc.decide.calibration import Careful
 from pisa_capc.model.inference import devices
 from pisa_capc.model.inference.devices import has_bfloat16
 from pisa_capc.signal.simulation.generate import generate
@@ -297,6 +298,16 @@ def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, train
         assert word in found.out
     assert "±" not in found.out
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluate_says_where_the_published_calibration_does_not_fit(
+    pisa: Command, data: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = ("evaluate", trained / "one", data, "--target", "E1", "--device", "cpu")
+    monkeypatch.setattr(Careful, "believed", lambda self, found: 1.0)
+    assert "unevenly" not in pisa(*evaluate).err
+    monkeypatch.setattr(Careful, "believed", lambda self, found: 0.0)
+    assert "devices seem to send unevenly in E1/L1" in pisa(*evaluate).err
 
 
 def test_evaluate_gives_mean_and_spread_of_several_runs(

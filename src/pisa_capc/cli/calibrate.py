@@ -118,6 +118,7 @@ def calibrate(
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import OpenSet, SourceStatistics
+    from pisa_capc.decide.calibration.balance import warn_where_uneven
     from pisa_capc.evidence.figures.calibration import plot_capture as draw
     from pisa_capc.evidence.figures.style import check_picture
 
@@ -145,6 +146,7 @@ def calibrate(
             result = chosen.calibrate(*frames, carrier_hz=arrays.get("cfo_hz"))
         else:
             result = chosen.calibrate(*frames)
+        warn_where_uneven(base, result, frames[-1])
         _say_if_untrained(arrays)
     drawn = _capture_key(result, plot_capture)
     result.capture(drawn)  # an unknown one is said before anything is written

@@ -69,6 +69,7 @@ def test_an_unknown_capture_is_said_and_gets_the_pooled_set():
 def test_without_captures_everything_is_pooled(recwarn: pytest.WarningsRecorder):
     example = shifted_captures()
     frozen = FrozenCalibration.fit(example.embedding, example.logits, example.capture)
+    recwarn.clear()
     result = frozen.apply(example.embedding, example.logits)
     pooled = UCAPC(group="none").calibrate(example.embedding, example.logits)
     np.testing.assert_allclose(result.probability, pooled.probability, rtol=0, atol=1e-10)

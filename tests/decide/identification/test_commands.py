@@ -18,6 +18,7 @@ from tests.decide.identification.test_identify import ENROLLED, A, in_turn
 from tests.decide.identification.tools import played
 from tests.problems import ANTENNAS, SAMPLES
 
+UNEVEN = "devices seem to send unevenly in recording/room.cf32"
 SENT = [(2, A) if i > 6 and device == 0 else (device, address) for i, (device, address) in enumerate(in_turn(90))]
 PLAIN = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--antennas", ANTENNAS, "--device", "cpu", "--reject", "none")
 
@@ -77,6 +78,9 @@ def test_what_calibrates_is_what_is_usual_with_the_model_and_is_said(
     assert "calibration: safe, under the model's guard" in pisa("identify", tmp_path / "guarded", room, *PLAIN).err
     told = pisa("identify", run, room, *PLAIN, "--calibration", "direct").err
     assert told.startswith("calibration: direct, 0 of 90")
+    for command in ("identify", "verify"):
+        assert UNEVEN not in pisa(command, run, room, *PLAIN).err
+        assert UNEVEN in pisa(command, run, room, *PLAIN, "--calibration", "ucapc").err
 
 
 def test_identify_gives_json(pisa: Command, run: Path, room: Path) -> None:

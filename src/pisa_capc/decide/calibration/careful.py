@@ -85,8 +85,8 @@ class Careful(Peer):
         sizes = {"C": logits.shape[1], "D": embedding.shape[1]}
         for name, shape in NEEDED.items():  # said here, so that what is missing is missed by careful
             require(source, name, tuple(sizes[axis] for axis in shape), embedding, self.title)
-        direct, lda, moved = torch.softmax(logits, dim=1), by(LDA()), by(BDCSPN())
-        found = evenness((by(StatA()) + moved + lda) / 3)
+        direct, (anchored, moved, lda) = torch.softmax(logits, dim=1), unbalanced(embedding, logits, source)
+        found = evenness((anchored + moved + lda) / 3)
         believed = self.believed(found)
         if found < self.few:
             neighbours = min(LAME.neighbours, len(logits) // (4 * logits.shape[1]))
@@ -106,6 +106,12 @@ class Careful(Peer):
         if found < self.even:
             return 0.0
         return 1.0 if found >= self.full else (found - self.even) / (self.full - self.even)
+
+
+def unbalanced(embedding: Tensor, logits: Tensor, source: SourceStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities (n, C) by three that assume no balance: StatA, BD-CSPN and the LDA head."""
+    anchored, moved, lda = (peer.transduce(embedding, logits, source) for peer in (StatA(), BDCSPN(), LDA()))
+    return anchored.probability, moved.probability, lda.probability
 
 
 def knows_enough(source: SourceStatistics) -> bool:

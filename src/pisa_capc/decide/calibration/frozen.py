@@ -29,6 +29,7 @@ import torch
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
+from pisa_capc.decide.calibration.balance import warn_where_uneven
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.batches import batches, block_rows, row_blocks
 from pisa_capc.decide.calibration.guard import Decision
@@ -90,6 +91,7 @@ class FrozenCalibration:
                 "Use group=capture or none here, or OnlineCalibrator, which recognises groups by their frames."
             )
         own = settings.calibrate(embedding, logits, capture, source)
+        warn_where_uneven(settings, own, source or SourceStatistics())
         pooled = own
         if len(own.captures) > 1:
             pooled = settings.calibrate(embedding, logits, source=source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import alarm
+from pisa_capc.decide.calibration.balance import HARM, uneven
 from pisa_capc.decide.calibration.careful import NEVER, Careful
 from pisa_capc.decide.calibration.guard import LEVELS, Guard
 from pisa_capc.decide.calibration.result import Calibration
@@ -74,7 +76,11 @@ class Learner:
             return careful.calibrate(unit * norm[:, None], logits, source=self.source)
         if self.guard is None:
             fit = replace(self.calibration, group="none")
-            return (fit if several else replace(fit, prior="none")).calibrate(unit, logits)
+            fit = fit if several else replace(fit, prior="none")
+            result = fit.calibrate(unit, logits)
+            if uneven(fit, result, SourceStatistics()):  # said in the same words at every run: a stream may be long
+                warnings.warn(f"devices seem to send unevenly in this stream. {HARM}", stacklevel=2)
+            return result
         result = LEVEL_CALIBRATIONS[LEVELS[0]].calibrate(unit, logits)
         level = self.guard.level(float(prices(result)[0]))
         if not several and level in ("full", "part"):

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics, usual
+from pisa_capc.decide.calibration.balance import warn_where_uneven
 from pisa_capc.decide.calibration.openset import DEFAULT
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.together import decide_together, groups_in_time
@@ -111,6 +112,7 @@ def identify(
     if choices.together_s is not None:
         group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
     result = _decided(choices.decider(trained.statistics), scores, group)
+    warn_where_uneven(choices.calibrator(trained.statistics), result, trained.statistics)
     probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
     if group is not None:
         probability = decide_together(probability, group)

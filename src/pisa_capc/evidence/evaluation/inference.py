@@ -15,6 +15,7 @@ from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, SAFE, Evaluator
 from pisa_capc.data.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful, Safe
+from pisa_capc.decide.calibration.balance import warn_of
 from pisa_capc.evidence.evaluation.later import Later
 from pisa_capc.evidence.evaluation.runs import split_for
 from pisa_capc.model.inference import Embedding, TrainedModel, embed_many
@@ -112,7 +113,14 @@ def infer_runs(
         chosen = usual_calibrations(models)
         for i, one in infer(models, splits, chosen, device, after_batch=bar.advance, missing=missing):
             found[i] = replace(one, folder=runs[i][0])
+    warn_of(_uneven([one.stages[CAREFUL] for one in found.values()]))
     return [found[i] for i in range(len(runs))]
+
+
+def _uneven(careful: Sequence[Calibration]) -> dict[str | int, float]:
+    """Captures in which a run sees devices send unevenly, which the stage of U-CAPC as published does not look at."""
+    judged = (pair for one in careful for pair in zip(one.captures, one.judged or (), strict=False))
+    return {capture.capture: of.evenness for capture, of in judged if not Careful().believed(of.evenness)}
 
 
 @dataclass(frozen=True)
