@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pisa_capc.decide.calibration import UCAPC, OpenSet
+from pisa_capc.decide.calibration import UCAPC, OpenSet, SourceStatistics, usual
 from pisa_capc.decide.calibration.openset import DEFAULT, unknown_scores
 from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
 from pisa_capc.decide.calibration.openset.session import SessionDistance
+from pisa_capc.decide.calibration.policy import AUTO
 from pisa_capc.decide.identification import Choices
 from pisa_capc.live.listen.recognise import Choices as Listening
 
@@ -47,7 +48,8 @@ def test_the_default_score_is_the_one_chosen_on_the_source() -> None:
     fingerprint = [name for name in alone if not unknown_scores()[name].needs_carrier]
     assert max(fingerprint, key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
     assert max(alone, key=lambda name: area("selection", name)) == "carrier"  # which has to be asked for
-    assert {OpenSet(UCAPC()).score, Choices().reject, Listening().reject} == {DEFAULT}
+    assert OpenSet(UCAPC()).score == usual(SourceStatistics(session_mean=np.eye(3))).rejection == DEFAULT
+    assert Choices().reject == Listening().reject == AUTO
     moved = next(iter(WAVEFORMS))["moved"]
     assert float(max(moved, key=lambda value: area("moved", value))) == SessionDistance().moved
     assert f"λ = {SessionDistance().moved:g}" in PAGE

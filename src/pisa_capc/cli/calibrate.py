@@ -84,7 +84,8 @@ def calibrate(
     reject: Annotated[
         str,
         typer.Option(
-            help="Reject unknown devices first: session, crowd, carrier, knn, mahalanobis, vim, energy, msp, or none."
+            help="Reject unknown devices first: auto, which is what suits the model, session, crowd, carrier, knn, "
+            "mahalanobis, vim, energy, msp, or none."
         ),
     ] = "none",
     alpha: Annotated[
@@ -119,6 +120,7 @@ def calibrate(
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import OpenSet, SourceStatistics
     from pisa_capc.decide.calibration.balance import warn_where_uneven
+    from pisa_capc.decide.calibration.policy import AUTO, rejection
     from pisa_capc.evidence.figures.calibration import plot_capture as draw
     from pisa_capc.evidence.figures.style import check_picture
 
@@ -127,7 +129,8 @@ def calibrate(
         raise ConfigError("--guard: only --preset safe has a guard. Use that, or --preset paper with --no-guard.")
     asked = {"prior": prior, "group": group}
     named = chosen_calibrator(method or "ucapc", preset, asked, set_ or [])
-    _ = named if reject == "none" else OpenSet(named, reject, alpha)  # what is wrong is said before anything is read
+    if reject not in ("none", AUTO):
+        OpenSet(named, reject, alpha)  # what is wrong is said before anything is read
     if plot is not None:
         check_picture(plot)
     refuse_existing(out, force)
@@ -136,7 +139,8 @@ def calibrate(
     find = base.group == "auto"
     if find:
         base = base.set_params(group="capture")
-    chosen = base if reject == "none" else OpenSet(base, reject, alpha)
+    score = rejection(None if reject == "none" else reject, SourceStatistics.from_arrays(arrays))
+    chosen = base if score is None else OpenSet(base, score, alpha)
     with warnings_as_notes():
         if find:
             arrays["group"] = _found_groups(arrays)
@@ -201,11 +205,11 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
         )
 
 
-def usual_calibrator(source: SourceStatistics, published: str) -> Calibrator:
+def usual_calibrator(source: SourceStatistics, published: str, streaming: bool = False) -> Calibrator:
     """The usual calibration of the source, saying which, and how to have the published one."""
     from pisa_capc.decide.calibration import UCAPC, Safe, usual
 
-    found = usual(source)
+    found = usual(source, streaming).calibration
     which = {
         Safe: "safe, under the model's guard",
         UCAPC: "U-CAPC without a prior, for too little is said of the source",

@@ -197,15 +197,16 @@ def verify_(
 
 def rejection(name: str, trained: TrainedModel) -> str | None:
     """The score that was asked for; unless told the usual one of the model, saying it where it is not the best."""
-    from pisa_capc.decide.calibration.openset import DEFAULT, usual_score
+    from pisa_capc.decide.calibration.openset import DEFAULT
+    from pisa_capc.decide.calibration.policy import AUTO, usual
 
-    if name != "auto":
+    if name != AUTO:
         return None if name == "none" else name
-    usual = usual_score(trained.statistics)
-    if usual != DEFAULT:
+    found = usual(trained.statistics).rejection
+    if found != DEFAULT:
         why = f"for the model keeps no sessions; trained again it would be {DEFAULT}"
-        notes.print(f"unknown devices are set aside by {usual}, {why}.", highlight=False, soft_wrap=True)
-    return usual
+        notes.print(f"unknown devices are set aside by {found}, {why}.", highlight=False, soft_wrap=True)
+    return found
 
 
 def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:

@@ -96,7 +96,7 @@ class Listening:
         from pisa_capc.live.listen import Air, Choices, Listener, Plan, encoding_of, open_source
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
-        usual_calibrator(trained.statistics, "as the stream goes on")
+        usual_calibrator(trained.statistics, "as the stream goes on", streaming=True)
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
         encoding = encoding_of(self.source, self.format)
@@ -130,7 +130,7 @@ def listen_(
     """Say who is on the air: a JSON line for every frame as it is received, and for every alarm.
 
     Frames are found, their headers read, embedded, set aside where they resemble no known device, calibrated online
-    under the guard, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reads the run
+    by careful, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reads the run
     anew and goes on with it.
     """
     from pisa_capc.live.listen.output import Lines

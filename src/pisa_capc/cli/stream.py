@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pisa_capc.cli.calibrate import UNKNOWN, commands, read_scores, write_result
+from pisa_capc.cli.calibrate import UNKNOWN, commands, read_scores, usual_calibrator, write_result
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import progress
@@ -188,8 +188,8 @@ def _chosen(
     settings: Online, source: SourceStatistics | None, preset: str | None, told: bool
 ) -> tuple[Online, SourceStatistics | None]:
     """The settings or the preset that were told, or what is usual with this source, saying which."""
-    from pisa_capc.decide.calibration import UCAPC
-    from pisa_capc.decide.calibration.careful import knows_enough
+    from pisa_capc.decide.calibration import UCAPC, SourceStatistics
+    from pisa_capc.decide.calibration.online import usual_stream
 
     if told and preset is not None:
         raise ConfigError("--preset and --set calibration.…: expected one of them.")
@@ -197,21 +197,21 @@ def _chosen(
         return settings, None
     if preset is not None:
         return replace(settings, calibration=UCAPC.preset(preset)), None
-    careful = source is not None and knows_enough(source)
-    which = "careful" if careful else "U-CAPC without a prior, for too little is said of the source"
-    notes.print(f"calibration: {which}; the published one is --preset paper", highlight=False, soft_wrap=True)
-    return (settings, source) if careful else (replace(settings, calibration=UCAPC(prior="none")), None)
+    known = source or SourceStatistics()
+    usual_calibrator(known, "the published one is --preset paper", streaming=True)
+    return usual_stream(settings, known)
 
 
 def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
     """What fits a rejection to a stream of so many classes and features."""
     from pisa_capc.decide.calibration import UCAPC
-    from pisa_capc.decide.calibration.openset import DEFAULT, OpenSet, Rejection, usual_score
+    from pisa_capc.decide.calibration.openset import DEFAULT, OpenSet, Rejection
+    from pisa_capc.decide.calibration.policy import AUTO, usual
 
-    OpenSet(UCAPC(), DEFAULT if name == "auto" else name, alpha)  # what is wrong is said before a frame has come
+    OpenSet(UCAPC(), DEFAULT if name == AUTO else name, alpha)  # what is wrong is said before a frame has come
     if source is None:
         raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
-    score = usual_score(source) if name == "auto" else name
+    score = usual(source, streaming=True).rejection if name == AUTO else name
     return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
 
 

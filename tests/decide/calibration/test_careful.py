@@ -62,8 +62,8 @@ def test_what_is_kept_for_later_frames_has_the_shares_that_were_decided() -> Non
 
 
 def test_the_usual_calibration_needs_to_know_its_source() -> None:
-    assert usual(SOURCE) == Careful()
-    assert usual(SourceStatistics()) == UCAPC(prior="none")
+    assert usual(SOURCE).calibration == Careful()
+    assert usual(SourceStatistics()).calibration == UCAPC(prior="none")
 
 
 class TestStreams:

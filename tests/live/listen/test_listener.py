@@ -150,7 +150,7 @@ def test_what_calibrates_is_what_is_usual_with_the_model(trained: TrainedModel) 
 
     guarded = trained.with_guard((0.1, 0.2, 0.3))
     unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
-    assert [by(model) for model in (trained, guarded, unsaid)] == ["careful", "safe", "U-CAPC"]
+    assert [by(model) for model in (trained, guarded, unsaid)] == ["careful", "careful", "U-CAPC"]
 
 
 def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:
@@ -269,7 +269,8 @@ def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, 
 
 def test_a_state_of_another_calibration_is_said_and_left(trained: TrainedModel, tmp_path: Path) -> None:
     plan, notes = Plan(state=tmp_path), list[str]()
-    heard(Listener(trained.with_guard((0.1, 0.2, 0.3)), script(played(in_turn(20))), AIR, plan))
+    unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
+    heard(Listener(unsaid, script(played(in_turn(20))), AIR, plan))
     later = Listener(trained, script(played(in_turn(20))), AIR, plan, note=notes.append)
     assert len(decisions(heard(later))) == 20
     assert "another calibration" in notes[0]

@@ -2,15 +2,15 @@
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
 with the same interface, `Calibrator`, and `register_calibration` adds one (see `base`). `Careful()` looks at each
-capture first; it is what `usual` gives where the source is known. `Safe()` is U-CAPC under a guard that was trained
-with the model. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
+capture first. `Safe()` is U-CAPC under a guard that was trained with the model. `usual` says what is used where nobody
+asks for another. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
 teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
 itself.
 """
 
 from pisa_capc.core.moved import renamed
 from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register_calibration
-from pisa_capc.decide.calibration.careful import Careful, usual
+from pisa_capc.decide.calibration.careful import Careful
 from pisa_capc.decide.calibration.decisions import Decisions
 from pisa_capc.decide.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.decide.calibration.grouping import Finder, GroupFinder, find_groups
@@ -18,6 +18,7 @@ from pisa_capc.decide.calibration.joint import Gated, Joint
 from pisa_capc.decide.calibration.online import Online, OnlineCalibrator
 from pisa_capc.decide.calibration.openset import OpenSet, unknown_scores
 from pisa_capc.decide.calibration.peers import Peer, Transduced
+from pisa_capc.decide.calibration.policy import Usual, usual
 from pisa_capc.decide.calibration.prior import PriorUCAPC
 from pisa_capc.decide.calibration.result import Calibration, CaptureSummary
 from pisa_capc.decide.calibration.safe import Safe
@@ -47,6 +48,7 @@ __all__ = [
     "Safe",
     "SourceStatistics",
     "Transduced",
+    "Usual",
     "calibrator",
     "calibrators",
     "find_groups",

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import Calibrator, check_range, register_calibration, require
+from pisa_capc.decide.calibration.base import check_range, register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.decide.calibration.peers.lame import LAME
@@ -41,7 +41,6 @@ from pisa_capc.decide.calibration.peers.mlls import MLLS
 from pisa_capc.decide.calibration.peers.stata import StatA
 from pisa_capc.decide.calibration.peers.t3a import T3A
 from pisa_capc.decide.calibration.result import Judged
-from pisa_capc.decide.calibration.safe import Safe
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -122,15 +121,6 @@ def knows_enough(source: SourceStatistics) -> bool:
 def used(source: SourceStatistics) -> SourceStatistics:
     """What careful looks at, without the rest, which may be large."""
     return SourceStatistics(**{name: getattr(source, name) for name in USED})
-
-
-def usual(source: SourceStatistics) -> Calibrator:
-    """What is used where nobody asks for another: U-CAPC under the guard that was trained with the model; without one
-    careful; where too little is known of the source U-CAPC without a prior. None of them assumes that
-    devices send equally often."""
-    if source.guard is not None:
-        return Safe()
-    return Careful() if knows_enough(source) else UCAPC(prior="none")
 
 
 def evenness(probability: Tensor) -> float:

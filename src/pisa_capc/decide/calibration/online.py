@@ -52,13 +52,14 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration import alarm
-from pisa_capc.decide.calibration.careful import Careful, used, usual
+from pisa_capc.decide.calibration.careful import Careful, used
 from pisa_capc.decide.calibration.decisions import Decisions, among
 from pisa_capc.decide.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.decide.calibration.guard import Guard
 from pisa_capc.decide.calibration.learning import Learner, Learnt
 from pisa_capc.decide.calibration.openset.reject import Rejection
-from pisa_capc.decide.calibration.safe import Safe, stored_guard
+from pisa_capc.decide.calibration.policy import usual
+from pisa_capc.decide.calibration.safe import Safe
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.decide.calibration.vectors import softmax, unit_rows
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -155,13 +156,9 @@ class OnlineCalibrator:
     def usual(
         cls, classes: int, features: int, with_cfo: bool, settings: Online, source: SourceStatistics
     ) -> OnlineCalibrator:
-        """A stream under what `careful.usual` gives for this source."""
-        chosen = usual(source)
-        if isinstance(chosen, Safe):
-            return cls(classes, features, with_cfo, settings, guard=stored_guard(source))
-        if isinstance(chosen, Careful):
-            return cls(classes, features, with_cfo, settings, source=used(source))
-        return cls(classes, features, with_cfo, replace(settings, calibration=UCAPC(prior="none")))
+        """A stream under what `policy.usual` gives for this source."""
+        settings, known = usual_stream(settings, source)
+        return cls(classes, features, with_cfo, settings, source=known)
 
     @property
     def by(self) -> str:
@@ -379,6 +376,14 @@ class OnlineCalibrator:
                 done.set_result(Learnt(prototypes, bool(balanced), potentials, float(doubt)))
                 stream._coming = _Coming(int(at), int(number), int(frames), done)
         return stream
+
+
+def usual_stream(settings: Online, source: SourceStatistics) -> tuple[Online, SourceStatistics | None]:
+    """The settings of a stream that is calibrated as is usual with this source, and what it is to know of it."""
+    chosen = usual(source, streaming=True).calibration
+    if isinstance(chosen, UCAPC):
+        return replace(settings, calibration=chosen), None
+    return settings, used(source)
 
 
 def _column(name: str, values: ArrayLike | None, frames: int, kind: type) -> NDArray[Any] | None:

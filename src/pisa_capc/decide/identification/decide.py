@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics, usual
+from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics
 from pisa_capc.decide.calibration.balance import warn_where_uneven
-from pisa_capc.decide.calibration.openset import DEFAULT
+from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.together import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
@@ -26,7 +26,8 @@ class Choices:
 
     calibration: what corrects the model's decisions with the recording's own frames; each recording is a capture. None:
     the usual one of the model.
-    reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; None: all are known.
+    reject: the score that sets unknown devices aside, as `pisa calibrate --reject` has them; `auto`: the usual one of
+    the model; None: all are known.
     alpha: share of frames of known devices that are set aside at most, as the score promises it.
     together_s: seconds within which frames of one claimed address are decided together, and set aside together; None:
     each by itself.
@@ -34,7 +35,7 @@ class Choices:
     """
 
     calibration: Calibrator | None = None
-    reject: str | None = DEFAULT
+    reject: str | None = AUTO
     alpha: float = 0.05
     together_s: float | None = None
     keep_cfo: bool = False
@@ -45,12 +46,13 @@ class Choices:
 
     def calibrator(self, source: SourceStatistics) -> Calibrator:
         """What was chosen, or is usual with this source."""
-        return usual(source) if self.calibration is None else self.calibration
+        return usual(source).calibration if self.calibration is None else self.calibration
 
     def decider(self, source: SourceStatistics) -> Calibrator:
         """What makes decisions of embeddings and logits."""
         chosen = self.calibrator(source)
-        return chosen if self.reject is None else OpenSet(chosen, self.reject, self.alpha)
+        reject = rejection(self.reject, source)
+        return chosen if reject is None else OpenSet(chosen, reject, self.alpha)
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,7 +81,7 @@ def infer(
             yield i, Inference(models[i], scores, stages, part.evaluator)
 
 
-def usual_calibrations(models: Sequence[TrainedModel]) -> dict[str, Calibrator]:
+def compared_calibrations(models: Sequence[TrainedModel]) -> dict[str, Calibrator]:
     """U-CAPC as published; the careful one, which needs no guard; and where every run has one, because runs are
     compared by stage, the safe one."""
     guarded = all(trained.statistics.guard is not None for trained in models)
@@ -110,7 +110,7 @@ def infer_runs(
     found: dict[int, Inference] = {}
     different = {id(part): len(part.target) for part in splits}
     with progress("evaluate", sum(different.values()), show) as bar:
-        chosen = usual_calibrations(models)
+        chosen = compared_calibrations(models)
         for i, one in infer(models, splits, chosen, device, after_batch=bar.advance, missing=missing):
             found[i] = replace(one, folder=runs[i][0])
     warn_of(_uneven([one.stages[CAREFUL] for one in found.values()]))

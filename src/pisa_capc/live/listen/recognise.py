@@ -14,7 +14,8 @@ from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.sources import MemorySource
 from pisa_capc.decide.calibration import Online, OnlineCalibrator
-from pisa_capc.decide.calibration.openset import DEFAULT, Rejection
+from pisa_capc.decide.calibration.openset import Rejection
+from pisa_capc.decide.calibration.policy import AUTO, rejection
 from pisa_capc.decide.identification.observation import as_trained
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.inference.absent import available_input, available_mean
@@ -28,7 +29,7 @@ LAG = 64  # frames: at 500 a second they last longer than a run of what calibrat
 class Choices:
     """How frames are decided; as `identify.Choices` has it. No frame waits for what is learnt from others."""
 
-    reject: str | None = DEFAULT
+    reject: str | None = AUTO
     alpha: float = 0.05
     keep_cfo: bool = False
     equalise_antennas: bool = False
@@ -73,10 +74,10 @@ class Recogniser:
         self.classes = len(trained.devices)
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
         self.calibrator = OnlineCalibrator.usual(self.classes, features, True, choices.online, trained.statistics)
-        if choices.reject is not None:
-            self.calibrator.rejection = Rejection.fit(
-                choices.reject, trained.statistics, self.classes, features, choices.alpha
-            )
+        score = rejection(choices.reject, trained.statistics, streaming=True)
+        if score is not None:
+            fitted = Rejection.fit(score, trained.statistics, self.classes, features, choices.alpha)
+            self.calibrator.rejection = fitted
 
     @property
     def reference(self) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 `OpenSet(UCAPC(), "session").calibrate(embedding, logits, capture, source)` rejects first and calibrates the rest.
 """
 
-from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score, unknown_scores, usual_score
+from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score, unknown_scores
 from pisa_capc.decide.calibration.openset.reject import OpenSet, Rejection
 from pisa_capc.decide.calibration.openset.scores import UnknownScore, score_frames, score_senders
 from pisa_capc.decide.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
@@ -20,5 +20,4 @@ __all__ = [
     "score_senders",
     "unknown_score",
     "unknown_scores",
-    "usual_score",
 ]

@@ -14,10 +14,9 @@ from pisa_capc.decide.calibration.openset.scores import (
     VirtualLogit,
 )
 from pisa_capc.decide.calibration.openset.session import SessionDistance
-from pisa_capc.model.inference.statistics import SourceStatistics
 
 DEFAULT = "session"  # chosen on source environments: studies/strangers.py
-EARLIER = "knn"
+EARLIER = "knn"  # the default for models that keep no sessions
 _SCORES: dict[str, type[UnknownScore]] = {
     "msp": MaximumSoftmax,
     "energy": Energy,
@@ -28,11 +27,6 @@ _SCORES: dict[str, type[UnknownScore]] = {
     "carrier": CarrierDistance,
     "crowd": CrowdDistance,
 }
-
-
-def usual_score(source: SourceStatistics) -> str:
-    """What sets strangers aside where nobody asks for another score: models of earlier versions keep no sessions."""
-    return DEFAULT if source.session_mean is not None else EARLIER
 
 
 def unknown_scores() -> dict[str, type[UnknownScore]]:
