@@ -297,7 +297,7 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
 
         source = Replay(air.data, lambda: decided >= frames)
         kept = {"state": Path(folder) / "state", "alarms": Path(folder) / "alarms"}
-        plan = Plan(**kept, save_every_s=2.0, alarm_every_s=60.0, apart=True)
+        plan = Plan(**kept, save_every_s=2.0, alarm_every_s=60.0, own_process=True)
         Listener(model, source, AIR, plan).run(take)
         lines.close()
     later = resident[2:] or resident
@@ -360,7 +360,7 @@ def _child(model: TrainedModel, folder: Path) -> Any:
 
 def _listen(model: TrainedModel, folder: Path) -> None:
     lines = Lines(folder / "out.jsonl")
-    plan = Plan(state=folder / "state", save_every_s=0.05, apart=True)
+    plan = Plan(state=folder / "state", save_every_s=0.05, own_process=True)
 
     def say(event: Event) -> None:
         lines.write(event)

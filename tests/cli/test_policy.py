@@ -77,7 +77,7 @@ def test_every_command_uses_what_is_usual(
     def leave(*_: object) -> None:
         raise PisaError("the listener is made; nobody waits for its page here.")
 
-    monkeypatch.setattr("pisa_capc.live.serve.desk.Desk", leave)
+    monkeypatch.setattr("pisa_capc.live.serve.hub.Hub", leave)
     expected = usual(model.statistics, streaming=command in STREAMING).calibration
     done = called(command)
     assert done.code == (2 if command == "serve" else 0), done.err

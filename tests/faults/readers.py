@@ -280,8 +280,8 @@ def _listener(folder: Path) -> Any:
     try:
         listener._resume()
         state = listener.status()
-        calibrator = listener._mind.recogniser.calibrator
-        return state.samples, state.missed, state.breaks, listener._mind.tests.state(), calibrator._arrays
+        calibrator = listener._verifier.recogniser.calibrator
+        return state.samples, state.missed, state.breaks, listener._verifier.tests.state(), calibrator._arrays
     finally:
         listener._keeper.close()
 

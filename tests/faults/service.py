@@ -14,7 +14,7 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.live.serve.gate import Gate, Rules
 from pisa_capc.live.serve.keys import Keys, Token
 from pisa_capc.live.serve.limits import Buckets
-from tests.live.serve.fake import a_decision, a_desk, an_app
+from tests.live.serve.fake import a_decision, a_hub, an_app
 
 TOKEN = "f00dfeedcafe1234567890abcdef0123"
 
@@ -45,13 +45,13 @@ def _app() -> Gate:
 def answer(content: bytes) -> tuple[int, bytes]:
     """Status and body; DataError where the request is refused, RuntimeError where the service failed."""
     scope, messages = _parsed(content)
-    desk = a_desk()
+    hub = a_hub()
     for number in range(12):
         decision = a_decision(number, at=1e9, device=None)
-        desk.memory.hear(decision)
-        desk.ear.keep(decision, number)  # type: ignore[attr-defined]
+        hub.memory.hear(decision)
+        hub.listener.keep(decision, number)  # type: ignore[attr-defined]
     app = _app()
-    app.app.state.desk = desk  # type: ignore[attr-defined]
+    app.app.state.hub = hub  # type: ignore[attr-defined]
     said: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -65,9 +65,9 @@ def serve_(
     from pisa_capc.live.listen import Event
     from pisa_capc.live.listen.output import Lines
     from pisa_capc.live.serve.app import create_app
-    from pisa_capc.live.serve.desk import Desk
     from pisa_capc.live.serve.enrolling import newest
     from pisa_capc.live.serve.gate import Rules
+    from pisa_capc.live.serve.hub import Hub
     from pisa_capc.live.serve.keys import addresses
     from pisa_capc.live.serve.memory import Memory
     from pisa_capc.live.serve.server import Tls, bound, serving, url_of
@@ -85,12 +85,12 @@ def serve_(
     if begun != options.run:
         say(f"going on with the devices that were enrolled: {begun}")
     listener = replace(options, run=begun).listener()
-    desk = Desk(listener, Memory(), listener.source.name, options.alarms, options.state, options.run, say)
+    hub = Hub(listener, Memory(), listener.source.name, options.alarms, options.state, options.run, say)
     lines = None if out is None else Lines(out)
     stopped = threading.Event()
 
     def hear(event: Event) -> None:
-        desk.memory.hear(event)
+        hub.memory.hear(event)
         if lines is not None:
             lines.write(event)
 
@@ -100,7 +100,7 @@ def serve_(
 
     ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
     try:
-        with serving(create_app(desk, rules), at, tls), signals(listener, begun, stop, options.engine):
+        with serving(create_app(hub, rules), at, tls), signals(listener, begun, stop, options.engine):
             notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
             listener.run(hear)
             if not stopped.is_set():

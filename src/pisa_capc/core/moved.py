@@ -87,7 +87,12 @@ MOVED = {
     "figures": "evidence.figures",
     "reports": "evidence.reports",
     "listen": "live.listen",
+    "listen.apart": "live.listen.finder_process",
+    "listen.ears": "live.listen.finder",
+    "listen.mind": "live.listen.verifier",
     "serve": "live.serve",
+    "serve.desk": "live.serve.hub",
+    "serve.ear": "live.serve.served",
 }
 
 

@@ -60,12 +60,12 @@ class Run:
 
 
 def a_listener(
-    trained: TrainedModel, tmp_path: Path, *, apart: bool = False, notes: list[str] | None = None
+    trained: TrainedModel, tmp_path: Path, *, own_process: bool = False, notes: list[str] | None = None
 ) -> Listener:
     """Frames of all kinds of alarms, from a source that does not end by itself."""
     sent = [*in_turn(60), *[(2, 1)] * 40, *[(9, 77)] * 40]
     folders = {"state": tmp_path / "state", "alarms": tmp_path / "alarms"}
-    plan = Plan(addresses=ENROLLED, apart=apart, save_every_s=0.01, **folders)  # type: ignore[arg-type]
+    plan = Plan(addresses=ENROLLED, own_process=own_process, save_every_s=0.01, **folders)  # type: ignore[arg-type]
     source = script(*(played(sent, seed=seed) for seed in range(2)), ends=False)
     return Listener(trained, source, AIR, plan, note=[].append if notes is None else notes.append)
 
@@ -80,7 +80,7 @@ PLACES = [
     ("tests.live.listen.air.ToyDetector.push", False),
     ("pisa_capc.live.listen.senders.Senders.of", False),  # what decides
     ("pisa_capc.live.listen.recognise.Recogniser.recognise", False),
-    ("pisa_capc.live.listen.mind.Mind.tested", False),
+    ("pisa_capc.live.listen.verifier.Verifier.tested", False),
     ("pisa_capc.live.listen.claims.Claim.push", False),
     ("pisa_capc.live.listen.alarms.Recent.add", False),
     ("pisa_capc.live.listen.alarms.Alarms.found", False),
@@ -150,9 +150,11 @@ def test_whoever_hears_of_events_may_fail(trained: TrainedModel, tmp_path: Path)
 def test_an_exception_where_samples_are_handed_to_the_process_ends_the_listener(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    listener = a_listener(trained, tmp_path, apart=True)
+    listener = a_listener(trained, tmp_path, own_process=True)
     if place == "struct.Struct.pack":
-        monkeypatch.setattr("pisa_capc.live.listen.apart._TOLD", struct.Struct("<bbb?"))  # too small for any number
+        monkeypatch.setattr(
+            "pisa_capc.live.listen.finder_process._TOLD", struct.Struct("<bbb?")
+        )  # too small for any number
     else:
         monkeypatch.setattr(place, breaks)
     run = Run(listener)
@@ -177,13 +179,13 @@ def test_a_process_that_fails_or_hangs_is_begun_anew_and_at_last_is_an_error(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(FAULTS.format(what=what))
     monkeypatch.syspath_prepend(str(tmp_path))  # which the process gets
-    monkeypatch.setattr("pisa_capc.live.listen.ears.STUCK_S", 0.3)
-    monkeypatch.setattr("pisa_capc.live.listen.apart.LOST", 1)
+    monkeypatch.setattr("pisa_capc.live.listen.finder.STUCK_S", 0.3)
+    monkeypatch.setattr("pisa_capc.live.listen.finder_process.LOST", 1)
     notes = list[str]()
     step = as_bytes(played(in_turn(30)))
     source = Script([lambda ring: [ring.write(step), wait_until(lambda: ring.missed > 0)]] * 2, ends=False)
     source.patient = False
-    run = Run(Listener(trained, source, AIR, Plan(addresses=ENROLLED, apart=True), note=notes.append))
+    run = Run(Listener(trained, source, AIR, Plan(addresses=ENROLLED, own_process=True), note=notes.append))
     assert run.ends(6 * SOON_S)
     assert words in str(run.error)
     assert any("another begins" in note for note in notes)
@@ -205,7 +207,7 @@ def test_what_hangs_is_seen_and_does_not_keep_the_listener_from_ending(
 
 
 def test_what_hangs_is_an_error_at_last(trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pisa_capc.live.listen.ears.STUCK_S", 0.3)
+    monkeypatch.setattr("pisa_capc.live.listen.finder.STUCK_S", 0.3)
     held = threading.Event()
     monkeypatch.setattr("tests.live.listen.air.ToyDetector.push", lambda self, block: held.wait() and [])
     run = Run(a_listener(trained, tmp_path))
@@ -218,7 +220,7 @@ def test_a_source_that_gives_nothing_is_not_stuck(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pisa_capc.live.listen.watch.SILENCE_S", 0.2)
-    listener = Listener(trained, Script([], patient=False, ends=False), AIR, Plan(apart=False))
+    listener = Listener(trained, Script([], patient=False, ends=False), AIR, Plan(own_process=False))
     assert listener.health == OK
     run = Run(listener)
     wait_until(lambda: listener.health == NO_SAMPLES)
@@ -291,7 +293,7 @@ def test_a_stream_is_never_far_ahead_of_the_clock() -> None:
 
 
 def test_a_state_from_the_year_9000_does_not_blind_the_next_run(trained: TrainedModel, tmp_path: Path) -> None:
-    plan, notes = Plan(addresses=ENROLLED, state=tmp_path, apart=False), list[str]()
+    plan, notes = Plan(addresses=ENROLLED, state=tmp_path, own_process=False), list[str]()
     first: list[Event] = []
     Listener(trained, replace(script(played(in_turn(30))), patient=False), AIR, plan).run(first.append)
     ledger = Ledger(tmp_path / "ledger")
@@ -310,9 +312,9 @@ def test_a_state_from_the_year_9000_does_not_blind_the_next_run(trained: Trained
 STUCK_MAIN = """
 import threading, time
 from pisa_capc.live.listen.service import service
-class Ear:
+class ServedListener:
     health = "ok"
-with service(Ear(), lambda: print("asked to end", flush=True), print, end_s=0.5):
+with service(ServedListener(), lambda: print("asked to end", flush=True), print, end_s=0.5):
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -346,7 +348,7 @@ def test_systemd_hears_that_all_is_well_unless_it_is_stuck(tmp_path: Path, monke
 
     from pisa_capc.live.listen import service as module
 
-    class Ear:
+    class ServedListener:
         health = OK
 
     monkeypatch.setattr(module, "BEAT_S", 0.02)
@@ -355,9 +357,9 @@ def test_systemd_hears_that_all_is_well_unless_it_is_stuck(tmp_path: Path, monke
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(SOON_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        with module.service(ear := Ear(), lambda: None, lambda: None):
+        with module.service(listener := ServedListener(), lambda: None, lambda: None):
             assert [manager.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
-            ear.health = STUCK
+            listener.health = STUCK
             time.sleep(0.1)
             while True:  # those on their way
                 manager.settimeout(0.2)

@@ -98,7 +98,7 @@ def test_a_flow_graph_is_listened_to(trained: object, tmp_path: Path) -> None:
     options = ("--antennas", str(AIR.antennas), "--sample-rate", "200000", "--repeat")
     with playing(tmp_path / "air.cf32", *options) as address:
         source = open_source(f"zmq:{address}", antennas=AIR.antennas, encoding=CF32)
-        plan = Plan(apart=False)  # another process would not have the toy's detector
+        plan = Plan(own_process=False)  # another process would not have the toy's detector
         listener = Listener(trained, source, air, plan)  # type: ignore[arg-type]
         runner = threading.Thread(target=listener.run, args=(events.append,))
         runner.start()

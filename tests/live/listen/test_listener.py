@@ -113,7 +113,7 @@ def test_looks_for_two_devices_are_counted_on_after_a_restart(trained: TrainedMo
     for again in (1, 2):
         listener = Listener(trained, script(played([(0, 1), (2, 1)] * 32, offset_hz=20e3)), AIR, plan)
         heard(listener)
-        assert listener._mind.tests.claims[address(1)].shared.looks == 2 * again
+        assert listener._verifier.tests.claims[address(1)].shared.looks == 2 * again
 
 
 def test_a_device_whose_carrier_jumps_is_one(trained: TrainedModel) -> None:

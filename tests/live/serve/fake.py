@@ -21,8 +21,8 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.live.listen import Air, Alarm, Decision, Status
 from pisa_capc.live.listen.alarms import Folder, Kept
 from pisa_capc.live.serve.app import create_app
-from pisa_capc.live.serve.desk import Desk
 from pisa_capc.live.serve.gate import Gate, Rules
+from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.model.inference import SourceStatistics
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -80,7 +80,7 @@ class Model:
 
 
 @dataclass
-class FakeEar:
+class FakeListener:
     """Frames that were given to it are kept; its status is what is written into it."""
 
     model: Model = field(default_factory=Model)
@@ -134,22 +134,22 @@ def a_frame(rng: np.random.Generator, antennas: int = ANTENNAS, samples: int = 1
     return (0.1 * (gains * sent + 0.05 * noise)).astype(np.complex64)
 
 
-def a_desk(**changes: Any) -> Desk:
-    return Desk(FakeEar(), Memory(), "zmq:tcp://radio:5555", **changes)
+def a_hub(**changes: Any) -> Hub:
+    return Hub(FakeListener(), Memory(), "zmq:tcp://radio:5555", **changes)
 
 
-def an_app(desk: Desk | None = None, rules: Rules | None = None) -> Gate:
-    return create_app(desk or a_desk(), rules or Rules())
+def an_app(hub: Hub | None = None, rules: Rules | None = None) -> Gate:
+    return create_app(hub or a_hub(), rules or Rules())
 
 
 class Air6:
     """Six known devices on the air, one that nobody knows, and, if asked, one with an address of another's."""
 
-    def __init__(self, desk: Desk, alarmed: bool, seed: int = 7) -> None:
-        self.desk, self.alarmed = desk, alarmed
-        self.ear: FakeEar = desk.ear  # type: ignore[assignment]
+    def __init__(self, hub: Hub, alarmed: bool, seed: int = 7) -> None:
+        self.hub, self.alarmed = hub, alarmed
+        self.listener: FakeListener = hub.listener  # type: ignore[assignment]
         self.rng, self.number, self.alarms = np.random.default_rng(seed), 0, 0
-        self.folder = Folder(desk.alarms, RATE_HZ, 2.437e9, 1 << 26) if desk.alarms else None
+        self.folder = Folder(hub.alarms, RATE_HZ, 2.437e9, 1 << 26) if hub.alarms else None
 
     def past(self, seconds: float) -> None:
         """What was heard before somebody looks."""
@@ -191,14 +191,14 @@ class Air6:
     def say(self, at: float, **changes: Any) -> None:
         decision = a_decision(self.number, at, time_s=self.number / 20, **changes)
         if time.time() - at < 60:
-            self.ear.keep(decision, self.number)
-        while len(self.ear.kept) > 200:
-            self.ear.kept.pop(next(iter(self.ear.kept)))
-        self.desk.memory.hear(decision)
+            self.listener.keep(decision, self.number)
+        while len(self.listener.kept) > 200:
+            self.listener.kept.pop(next(iter(self.listener.kept)))
+        self.hub.memory.hear(decision)
         self.number += 1
-        self.ear.state = replace(
-            self.ear.state, since=utc(time.time() - 86400 * 2.3), frames=4_211_000 + self.number, frames_per_s=23.4,
-            samples=int(3.9e12) + 1_000_000 * self.number, missed=40_960 if self.alarmed else 0,
+        self.listener.state = replace(
+            self.listener.state, since=utc(time.time() - 86400 * 2.3), frames=4_211_000 + self.number,
+            frames_per_s=23.4, samples=int(3.9e12) + 1_000_000 * self.number, missed=40_960 if self.alarmed else 0,
             breaks=1 if self.alarmed else 0, delay_ms=(8.3, 21.7), alarms=self.alarms, waiting_s=0.004,
             clipped=(2,) if self.alarmed else (),
         )  # fmt: skip
@@ -206,10 +206,10 @@ class Air6:
     def alarm(self, kind: str, address: str | None, device: str | None, text: str, at: float) -> None:
         number, name, frames = self.alarms, None, tuple(range(self.number - 6, self.number))
         if self.folder is not None:
-            kept = [Kept(*self.ear.kept[n], a_decision(n), n, utc(at)) for n in frames]
+            kept = [Kept(*self.listener.kept[n], a_decision(n), n, utc(at)) for n in frames]
             name = self.folder.write(number, text, kept)
         shown = () if kind == "receiver" else frames
-        self.desk.memory.hear(Alarm(number, at, utc(at), kind, address, device, text, shown, name))
+        self.hub.memory.hear(Alarm(number, at, utc(at), kind, address, device, text, shown, name))
         self.alarms += 1
 
 
@@ -218,13 +218,13 @@ def main() -> None:
 
     what, port = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8642
     with tempfile.TemporaryDirectory() as folder:
-        desk = a_desk(alarms=Path(folder))
+        hub = a_hub(alarms=Path(folder))
         at = bound("127.0.0.1", port)
-        with serving(an_app(desk), at):
+        with serving(an_app(hub), at):
             print(url_of(at), flush=True)
-            air = Air6(desk, what == "alarmed")
+            air = Air6(hub, what == "alarmed")
             if what == "empty":
-                air.ear.state = replace(QUIET, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time()))
+                air.listener.state = replace(QUIET, source="waiting", samples=0, rate_hz=0.0, since=utc(time.time()))
                 while True:
                     time.sleep(1)
             air.past(600)

@@ -18,9 +18,9 @@ from pisa_capc.live.listen.events import ALARMS
 from pisa_capc.live.serve import audit, models
 from pisa_capc.live.serve.api import STATIC
 from pisa_capc.live.serve.audit import Audit, Entry
-from pisa_capc.live.serve.desk import Desk
+from pisa_capc.live.serve.hub import Hub
 from pisa_capc.signal.recordings.sigmf import validate
-from tests.live.serve.fake import ADDRESSES, DEVICES, Air6, FakeEar, a_decision, a_desk, an_alarm
+from tests.live.serve.fake import ADDRESSES, DEVICES, Air6, FakeListener, a_decision, a_hub, an_alarm
 from tests.live.serve.tools import PAGE, a_client, asked
 
 HOSTILE = (
@@ -38,9 +38,9 @@ HOSTILE = (
 )
 
 
-def hear(desk: Desk, *events: Any) -> None:
+def hear(hub: Hub, *events: Any) -> None:
     for event in events:
-        desk.memory.hear(event)
+        hub.memory.hear(event)
 
 
 def test_the_page_and_its_parts_are_there_without_script_in_the_page_itself() -> None:
@@ -73,24 +73,24 @@ def test_about_says_what_is_listened_to() -> None:
 
 
 def test_status_and_health_are_those_of_the_listener() -> None:
-    desk = a_desk()
-    ear: FakeEar = desk.ear  # type: ignore[assignment]
-    ear.state = replace(ear.state, missed=7, delay_ms=(float("nan"), 3.0))
-    ear.state = replace(ear.state, delay_ms=(2.0, 3.0), dead=(1,))
-    client = a_client(desk)
+    hub = a_hub()
+    listener: FakeListener = hub.listener  # type: ignore[assignment]
+    listener.state = replace(listener.state, missed=7, delay_ms=(float("nan"), 3.0))
+    listener.state = replace(listener.state, delay_ms=(2.0, 3.0), dead=(1,))
+    client = a_client(hub)
     found = client.get("/api/status").json()
     assert (found["missed"], found["dead"], found["delay_ms"]) == (7, [1], [2.0, 3.0])
     assert client.get("/healthz").json() == {"said": "ok"}
     for health, code in (("no samples", 200), ("stuck", 503), ("ended", 503)):
-        ear.state = replace(ear.state, health=health)
+        listener.state = replace(listener.state, health=health)
         assert client.get("/healthz").status_code == code
 
 
 def test_transmitters_and_decisions_are_there_as_soon_as_they_were_heard() -> None:
-    desk = a_desk()
-    client = a_client(desk)
+    hub = a_hub()
+    client = a_client(hub)
     assert client.get("/api/transmitters").json()["transmitters"] == []
-    hear(desk, *(a_decision(n, address=ADDRESSES[n % 3]) for n in range(30)))
+    hear(hub, *(a_decision(n, address=ADDRESSES[n % 3]) for n in range(30)))
     found = client.get("/api/transmitters").json()["transmitters"]
     assert [row["address"] for row in found] == [ADDRESSES[2], ADDRESSES[1], ADDRESSES[0]]
     assert [one["number"] for one in client.get("/api/decisions?limit=3&before=20").json()] == [19, 18, 17]
@@ -100,9 +100,9 @@ def test_transmitters_and_decisions_are_there_as_soon_as_they_were_heard() -> No
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_text_everywhere(name: str) -> None:
-    desk = a_desk()
-    hear(desk, a_decision(0, address=name, receiver=name, kind=name), an_alarm(0, address=name, text=name, frames=()))
-    client = a_client(desk)
+    hub = a_hub()
+    hear(hub, a_decision(0, address=name, receiver=name, kind=name), an_alarm(0, address=name, text=name, frames=()))
+    client = a_client(hub)
     for path in ("/api/transmitters", "/api/decisions", "/api/alarms", "/api/annotations", "/metrics"):
         answer = client.get(path)
         assert answer.status_code == 200
@@ -116,14 +116,14 @@ def test_hostile_names_are_text_everywhere(name: str) -> None:
 
 
 def test_a_frame_has_samples_a_spectrum_and_a_place_near_its_device() -> None:
-    desk = a_desk()
-    ear: FakeEar = desk.ear  # type: ignore[assignment]
+    hub = a_hub()
+    listener: FakeListener = hub.listener  # type: ignore[assignment]
     decision = a_decision(5, like=DEVICES[2], device=DEVICES[2], cfo_hz=(1.0, float("nan"), 2.0, 3.0))
-    ear.keep(decision)
-    hear(desk, decision)
-    client = a_client(desk)
+    listener.keep(decision)
+    hear(hub, decision)
+    client = a_client(hub)
     frame, picture = client.get("/api/frames/5").json(), client.get("/api/prototypes").json()
-    iq = ear.kept[5][0]
+    iq = listener.kept[5][0]
     assert np.allclose(np.array(frame["i"]) * frame["scale"], iq[:, :640].real, atol=1e-4 * frame["scale"])
     assert frame["cfo_hz"] == [1.0, None, 2.0, 3.0]
     assert len(frame["spectrum_db"]) == 4
@@ -135,26 +135,26 @@ def test_a_frame_has_samples_a_spectrum_and_a_place_near_its_device() -> None:
 
 
 def test_a_tone_is_at_its_frequency_in_the_spectrum() -> None:
-    desk = a_desk()
-    ear: FakeEar = desk.ear  # type: ignore[assignment]
+    hub = a_hub()
+    listener: FakeListener = hub.listener  # type: ignore[assignment]
     tone = np.exp(2j * np.pi * 0.25 * np.arange(1000))[None].astype(np.complex64)
-    ear.kept[0] = np.repeat(tone, 4, axis=0), np.zeros(4)
-    [first, *_] = a_client(desk).get("/api/frames/0").json()["spectrum_db"]
+    listener.kept[0] = np.repeat(tone, 4, axis=0), np.zeros(4)
+    [first, *_] = a_client(hub).get("/api/frames/0").json()["spectrum_db"]
     assert int(np.argmax(first)) == round(0.75 * len(first))
 
 
 @pytest.mark.parametrize("samples", [1, 7, 127])
 def test_short_frames_can_be_looked_at(samples: int) -> None:
-    desk = a_desk()
-    desk.ear.kept[0] = np.zeros((4, samples), dtype=np.complex64), np.zeros(4)  # type: ignore[attr-defined]
-    assert a_client(desk).get("/api/frames/0").status_code == 200
+    hub = a_hub()
+    hub.listener.kept[0] = np.zeros((4, samples), dtype=np.complex64), np.zeros(4)  # type: ignore[attr-defined]
+    assert a_client(hub).get("/api/frames/0").status_code == 200
 
 
 def test_files_to_download_are_valid_sigmf(tmp_path: Path) -> None:
-    desk = a_desk(alarms=tmp_path)
-    air = Air6(desk, alarmed=True)
+    hub = a_hub(alarms=tmp_path)
+    air = Air6(hub, alarmed=True)
     air.past(5)
-    client = a_client(desk)
+    client = a_client(hub)
     newest = client.get("/api/decisions?limit=1").json()[0]["number"]
     annotated = client.get("/api/annotations")
     assert "attachment" in annotated.headers["content-disposition"]
@@ -190,9 +190,9 @@ def test_a_snippet_is_never_a_file_outside_its_folder(tmp_path: Path, name: str)
     for folder in (inside, tmp_path):
         for ending in ("meta", "data"):
             (folder / f"secret.sigmf-{ending}").write_text("secret")
-    desk = a_desk(alarms=inside)
-    hear(desk, an_alarm(1, snippet=name))
-    answer = a_client(desk).get("/api/alarms/1/snippet")
+    hub = a_hub(alarms=inside)
+    hear(hub, an_alarm(1, snippet=name))
+    answer = a_client(hub).get("/api/alarms/1/snippet")
     assert answer.status_code == 404
     assert b"secret" not in answer.content
 
@@ -203,9 +203,9 @@ def test_a_snippet_that_is_a_link_or_gone_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     for ending in ("meta", "data"):
         (inside / f"alarm-1.sigmf-{ending}").symlink_to(tmp_path / "secret")
-    desk = a_desk(alarms=inside)
-    hear(desk, an_alarm(1, snippet="alarm-1.sigmf-meta"), an_alarm(2, snippet="alarm-2.sigmf-meta"), an_alarm(3))
-    client = a_client(desk)
+    hub = a_hub(alarms=inside)
+    hear(hub, an_alarm(1, snippet="alarm-1.sigmf-meta"), an_alarm(2, snippet="alarm-2.sigmf-meta"), an_alarm(3))
+    client = a_client(hub)
     assert [client.get(f"/api/alarms/{n}/snippet").status_code for n in (1, 2, 3, 4)] == [404] * 4
 
 
@@ -257,9 +257,9 @@ def test_what_is_out_of_range_is_refused_in_words(path: str) -> None:
 
 
 def test_alarms_are_new_until_somebody_has_seen_them() -> None:
-    desk = a_desk()
-    hear(desk, *(an_alarm(n) for n in range(3)))
-    client = a_client(desk)
+    hub = a_hub()
+    hear(hub, *(an_alarm(n) for n in range(3)))
+    client = a_client(hub)
     assert client.get("/api/status").json()["unseen"] == 3
     done = client.post("/api/alarms/1/acknowledge", headers=PAGE).json()
     assert (done["state"], done["by"]) == ("acknowledged", "operator")
@@ -267,7 +267,7 @@ def test_alarms_are_new_until_somebody_has_seen_them() -> None:
     assert states == ["open", "acknowledged", "open"]
     both = client.post("/api/acknowledge", headers=PAGE, json={"numbers": [0, 1, 2]})
     assert [alarm["number"] for alarm in both.json()] == [0, 2], "those that were acknowledged before stay as they are"
-    assert desk.ear.acknowledged == [  # type: ignore[attr-defined]
+    assert hub.listener.acknowledged == [  # type: ignore[attr-defined]
         (1, "operator"),
         (0, "operator"),
         (2, "operator"),
@@ -279,9 +279,9 @@ def test_alarms_are_new_until_somebody_has_seen_them() -> None:
 
 
 def test_devices_and_addresses_have_names_that_can_be_taken_away() -> None:
-    desk = a_desk()
-    hear(desk, a_decision(0))
-    client = a_client(desk)
+    hub = a_hub()
+    hear(hub, a_decision(0))
+    client = a_client(hub)
 
     def name(kind: str, key: str, text: str) -> int:
         return client.put("/api/names", headers=PAGE, json={"kind": kind, "key": key, "name": text}).status_code
@@ -301,9 +301,9 @@ def test_devices_and_addresses_have_names_that_can_be_taken_away() -> None:
 
 
 def test_who_is_not_known_becomes_a_device() -> None:
-    desk = a_desk()
-    hear(desk, *(a_decision(n, device=None) for n in range(12)), a_decision(12, address=ADDRESSES[1]))
-    client = a_client(desk)
+    hub = a_hub()
+    hear(hub, *(a_decision(n, device=None) for n in range(12)), a_decision(12, address=ADDRESSES[1]))
+    client = a_client(hub)
     rows = {row["address"]: row["id"] for row in client.get("/api/transmitters").json()["transmitters"]}
 
     def enrol(address: str, name: str) -> Any:
@@ -318,10 +318,10 @@ def test_who_is_not_known_becomes_a_device() -> None:
 
 
 def test_metrics_are_as_prometheus_reads_them() -> None:
-    desk = a_desk()
-    desk.ear.model.devices = ('de"v\\ice\n', *DEVICES[1:])  # type: ignore[misc]
-    hear(desk, a_decision(0, device='de"v\\ice\n'), a_decision(1, device=None, probability=0.4), an_alarm(0))
-    text = a_client(desk).get("/metrics").text
+    hub = a_hub()
+    hub.listener.model.devices = ('de"v\\ice\n', *DEVICES[1:])  # type: ignore[misc]
+    hear(hub, a_decision(0, device='de"v\\ice\n'), a_decision(1, device=None, probability=0.4), an_alarm(0))
+    text = a_client(hub).get("/metrics").text
     value = {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -346,9 +346,9 @@ def test_every_verdict_and_alarm_of_a_listener_has_its_place_in_an_answer() -> N
 
 
 def test_who_changed_what_is_kept_and_told(tmp_path: Path) -> None:
-    desk = a_desk(state=tmp_path)
-    hear(desk, *(a_decision(n, device=None) for n in range(12)), an_alarm(3))
-    client = a_client(desk)
+    hub = a_hub(state=tmp_path)
+    hear(hub, *(a_decision(n, device=None) for n in range(12)), an_alarm(3))
+    client = a_client(hub)
     row = client.get("/api/transmitters").json()["transmitters"][0]["id"]
     naming = {"kind": "device", "key": DEVICES[0], "name": "the <b>hall</b>"}
     client.put("/api/names", headers=PAGE, json=naming)
@@ -361,7 +361,7 @@ def test_who_changed_what_is_kept_and_told(tmp_path: Path) -> None:
         ("enrol", {"transmitter": row, "name": "gate", "anyway": False}),
         ("name", naming),
     ]
-    for service in (client, a_client(a_desk(state=tmp_path))):
+    for service in (client, a_client(a_hub(state=tmp_path))):
         found = service.get("/api/audit").json()
         assert [(one["action"], one["asked"]) for one in found] == asked, "only what changed something"
         assert {(one["by"], one["address"]) for one in found} == {("operator", "testclient")}

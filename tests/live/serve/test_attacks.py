@@ -25,8 +25,8 @@ from websockets.sync.client import connect
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.live.serve import connections, limits
 from pisa_capc.live.serve.connections import LimitedSocket
-from pisa_capc.live.serve.desk import Desk
 from pisa_capc.live.serve.gate import Rules
+from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.keys import Keys, Token
 from pisa_capc.live.serve.server import Tls, bound, serving, url_of
 from pisa_capc.model.inference import TrainedModel
@@ -53,9 +53,9 @@ def locked(**changes: Any) -> Rules:
 
 
 @contextmanager
-def service(desk: Desk | None = None, rules: Rules | None = None) -> Iterator[tuple[LimitedSocket, str]]:
+def service(hub: Hub | None = None, rules: Rules | None = None) -> Iterator[tuple[LimitedSocket, str]]:
     at = bound("127.0.0.1", 0)
-    with serving(an_app(desk, rules or locked()), at):
+    with serving(an_app(hub, rules or locked()), at):
         yield at, url_of(at)
 
 

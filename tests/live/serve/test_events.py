@@ -19,18 +19,18 @@ from pisa_capc.live.serve import keepsakes
 from pisa_capc.live.serve.clients import Clients
 from pisa_capc.live.serve.keepsakes import Keepsakes
 from pisa_capc.live.serve.memory import Memory
-from tests.live.serve.fake import a_decision, a_desk, an_alarm
+from tests.live.serve.fake import a_decision, a_hub, an_alarm
 from tests.live.serve.tools import EVENTS, HERE, PAGE, a_client
 
 HOST = {"host": HERE}
 
 
 def test_events_come_as_they_are_heard() -> None:
-    desk = a_desk()
-    with a_client(desk) as client, client.websocket_connect(EVENTS, headers=HOST) as socket:
+    hub = a_hub()
+    with a_client(hub) as client, client.websocket_connect(EVENTS, headers=HOST) as socket:
         assert socket.receive_json()[0]["event"] == "status"
-        desk.memory.hear(a_decision(3))
-        desk.memory.hear(an_alarm(1))
+        hub.memory.hear(a_decision(3))
+        hub.memory.hear(an_alarm(1))
         found: list[dict[str, Any]] = []
         while not {"decision", "alarm", "transmitters"} <= {event["event"] for event in found}:
             found += socket.receive_json()
@@ -41,18 +41,18 @@ def test_events_come_as_they_are_heard() -> None:
 def test_what_was_heard_is_remembered_by_one_thread_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, take = set[int](), Memory.take
     monkeypatch.setattr(Memory, "take", lambda memory: threads.add(threading.get_ident()) or take(memory))
-    with a_client(a_desk()) as client:
+    with a_client(a_hub()) as client:
         for path in ("/api/status", "/api/about", "/healthz", "/metrics", "/api/transmitters"):
             assert client.get(path).status_code == 200
     assert len(threads) == 1
 
 
 def test_only_what_is_asked_for_is_sent() -> None:
-    desk = a_desk()
-    with a_client(desk) as client, client.websocket_connect(f"{EVENTS}?kinds=alarm,nonsense", headers=HOST) as socket:
+    hub = a_hub()
+    with a_client(hub) as client, client.websocket_connect(f"{EVENTS}?kinds=alarm,nonsense", headers=HOST) as socket:
         assert socket.receive_json() == []
-        desk.memory.hear(a_decision(3))
-        desk.memory.hear(an_alarm(1))
+        hub.memory.hear(a_decision(3))
+        hub.memory.hear(an_alarm(1))
         assert [event["event"] for event in socket.receive_json()] == ["alarm"]
 
 
@@ -120,23 +120,23 @@ def test_there_are_never_too_many_clients(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_hearing_takes_no_longer_with_clients_that_do_not_read() -> None:
-    desk = a_desk()
-    with a_client(desk) as client, client.websocket_connect(EVENTS, headers=HOST):
+    hub = a_hub()
+    with a_client(hub) as client, client.websocket_connect(EVENTS, headers=HOST):
         decisions = [a_decision(n) for n in range(5000)]
         began = time.perf_counter()
         for decision in decisions:
-            desk.memory.hear(decision)
+            hub.memory.hear(decision)
         assert time.perf_counter() - began < 2.0  # 0.4 ms each would be far too much
 
 
 def test_names_and_alarms_outlive_the_service(tmp_path: Path) -> None:
-    desk = a_desk(state=tmp_path)
-    with a_client(desk) as client:
-        desk.memory.hear(an_alarm(4, text="look"))
-        desk.memory.hear(a_decision(0))
+    hub = a_hub(state=tmp_path)
+    with a_client(hub) as client:
+        hub.memory.hear(an_alarm(4, text="look"))
+        hub.memory.hear(a_decision(0))
         client.put("/api/names", headers=PAGE, json={"kind": "device", "key": "door-7", "name": "Cellar"})
         client.post("/api/alarms/4/acknowledge", headers=PAGE)
-    with a_client(a_desk(state=tmp_path)) as client:
+    with a_client(a_hub(state=tmp_path)) as client:
         assert client.get("/api/names").json()["device"] == {"door-7": "Cellar"}
         [alarm] = client.get("/api/alarms").json()
         assert (alarm["number"], alarm["text"], alarm["state"], alarm["by"]) == (4, "look", "acknowledged", "operator")
@@ -149,7 +149,7 @@ def test_a_state_of_the_version_before_is_read(tmp_path: Path) -> None:
         del old[name]
     content = {"schema": 1, "names": {"device": {}, "address": {}}, "alarms": [old, {**old, "number": 5}], "seen": [4]}
     (tmp_path / keepsakes.FILE).write_text(json.dumps(sealed(content)))
-    states = {alarm.number: alarm.state for alarm in a_desk(state=tmp_path).memory.alarms.values()}
+    states = {alarm.number: alarm.state for alarm in a_hub(state=tmp_path).memory.alarms.values()}
     assert states == {4: "acknowledged", 5: "open"}
 
 
@@ -169,7 +169,7 @@ def test_a_state_of_the_version_before_is_read(tmp_path: Path) -> None:
 def test_a_damaged_state_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / keepsakes.FILE).write_text(content)
     with pytest.raises((DataError, keepsakes.ConfigError)) as error:
-        a_desk(state=tmp_path)
+        a_hub(state=tmp_path)
     assert keepsakes.FILE in str(error.value) or "name" in str(error.value)
 
 

@@ -15,7 +15,7 @@ from pisa_capc.live.serve import gate
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.keys import FEWEST_BITS, Keys, Token, bits, is_local, read_tokens
 from pisa_capc.live.serve.limits import CLIENTS, Buckets
-from tests.live.serve.fake import a_desk, an_alarm
+from tests.live.serve.fake import a_hub, an_alarm
 from tests.live.serve.tools import EVENTS, HERE, PAGE, a_client, asked
 
 TOKEN = "a-token-that-nobody-guesses-0123"
@@ -274,10 +274,10 @@ def test_only_a_proxy_that_was_named_is_believed_whom_it_asks_for() -> None:
 
 
 def test_with_a_viewers_token_one_looks_and_changes_nothing() -> None:
-    desk = a_desk()
-    desk.memory.hear(an_alarm(1))
+    hub = a_hub()
+    hub.memory.hear(an_alarm(1))
     keys = Keys([Token(TOKEN), Token(TOKEN[::-1], "visitor", operator=False)])
-    client, headers = a_client(desk, Rules(keys=keys)), {**PAGE, "authorization": f"Bearer {TOKEN[::-1]}"}
+    client, headers = a_client(hub, Rules(keys=keys)), {**PAGE, "authorization": f"Bearer {TOKEN[::-1]}"}
     assert client.get("/api/alarms", headers=headers).status_code == 200
     assert client.get("/api/about", headers=headers).json()["operator"] is False
     asked = (

@@ -25,9 +25,9 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.decide.enrolment import remove
 from pisa_capc.live.listen import Listener, Plan
 from pisa_capc.live.serve.app import create_app
-from pisa_capc.live.serve.desk import Desk
 from pisa_capc.live.serve.enrolling import newest
 from pisa_capc.live.serve.gate import Rules
+from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.live.serve.server import bound, serving, url_of
 from pisa_capc.model.inference import TrainedModel, load_model
@@ -47,12 +47,12 @@ def got(url: str, **headers: str) -> Any:
 def test_a_listener_is_seen_with_its_frames_among_the_devices(trained: TrainedModel, tmp_path: Path) -> None:
     stream = script(played([*in_turn(60), *[(2, 1)] * 60]))  # D3 sends as D1 in the end
     listener = Listener(trained, stream, AIR, Plan(addresses=ENROLLED, alarms=tmp_path))
-    desk, at = Desk(listener, Memory(), "script", tmp_path), bound("127.0.0.1", 0)
+    hub, at = Hub(listener, Memory(), "script", tmp_path), bound("127.0.0.1", 0)
     url = url_of(at)
-    with serving(create_app(desk, Rules()), at):
+    with serving(create_app(hub, Rules()), at):
         with connect(url.replace("http", "ws") + "api/events?kinds=decision,alarm") as socket:
             assert json.loads(socket.recv(20)) == []
-            listener.run(desk.memory.hear)
+            listener.run(hub.memory.hear)
             events: list[dict[str, Any]] = []
             while {"decision", "alarm"} - {event["event"] for event in events}:
                 events += json.loads(socket.recv(20))
@@ -88,9 +88,9 @@ def test_who_is_not_known_is_enrolled_while_listening_and_after_a_restart(
         lambda ring: ring.write(as_bytes(iq[:, half:])),
     ]
     listener = Listener(small, Script(steps), AIR, Plan(addresses=ENROLLED))
-    desk = Desk(listener, Memory(), "script", None, state, run)
-    runner = threading.Thread(target=listener.run, args=(desk.memory.hear,))
-    with a_client(desk) as client:
+    hub = Hub(listener, Memory(), "script", None, state, run)
+    runner = threading.Thread(target=listener.run, args=(hub.memory.hear,))
+    with a_client(hub) as client:
         runner.start()
         wait_until(lambda: listener.status().frames >= 39)
         [row] = client.get("/api/transmitters").json()["transmitters"]

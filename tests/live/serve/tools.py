@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from pisa_capc.live.serve.desk import Desk
 from pisa_capc.live.serve.gate import Rules
+from pisa_capc.live.serve.hub import Hub
 from tests.live.serve.fake import an_app
 
 HERE = "127.0.0.1:8642"
@@ -17,8 +17,8 @@ PAGE = {"X-Pisa": "test"}
 EVENTS = f"ws://{HERE}/api/events"
 
 
-def a_client(desk: Desk | None = None, rules: Rules | None = None) -> TestClient:
-    return TestClient(an_app(desk, rules), base_url=f"http://{HERE}", follow_redirects=False)
+def a_client(hub: Hub | None = None, rules: Rules | None = None) -> TestClient:
+    return TestClient(an_app(hub, rules), base_url=f"http://{HERE}", follow_redirects=False)
 
 
 Message = dict[str, Any]

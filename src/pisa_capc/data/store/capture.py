@@ -146,11 +146,11 @@ class CaptureFile:
         """The file, its I/Q and its CFO, which may be None."""
         import h5py
 
-        from pisa_capc.data.store.hdf5 import elsewhere
+        from pisa_capc.data.store.hdf5 import link_problem
 
         with reading(self.path, _EXPECTED), h5py.File(self.path, "r") as file:
             for name in {"iq", "cfo_hz"} & {*file}:
-                if problem := elsewhere(file, name):
+                if problem := link_problem(file, name):
                     raise DataError(f"{self.path}: {problem}. Make or import it again.")
             iq, cfo_hz = file["iq"], file.get("cfo_hz")
             if iq.shape != self.shape or iq.dtype != np.complex64:

@@ -21,16 +21,16 @@ ROOM, RATIO = 256 << 20, 100  # as in `outside`
 PIECE = 4 << 20  # bytes that are read at a time
 
 
-def elsewhere(group: Any, name: str) -> str:
+def link_problem(group: Any, name: str) -> str:
     """Why a link is not to something that lies in the file itself, or nothing."""
     kind = group.id.links.get_info(name.encode()).type
     if kind != h5py.h5l.TYPE_HARD:
         found = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "a link to another file"}
         return f"{name} is {found.get(kind, 'a link')}; expected an array in the file itself"
-    return stored_elsewhere(group[name], name)
+    return stored_outside(group[name], name)
 
 
-def stored_elsewhere(found: Any, name: str) -> str:
+def stored_outside(found: Any, name: str) -> str:
     """Why the numbers of an array do not lie in its file, or nothing."""
     if isinstance(found, h5py.Dataset):
         created = found.id.get_create_plist()
@@ -80,7 +80,7 @@ def look(path: str) -> None:
 
     def visit(found: Any, name: str, depth: int) -> None:
         nonlocal left
-        if problem := stored_elsewhere(found, name):
+        if problem := stored_outside(found, name):
             raise ValueError(problem)
         address = h5py.h5o.get_info(found.id).addr
         if address in seen:
@@ -91,7 +91,7 @@ def look(path: str) -> None:
         dict(found.attrs)
         if isinstance(found, h5py.Group):
             for inner in found:
-                if problem := elsewhere(found, inner):
+                if problem := link_problem(found, inner):
                     raise ValueError(problem)
                 visit(found[inner], inner, depth + 1)
         elif isinstance(found, h5py.Dataset) and found.shape is not None:

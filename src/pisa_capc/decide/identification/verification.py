@@ -164,7 +164,7 @@ def _verdict(
         like, alike = _most_like(found, own)
         return Verdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, alike)
     k = found.devices.index(device)
-    rows = _apart(own, found, spacing_s)
+    rows = _spaced(own, found, spacing_s)
     logits = np.asarray(found.scores.logits[rows], dtype=np.float64)
     against, support = evidence(logits, k, reference)
     shared = shared_in(found.seen.recording[rows], found.seen.track[rows], odds_against(logits, k))
@@ -212,7 +212,7 @@ def evidence(
     return against, np.min(others, axis=0)
 
 
-def _apart(own: NDArray[np.intp], found: Identified, spacing_s: float) -> NDArray[np.intp]:
+def _spaced(own: NDArray[np.intp], found: Identified, spacing_s: float) -> NDArray[np.intp]:
     """The frames that come at least `spacing_s` after the last one that is taken; all, in each recording, at 0."""
     kept, last, before = [], -np.inf, -1
     times, recordings = found.seen.time_s[own], found.seen.recording[own]

@@ -2,10 +2,10 @@
 
 sources, zeromq, tags   where samples come from as they are received
 ring                    what is between them and the listener
-ears, apart, hearing    samples → frames, in a thread or a process of its own
+finder, finder_process  samples → frames, in a thread or a process of its own; hearing: how
 receiver, watch, meter  whether the receiver does well, and how fast it is
 senders, recognise      frames → devices
-claims, mind            tests that run as long as the listener does, and what they say of a frame
+claims, verifier        tests that run as long as the listener does, and what they say of a frame
 alarms, state           what is kept
 plan, listener          all of it, until it is stopped
 events                  what it says

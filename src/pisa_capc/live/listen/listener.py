@@ -22,9 +22,7 @@ from pisa_capc.decide.calibration import OnlineCalibrator
 from pisa_capc.decide.enrolment import enrol
 from pisa_capc.decide.identification.observation import CARRIER_HZ, check_recording, waveform_of
 from pisa_capc.live.listen.alarms import Alarms, Finding, Folder, Kept, Recent, utc
-from pisa_capc.live.listen.apart import EarsApart, Shared
 from pisa_capc.live.listen.claims import Tests
-from pisa_capc.live.listen.ears import CLOSE_S, STUCK_S, Ears, EarsHere, Part
 from pisa_capc.live.listen.events import (
     CHANGED,
     CONNECTED,
@@ -40,9 +38,10 @@ from pisa_capc.live.listen.events import (
     OnEvent,
     Status,
 )
+from pisa_capc.live.listen.finder import CLOSE_S, STUCK_S, FrameFinder, Part, ThreadFinder
+from pisa_capc.live.listen.finder_process import ProcessFinder, Shared
 from pisa_capc.live.listen.hearing import KEPT, Heard, Hearing
 from pisa_capc.live.listen.meter import Meter
-from pisa_capc.live.listen.mind import Mind
 from pisa_capc.live.listen.plan import Air, Plan
 from pisa_capc.live.listen.receiver import Health
 from pisa_capc.live.listen.recognise import Recognised, Recogniser
@@ -50,6 +49,7 @@ from pisa_capc.live.listen.ring import Ring
 from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.live.listen.sources import FileSource, Source
 from pisa_capc.live.listen.state import Keeper, Mark
+from pisa_capc.live.listen.verifier import Verifier
 from pisa_capc.live.listen.watch import Trouble, Watch
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection.finding import renamed
@@ -84,11 +84,11 @@ class Listener:
         self.air, self.plan, self.source = air, plan or Plan(), source
         self._device, self._note = torch.device(device), note
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
-        self._mind = self._prepared(model)
-        kept = max(KEPT, self._mind.recogniser.samples)
+        self._verifier = self._prepared(model)
+        kept = max(KEPT, self._verifier.recogniser.samples)
         self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), kept)
         self._health = Health()
-        self._next_mind: Mind | None = None
+        self._next_verifier: Verifier | None = None
         self._ring = self._new_ring(0)
         self._senders = Senders(air.antennas, air.carrier_hz or CARRIER_HZ, self._is_enrolled)
         self._alarms, self._meter = self._new_alarms(), Meter()
@@ -103,16 +103,16 @@ class Listener:
         self._ended = False
         self._stop_by = self._turned_s = np.inf  # on the clock of time.monotonic
 
-    def _prepared(self, model: TrainedModel) -> Mind:
+    def _prepared(self, model: TrainedModel) -> Verifier:
         check_recording(model, self._about)
         plan = self.plan
         recogniser = Recogniser(model, plan.choices, self._device, live=not self.source.patient)
         spacing = plan.spacing_s, plan.change_spacing_s
-        return Mind(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
+        return Verifier(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
 
     def _new_alarms(self) -> Alarms:
         def enrolled() -> int:
-            return len(self._mind.devices if self.plan.addresses is None else self.plan.addresses)
+            return len(self._verifier.devices if self.plan.addresses is None else self.plan.addresses)
 
         return Alarms(self.plan.alarm_every_s, self._begin_alarm, lambda alarm: self._on_event(alarm), enrolled)
 
@@ -124,19 +124,19 @@ class Listener:
                 f"--buffer {self.plan.buffer_s:g}: {room * size / 2**30:,.1f} GiB of samples; expected at most "
                 f"{MOST_BYTES / 2**30:g} GiB. Take fewer seconds."
             )
-        self._shared = Shared(room * size) if self._apart else None
+        self._shared = Shared(room * size) if self._own_process else None
         memory = None if self._shared is None else self._shared.memory
         rate_hz = self.air.sample_rate_hz
         return Ring(room, size, wait=self.source.patient, first=first, memory=memory, rate_hz=rate_hz)
 
     @property
-    def _apart(self) -> bool:
-        return not self.source.patient if self.plan.apart is None else self.plan.apart
+    def _own_process(self) -> bool:
+        return not self.source.patient if self.plan.own_process is None else self.plan.own_process
 
-    def _ears(self) -> Ears:
+    def _begun_finder(self) -> FrameFinder:
         if self._shared is None:
-            return EarsHere(self._ring, self._hearing, MOST)
-        return EarsApart(self._ring, self._shared, self._hearing, MOST, self._note)
+            return ThreadFinder(self._ring, self._hearing, MOST)
+        return ProcessFinder(self._ring, self._shared, self._hearing, MOST, self._note)
 
     def _alarm_folder(self) -> Folder | None:
         if self.plan.alarms is None:
@@ -146,7 +146,7 @@ class Listener:
     @property
     def model(self) -> TrainedModel:
         """The model that decides now."""
-        return self._mind.recogniser.trained
+        return self._verifier.recogniser.trained
 
     @property
     def sample_rate_hz(self) -> float:
@@ -167,7 +167,7 @@ class Listener:
             raise ModelError(
                 f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
             )
-        self._next_mind = self._prepared(model)
+        self._next_verifier = self._prepared(model)
 
     def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
         """(A, T) samples of a recent frame from its preamble on, as received, and its carrier offset (A,) in Hz.
@@ -187,7 +187,7 @@ class Listener:
 
         anyway: also where they sound like a device that is there, as of `enrol`.
         """
-        recogniser = self._mind.recogniser
+        recogniser = self._verifier.recogniser
         kept = [one for n in numbers if (one := self._recent.get(n)) is not None and recogniser.usable(one)]
         if not kept:
             raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
@@ -239,22 +239,22 @@ class Listener:
         # Products here are small, and BLAS's own threads would only spin.
         with alone, threadpool_limits(1), quick_turns():
             self._resume()
-            ears = self._ears()
+            finder = self._begun_finder()
             reader = threading.Thread(target=self._read, name="reader", daemon=True)
             reader.start()
             try:
-                self._listen(ears)
+                self._listen(finder)
             finally:
-                self._end(ears, reader)
+                self._end(finder, reader)
         if self._failed:
             raise self._failed[0]
 
-    def _end(self, ears: Ears, reader: threading.Thread) -> None:
+    def _end(self, finder: FrameFinder, reader: threading.Thread) -> None:
         """Whatever has happened: nothing here is waited for without a limit but the disk."""
         self._stop.set()
         self._ring.end()
         try:
-            ears.close()
+            finder.close()
             reader.join(CLOSE_S)
             if reader.is_alive():
                 self._note(f"{self.source.name} does not end; it is left behind.")
@@ -271,14 +271,14 @@ class Listener:
         finally:
             self._ring.end()
 
-    def _listen(self, ears: Ears) -> None:
-        while (parts := ears.parts()) is not None:
+    def _listen(self, finder: FrameFinder) -> None:
+        while (parts := finder.parts()) is not None:
             self._turned_s = time.monotonic()
             if self._turned_s > self._stop_by:
                 self._note(f"{self._ring.held:,} samples are left: deciding them takes longer than {STOP_S:g} s.")
                 return
-            if self._next_mind is not None:
-                self._mind, self._next_mind = self._next_mind, None
+            if self._next_verifier is not None:
+                self._verifier, self._next_verifier = self._next_verifier, None
                 self._note("another model decides from now on.")
             self._hear([self._named(one) for part in parts for one in part.heard])
             self._health = parts[-1].health if parts else self._health
@@ -296,7 +296,7 @@ class Listener:
 
     def _hear(self, heard: Sequence[Heard]) -> None:
         usable = [
-            one for one in heard if one.start > self._keeper.mark.sample and self._mind.recogniser.usable(one.found)
+            one for one in heard if one.start > self._keeper.mark.sample and self._verifier.recogniser.usable(one.found)
         ]
         for first in range(0, len(usable), TOGETHER):
             self._decide(usable[first : first + TOGETHER])
@@ -306,12 +306,12 @@ class Listener:
         addresses = [_claimed(one) for one in heard]
         senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
         traces = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
-        got = self._mind.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
+        got = self._verifier.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
         first = self._keeper.mark.decisions
         for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
             self._keeper.advance(decisions=first + i + 1, sample=one.start)
             sender.numbers.append(first + i)
-            verdict, causes = self._mind.tested(sender, one.start / self.air.sample_rate_hz, got, i)
+            verdict, causes = self._verifier.tested(sender, one.start / self.air.sample_rate_hz, got, i)
             decision = self._decision(first + i, one, sender.address, got, i, verdict)
             found = one.found.iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
             kept = Kept(*found, one.found.turn_hz)
@@ -327,12 +327,12 @@ class Listener:
         return self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
 
     def _is_enrolled(self, address: str | None) -> bool:
-        return self._mind.tests.device_of(address) is not None
+        return self._verifier.tests.device_of(address) is not None
 
     def _decision(
         self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
     ) -> Decision:
-        found, devices, like = one.found, self._mind.devices, int(got.probability[i].argmax())
+        found, devices, like = one.found, self._verifier.devices, int(got.probability[i].argmax())
         return Decision(
             number=number,
             time_s=one.start / self.air.sample_rate_hz,
@@ -402,17 +402,17 @@ class Listener:
         self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])
         self._alarms.resume(about.get("alarms", []))
         self._ring = self._new_ring(self._first_sample(about))
-        if about["model"] != self._mind.fingerprint:
+        if about["model"] != self._verifier.fingerprint:
             self._note("the state is of another model: numbers go on, what was learnt begins anew.")
             return
         if self._keeper.folder is not None:
-            kept, new = OnlineCalibrator.load(self._keeper.folder), self._mind.recogniser.calibrator
+            kept, new = OnlineCalibrator.load(self._keeper.folder), self._verifier.recogniser.calibrator
             if kept.by == new.by:
                 kept.rejection = new.rejection
-                self._mind.recogniser.calibrator = kept
+                self._verifier.recogniser.calibrator = kept
             else:
                 self._note("the state is of another calibration: what was learnt of groups begins anew.")
-        self._mind.tests.resume(arrays, about["tests"])
+        self._verifier.tests.resume(arrays, about["tests"])
         self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
 
     def _first_sample(self, about: Mapping[str, Any]) -> int:
@@ -431,19 +431,19 @@ class Listener:
         return max(int(about["samples"]), decided + 1)
 
     def _keep(self) -> None:
-        arrays, tests = self._mind.tests.state()
+        arrays, tests = self._verifier.tests.state()
         about = {
             "given": [self._keeper.mark.decisions, self._keeper.mark.alarms],
             "samples": self._ring.received,
             "missed": self._missed_before + self._ring.missed,
             "breaks": self._breaks_before + self._ring.breaks,
-            "model": self._mind.fingerprint,
+            "model": self._verifier.fingerprint,
             "source": self.source.name,
             "origin": self.source.origin if isinstance(self.source, FileSource) else 0,
             "alarms": self._alarms.state(),
             "tests": tests,
         }
-        self._keeper.keep(self._mind.recogniser.calibrator, arrays, about)
+        self._keeper.keep(self._verifier.recogniser.calibrator, arrays, about)
 
 
 def _claimed(one: Heard) -> str | None:

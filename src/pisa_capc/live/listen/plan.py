@@ -30,8 +30,8 @@ class Plan:
     alpha: chance of a false alarm of each test, over all time. spacing_s: seconds between frames of an address that are
     tested; change_spacing_s: the same of a device. state: folder that outlives the listener. alarms: folder of
     snippets, of at most alarms_bytes; alarm_every_s: between alarms of one cause. save_every_s: between states.
-    buffer_s: of samples that may wait. apart: whether frames are found in a process of its own; None: where the source
-    does not wait.
+    buffer_s: of samples that may wait. own_process: whether frames are found in a process of its own; None: where the
+    source does not wait.
     """
 
     choices: Choices = field(default_factory=Choices)
@@ -46,4 +46,4 @@ class Plan:
     alarm_every_s: float = 3600.0
     save_every_s: float = 10.0
     buffer_s: float = 0.5
-    apart: bool | None = None
+    own_process: bool | None = None

@@ -1,6 +1,6 @@
 """A listener with a page.
 
-ear                  what the page needs of a listener
+served               what the page needs of a listener
 memory, rows         what was heard lately, in bounded memory
 keepsakes            what outlives the service: names, alarms
 enrolling            models with devices that were enrolled on the page

@@ -16,8 +16,8 @@ from starlette.staticfiles import StaticFiles
 
 from pisa_capc.core.revisions import PACKAGE
 from pisa_capc.live.serve.api import STATIC, alive, api
-from pisa_capc.live.serve.desk import Desk
 from pisa_capc.live.serve.gate import Gate, Rules
+from pisa_capc.live.serve.hub import Hub
 
 ABOUT = """Who is on the air, and is it who it claims to be.
 
@@ -27,8 +27,8 @@ Where a token is needed: `Authorization: Bearer TOKEN`. Whatever changes somethi
 """
 
 
-def create_app(desk: Desk, rules: Rules) -> Gate:
-    """The page and the API of a desk, under these rules."""
+def create_app(hub: Hub, rules: Rules) -> Gate:
+    """The page and the API of a hub, under these rules."""
     app = FastAPI(
         title="pisa serve",
         version=PACKAGE,
@@ -39,7 +39,7 @@ def create_app(desk: Desk, rules: Rules) -> Gate:
         redoc_url=None,
         exception_handlers={RequestValidationError: _misasked, 405: _other_method},
     )
-    app.state.desk, app.state.rules = desk, rules
+    app.state.hub, app.state.rules = hub, rules
     app.include_router(alive)
     app.include_router(api)
     app.mount("/static", StaticFiles(directory=STATIC, follow_symlink=False))
@@ -48,7 +48,7 @@ def create_app(desk: Desk, rules: Rules) -> Gate:
 
 @asynccontextmanager
 async def _at_work(app: FastAPI) -> AsyncIterator[None]:
-    task = asyncio.create_task(app.state.desk.run())
+    task = asyncio.create_task(app.state.hub.run())
     yield
     task.cancel()
     with suppress(asyncio.CancelledError):

@@ -158,14 +158,14 @@ class SessionDistance(UnknownScore):
         With one place captures stand in for places; with one capture it is that of the place itself, and nothing is
         promised elsewhere.
         """
-        score = self.elsewhere(source, classes, like)
+        score = self.without_own_place(source, classes, like)
         return Limit(conformal_threshold(score, np.zeros(len(score)), alpha, [0]), score)
 
     def held_out(self, source: SourceStatistics, seen: Seen, session: Tensor) -> Seen:
         """What is to be scored of validation frames of these sessions (V,)."""
         return seen
 
-    def elsewhere(self, source: SourceStatistics, classes: int, like: Tensor) -> NDArray[np.float64]:
+    def without_own_place(self, source: SourceStatistics, classes: int, like: Tensor) -> NDArray[np.float64]:
         """(V,) scores of validation frames without the sessions of their own place, where their device has others."""
         sessions = Sessions.of(source, like)
         features, logits, label = validation_frames(source, classes, like)

@@ -16,11 +16,11 @@ from pisa_capc.live.listen.events import ACKNOWLEDGED
 from pisa_capc.live.serve import keepsakes as kept
 from pisa_capc.live.serve.audit import Audit
 from pisa_capc.live.serve.clients import Clients
-from pisa_capc.live.serve.ear import Ear, Known
 from pisa_capc.live.serve.enrolling import keep
 from pisa_capc.live.serve.keepsakes import Keepsakes
 from pisa_capc.live.serve.memory import Memory, now, restore
 from pisa_capc.live.serve.rows import Row
+from pisa_capc.live.serve.served import Known, ServedListener
 from pisa_capc.live.serve.views import Projection, projection
 
 TICK_S = 0.1  # between looks into the boxes
@@ -30,14 +30,14 @@ FRAMES = 400  # of a transmitter that a device is enrolled from
 
 
 @dataclass(eq=False)
-class Desk:
+class Hub:
     """Belongs to the thread that answers; only `memory.hear` is for another.
 
     alarms: folder of snippets. state: folder of what outlives this. run_folder: of the model, as it was given. note:
     says what goes wrong on the way.
     """
 
-    ear: Ear
+    listener: ServedListener
     memory: Memory
     source: str
     alarms: Path | None = None
@@ -79,7 +79,7 @@ class Desk:
 
     def status(self) -> dict[str, Any]:
         unseen = sum(alarm.state != ACKNOWLEDGED for alarm in self.memory.alarms.values())
-        return {**self.ear.status().to_json(), "now": utc(time.time()), "unseen": unseen, "lost": self.memory.lost}
+        return {**self.listener.status().to_json(), "now": utc(time.time()), "unseen": unseen, "lost": self.memory.lost}
 
     def acknowledge(self, numbers: Iterable[int], by: str) -> list[Alarm]:
         """Somebody has seen to these alarms; those that were acknowledged before stay as they are."""
@@ -89,7 +89,7 @@ class Desk:
             if alarm.state != ACKNOWLEDGED:
                 done.append(replace(alarm, state=ACKNOWLEDGED, updated_at=at, by=by))
                 self.memory.alarms[number] = done[-1]
-                self.ear.acknowledge(number, by)
+                self.listener.acknowledge(number, by)
         self.changed = True
         self.clients.tell([alarm.to_json() for alarm in done])
         self.tell_state()
@@ -100,16 +100,16 @@ class Desk:
         own = self.memory.newest_decisions(FRAMES, row=row.id)
         numbers = [one.number for one in reversed(own) if one.device is None]
         async with self._enrolling:
-            model = await asyncio.to_thread(self.ear.with_device, name, numbers, anyway)
+            model = await asyncio.to_thread(self.listener.with_device, name, numbers, anyway)
             out = None
             if self.state is not None and self.run_folder is not None:
                 out = await asyncio.to_thread(keep, self.state, self.run_folder, model)
-            await asyncio.to_thread(self.ear.exchange, model)
+            await asyncio.to_thread(self.listener.exchange, model)
         return out
 
     def projection(self) -> Projection | None:
         """Of the model that decides now; computed once for each."""
-        model = self.ear.model
+        model = self.listener.model
         if self._projected is None or self._projected[0] is not model:
             self._projected = model, projection(model.statistics)
         return self._projected[1]

@@ -1,4 +1,4 @@
-"""What finds frames, beside what decides them: in a thread here, or in a process of its own (`apart`)."""
+"""What finds frames, beside what decides them: in a thread here, or in a process of its own (`finder_process`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Part:
     health: Health
 
 
-class Ears(Protocol):
+class FrameFinder(Protocol):
     """Takes samples from a ring and finds the frames in them."""
 
     def parts(self) -> list[Part] | None:
@@ -73,7 +73,7 @@ def parts_of(hearing: Hearing, pieces: Iterable[Piece]) -> Iterator[Part]:
     yield Part(hearing.finish(), np.empty((0, 0), dtype=np.complex64), first, 0, hearing.receiver.health)
 
 
-class EarsHere:
+class ThreadFinder:
     """In a thread of this process."""
 
     def __init__(self, ring: Ring, hearing: Hearing, most: int) -> None:
@@ -81,7 +81,7 @@ class EarsHere:
         self._parts: queue.Queue[Part | None] = queue.Queue(WAITING)
         self._closed, self._stalled = threading.Event(), Stalled()
         self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="ears", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="finder", daemon=True)
         self._thread.start()
 
     def parts(self) -> list[Part] | None:

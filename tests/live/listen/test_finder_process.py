@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from pisa_capc.core.errors import PisaError
-from pisa_capc.live.listen.apart import EarsApart, Link, Shared
-from pisa_capc.live.listen.ears import EarsHere, Part
+from pisa_capc.live.listen.finder import Part, ThreadFinder
+from pisa_capc.live.listen.finder_process import Link, ProcessFinder, Shared
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.ring import Ring
 from tests.live.listen.test_hearing import CF32, coded, stream
@@ -28,20 +28,20 @@ ROOM = 1 << 20  # samples
 
 
 @contextmanager
-def apart(hearing: Hearing, notes: list[str]) -> Iterator[tuple[Ring, EarsApart]]:
+def process_finder(hearing: Hearing, notes: list[str]) -> Iterator[tuple[Ring, ProcessFinder]]:
     shared = Shared(ROOM * hearing.sample_bytes)
     ring = Ring(ROOM, hearing.sample_bytes, memory=shared.memory)
-    ears = EarsApart(ring, shared, hearing, ROOM, notes.append)
+    finder = ProcessFinder(ring, shared, hearing, ROOM, notes.append)
     try:
-        yield ring, ears
+        yield ring, finder
     finally:
         ring.end()
-        ears.close()
+        finder.close()
 
 
-def until_the_end(ears: EarsApart | EarsHere) -> list[Part]:
+def until_the_end(finder: ProcessFinder | ThreadFinder) -> list[Part]:
     parts = list[Part]()
-    while (more := ears.parts()) is not None:
+    while (more := finder.parts()) is not None:
         parts += more
     return parts
 
@@ -54,23 +54,23 @@ def test_a_process_finds_what_a_thread_does_and_one_that_dies_is_begun_anew() ->
     recording, notes = stream(6), list[str]()
     data = coded(recording.read(0, recording.about.length))
     hearing = Hearing(recording.about, CF32, "wifi")
-    with apart(hearing, notes) as (ring, ears):
-        ears._child.send_signal(signal.SIGSTOP)
+    with process_finder(hearing, notes) as (ring, finder):
+        finder._child.send_signal(signal.SIGSTOP)
         ring.write(data)
         wait_until(lambda: ring._taken == len(data))
-        ears._child.kill()
+        finder._child.kill()
         while not notes:
-            assert ears.parts() == []
+            assert finder.parts() == []
         count = len(data) // hearing.sample_bytes
         assert (ring.missed, ring.held) == (count, 0)
         assert f"{count:,} samples that it had are missed" in notes[0]
         ring.write(data)
         ring.end()
-        got = until_the_end(ears)
+        got = until_the_end(finder)
     here = Ring(ROOM, hearing.sample_bytes, first=count)
     here.write(data)
     here.end()
-    assert found(got) == found(until_the_end(EarsHere(here, Hearing(recording.about, CF32, "wifi"), ROOM)))
+    assert found(got) == found(until_the_end(ThreadFinder(here, Hearing(recording.about, CF32, "wifi"), ROOM)))
     assert len(found(got)) == 6
     assert sum(part.taken for part in got) == len(data)
 
@@ -78,7 +78,7 @@ def test_a_process_finds_what_a_thread_does_and_one_that_dies_is_begun_anew() ->
 def test_a_process_that_always_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     hearing = Hearing(stream(1).about, CF32, "wifi")
-    with pytest.raises(PisaError, match="does not begin"), apart(hearing, []):
+    with pytest.raises(PisaError, match="does not begin"), process_finder(hearing, []):
         pass
 
 
@@ -86,9 +86,9 @@ def test_the_process_ends_with_a_listener_that_is_killed_and_not_by_signals_to_a
     code = """
 import sys, time
 from pathlib import Path
-from tests.live.listen.test_apart import Hearing, CF32, apart, stream
-with apart(Hearing(stream(1).about, CF32, "wifi"), []) as (ring, ears):
-    Path(sys.argv[1]).write_text(str(ears._child.pid))
+from tests.live.listen.test_finder_process import Hearing, CF32, process_finder, stream
+with process_finder(Hearing(stream(1).about, CF32, "wifi"), []) as (ring, finder):
+    Path(sys.argv[1]).write_text(str(finder._child.pid))
     time.sleep(60)
 """
     path = tmp_path / "pid"
@@ -119,14 +119,14 @@ def _runs(process: int) -> bool:
 def test_a_listener_that_is_slow_to_ask_holds_nobody_up_for_ever() -> None:
     recording = stream(6)
     data = coded(recording.read(0, recording.about.length))
-    with apart(Hearing(recording.about, CF32, "wifi"), []) as (ring, ears):
+    with process_finder(Hearing(recording.about, CF32, "wifi"), []) as (ring, finder):
         writer = threading.Thread(target=lambda: [ring.write(data) for _ in range(40)])
         writer.start()
         writer.join(20)
         assert not writer.is_alive()  # a radio never waits
         assert ring.missed > 0
         ring.end()
-        parts = until_the_end(ears)
+        parts = until_the_end(finder)
     assert ring.held == 0
     assert sum(part.taken for part in parts) // ring.sample_bytes + ring.missed == ring.received
 

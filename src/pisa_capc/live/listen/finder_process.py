@@ -4,7 +4,7 @@ The ring of samples lies in memory that both processes see, without a name: it i
 a socket the listener says where in it the next samples lie, and hears what was found in them. A process that has died
 is begun anew; what it was looking at is missed, and counted. It ends when its listener does.
 
-    python -P -m pisa_capc.live.listen.apart PARENT SOCKET MEMORY      as the listener calls it
+    python -P -m pisa_capc.live.listen.finder_process PARENT SOCKET MEMORY      as the listener calls it
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 from pisa_capc.core.engines import LOST, begin_worker
 from pisa_capc.core.errors import PisaError
 from pisa_capc.core.process import collect_only_what_is_new
-from pisa_capc.live.listen.ears import CLOSE_S, POLL_S, Part, Stalled, parts_of
+from pisa_capc.live.listen.finder import CLOSE_S, POLL_S, Part, Stalled, parts_of
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.ring import Piece, Ring
 
@@ -89,7 +89,7 @@ class Link(Connection):
         return bool(self._poller.poll(1000 * timeout_s))
 
 
-class EarsApart:
+class ProcessFinder:
     """In a process of its own; `note` hears of it when that has died."""
 
     def __init__(self, ring: Ring, shared: Shared, hearing: Hearing, most: int, note: Callable[[str], None]) -> None:

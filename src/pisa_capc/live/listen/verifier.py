@@ -23,7 +23,7 @@ class Cause(NamedTuple):
 
 
 @dataclass(eq=False)
-class Mind:
+class Verifier:
     """Recognises frames and tests whom they are from."""
 
     recogniser: Recogniser

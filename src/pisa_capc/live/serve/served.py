@@ -25,7 +25,7 @@ class Known(Protocol):
     def statistics(self) -> SourceStatistics: ...
 
 
-class Ear(Protocol):
+class ServedListener(Protocol):
     """May be asked from any thread."""
 
     @property
