@@ -41,16 +41,16 @@ def first_step(encoder: str) -> None:
     from pisa_capc.data.protocol import split
     from pisa_capc.model.inference.devices import choose_device, choose_precision
     from pisa_capc.model.stacked import load_compiler
-    from pisa_capc.model.stacked.elsewhere import compilers
+    from pisa_capc.model.stacked.compilers import compilers
     from pisa_capc.model.training.bank import Bank, union
 
     device = choose_device("auto")
     gpu = device.type == "cuda"
-    with compilers() if gpu else nullcontext() as elsewhere:
+    with compilers() if gpu else nullcontext() as running:
         if gpu:
             load_compiler()  # as `fit` does
-        if elsewhere is not None:
-            elsewhere.expect()
+        if running is not None:
+            running.expect()
         part = split(random_frames(16), ["E2", "E3"], "E1", 0)
         bank = Bank(union([part.train, part.validation]), device)
         stack = make_stack([part], "pisa", encoder, bank, precision=choose_precision("auto", device))

@@ -56,6 +56,7 @@ MOVED = {
     "simulate": "signal.simulation",
     "detect": "signal.detection",
     "stacked": "model.stacked",
+    "stacked.elsewhere": "model.stacked.compilers",
     "encoders": "model.encoders",
     "model.aggregation": "model.networks.aggregation",
     "model.dynamics": "model.networks.dynamics",

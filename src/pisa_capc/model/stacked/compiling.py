@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from pisa_capc.model.stacked.elsewhere import nothing_compiled
+from pisa_capc.model.stacked.compilers import nothing_compiled
 
 # One way to compute a kernel, by rule: what is timed on the spot takes longer to compile than it saves here, and a
 # reduction whose shape depends on the timing gives other bits from start to start.

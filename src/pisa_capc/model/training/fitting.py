@@ -19,7 +19,7 @@ from pisa_capc.model.inference.devices import choose_device, choose_precision
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method
 from pisa_capc.model.stacked import check_run_axis, load_compiler
-from pisa_capc.model.stacked.elsewhere import compilers
+from pisa_capc.model.stacked.compilers import compilers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.model.training.runs import Run, TrainingConfig, training_config
@@ -95,14 +95,14 @@ def fit(
         _check_batch(how.batch, runs)
     abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
     keep = Keep(out, runs, abouts)
-    with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as elsewhere:
+    with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as running:
         bank = None
         together = built.in_epochs and (place.type == "cuda" if stacked is None else stacked)
         groups = keep.unfinished(together)
         for number, group in enumerate(groups, 1):
             if bank is None:
-                if elsewhere is not None:
-                    elsewhere.expect()  # while the frames are read
+                if running is not None:
+                    running.expect()  # while the frames are read
                 parts = [part for run in runs for part in (run.split.train, run.split.validation)]
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))

@@ -23,7 +23,7 @@ from pisa_capc.model.inference.devices import frames_at_a_time
 from pisa_capc.model.methods.registry import Batch, Method
 from pisa_capc.model.objective.views import SPANS, draw_epoch
 from pisa_capc.model.stacked import Fusable, PerRun, bind_noise, in_blocks, in_kernels, load_compiler, stack, unstack
-from pisa_capc.model.stacked.elsewhere import compilers
+from pisa_capc.model.stacked.compilers import compilers
 from pisa_capc.model.stacked.noise import step_key
 from pisa_capc.model.training.bank import Bank, even_pieces
 
@@ -155,15 +155,15 @@ class Stack:
     def _compile(self) -> None:
         """Compile all kernels of a step: ours elsewhere, while PyTorch's compiler is loaded and at work."""
         loading = load_compiler()
-        with compilers() as elsewhere:
-            with elsewhere.asked() if elsewhere is not None and self._is_ours() else nullcontext():
+        with compilers() as running:
+            with running.asked() if running is not None and self._is_ours() else nullcontext():
                 self._warm_up(1)
                 loading.join()
                 self._fuse()
                 self._warm_up(1)
-            if elsewhere is not None:
-                elsewhere.wait()
-                elsewhere.close()
+            if running is not None:
+                running.wait()
+                running.close()
 
     def _is_ours(self) -> bool:
         """Whether all that a step does is known, so that it does no harm to take one with whatever is in memory."""

@@ -20,7 +20,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import make_backend  # noqa: E402
 
-from pisa_capc.model.stacked import elsewhere  # noqa: E402
+from pisa_capc.model.stacked import compilers  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -49,14 +49,14 @@ def compiled(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def found() -> Iterator[elsewhere.Compilers]:
-    own = elsewhere.Compilers()
+def found() -> Iterator[compilers.Compilers]:
+    own = compilers.Compilers()
     yield own
     own.close()
 
 
 def test_a_kernel_is_compiled_elsewhere_and_once(
-    found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: compilers.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
@@ -73,7 +73,7 @@ def test_a_kernel_is_compiled_elsewhere_and_once(
 
 @pytest.mark.parametrize("fetches", [False, True])
 def test_a_chain_has_the_next_tile_fetched_on_a_gpu(
-    fetches: bool, found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fetches: bool, found: compilers.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what it reads and of what is added: only the code for a GPU shows it, since it changes no result."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -96,11 +96,11 @@ def test_a_kernel_that_is_in_the_cache_is_known_to_be_there(tmp_path: Path) -> N
     """In a process of its own: here kernels may be interpreted."""
     program = """
 import json, sys
-from pisa_capc.model.stacked import elsewhere
+from pisa_capc.model.stacked import compilers
 request, other = (json.loads(line) for line in sys.stdin)
-print(elsewhere.nothing_compiled(), elsewhere.is_compiled(request))
-elsewhere.compile_kernel(request)
-print(elsewhere.nothing_compiled(), elsewhere.is_compiled(request), elsewhere.is_compiled(other))
+print(compilers.nothing_compiled(), compilers.is_compiled(request))
+compilers.compile_kernel(request)
+print(compilers.nothing_compiled(), compilers.is_compiled(request), compilers.is_compiled(other))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     other = request("window_sums", POINTERS, {"INPUTS": 2, "TAPS": 5, "C": 32, "PADDED": 16})
@@ -117,10 +117,10 @@ print(elsewhere.nothing_compiled(), elsewhere.is_compiled(request), elsewhere.is
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_compilers_that_have_nothing_to_do_are_not_started(
-    before: int, found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: int, found: compilers.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(elsewhere.sys, "executable", "/bin/cat")
+    monkeypatch.setattr(compilers.sys, "executable", "/bin/cat")
     for number in range(before):
         (tmp_path / f"kernel{number}").mkdir()
     found.expect()
@@ -131,52 +131,52 @@ def test_a_kernel_is_the_same_one_after_its_way_through_json() -> None:
     backend = make_backend(HOPPER)
     options = backend.parse_options({"num_warps": 2, "maxnreg": 128})
     read = json.loads(json.dumps(vars(options)))
-    assert backend.parse_options(elsewhere.restored(read)).hash() == options.hash()
+    assert backend.parse_options(compilers.restored(read)).hash() == options.hash()
     assert backend.parse_options(read).hash() != options.hash()
 
 
-def test_a_compiler_that_is_gone_is_done_without(found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere.sys, "executable", "/bin/false")
+def test_a_compiler_that_is_gone_is_done_without(found: compilers.Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers.sys, "executable", "/bin/false")
     for number in range(3):
         assert found.ask({**SUMS, "kernel": f"kernel_{number}"})
     assert found.wait() == ["", "", ""]
 
 
 def test_where_no_process_can_be_started_kernels_are_compiled_here(
-    found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch
+    found: compilers.Compilers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elsewhere.sys, "executable", "/no/such/python")
+    monkeypatch.setattr(compilers.sys, "executable", "/no/such/python")
     assert not found.ask(SUMS)
     assert found.wait() == []
 
 
 def test_compilers_are_those_that_are_there_and_end_with_whoever_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere.sys, "executable", "/bin/cat")
-    with elsewhere.compilers() as outer:
+    monkeypatch.setattr(compilers.sys, "executable", "/bin/cat")
+    with compilers.compilers() as outer:
         assert outer is not None
         outer.start()
         processes = [*outer._processes]
-        assert 1 <= len(processes) <= elsewhere.COMPILERS
-        with elsewhere.compilers() as inner:
+        assert 1 <= len(processes) <= compilers.COMPILERS
+        with compilers.compilers() as inner:
             assert inner is outer
         assert outer._processes == processes
     assert all(process.returncode is not None for process in processes)
-    with suppress(ZeroDivisionError), elsewhere.compilers() as broken:
+    with suppress(ZeroDivisionError), compilers.compilers() as broken:
         assert broken is not None
         broken.start()
         processes = [*broken._processes]
         raise ZeroDivisionError
     assert all(process.returncode is not None for process in processes)
-    assert elsewhere._running is None
+    assert compilers._running is None
 
 
 def test_only_our_kernels_are_asked_for_and_only_meanwhile(
-    found: elsewhere.Compilers, monkeypatch: pytest.MonkeyPatch
+    found: compilers.Compilers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[dict[str, Any]] = []
     there = [False]
     monkeypatch.setattr(found, "ask", lambda request: not requests.append(request))
-    monkeypatch.setattr(elsewhere, "is_compiled", lambda request: there[0])
+    monkeypatch.setattr(compilers, "is_compiled", lambda request: there[0])
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_target=lambda: HOPPER))
 
     def launch(module: str, **compile: str) -> bool:
@@ -199,7 +199,7 @@ def test_only_our_kernels_are_asked_for_and_only_meanwhile(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_launch_is_left_out_until_its_kernel_is_there(
-    found: elsewhere.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: compilers.Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pisa_capc.model.stacked import kernels
 
