@@ -65,10 +65,9 @@ def scenes() -> str:
 was trained on them. **In `wifi` and `lora` two things were changed knowing a probe of the target on Wi-Fi**: rays are
 those of the place instead of the device's, and all scattered power moves instead of a tenth (`moving_fraction` 0.1 →
 1.0, with the spectrum of the TGn model). PISA with a Transformer had {own} in E1 before,
-{place} with the first change and {moving} with both: most of the gain is the second. Figures of the probe were
-entered by hand and its runs
-not kept (`results/studies/placement-probe.json`); in brackets the same from runs that are
-(`results/records/placement/`). Nothing else differs between the two kinds of scene."""
+{place} with the first change and {moving} with both: most of the gain is the second.
+Figures of the probe were entered by hand and its runs not kept (`results/studies/placement-probe.json`); in brackets
+the same from runs that are (`results/records/placement/`). Nothing else differs between the two kinds of scene."""
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

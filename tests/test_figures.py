@@ -114,6 +114,14 @@ def test_what_the_summary_says_in_words_is_so(monkeypatch) -> None:
         for key, runs in results.runs.items():
             for stage in next(iter(runs.values())).stages:
                 stages[name, key.encoder, key.method, stage] = statistics.mean(results.f1(key, stage).values())
+        for key in (key for key in results.runs if key.method == "pisa"):
+            single, direct, after = (
+                results.f1(key._replace(method=method), stage)
+                for method, stage in (("single", "direct"), ("pisa", "direct"), ("pisa", "paper"))
+            )
+            undecided = (name, key.encoder) == ("lora-place", "transformer")
+            assert (paired_difference(direct, single).low > 0) != undecided
+            assert paired_difference(after, direct).low > 0
         for encoder in read_protocol(name).encoders:
             single, pisa, capc = (
                 stages[name, encoder, *kind] for kind in (("single", "direct"), ("pisa", "direct"), ("pisa", "paper"))
