@@ -67,8 +67,8 @@ def methods(as_json: bool = AsJson) -> None:
     headings = ["method", "what it is", "from", "source environments, at least", "needs besides"]
     print_table("Methods", headings, rows, left=headings)
     print(
-        "`pisa train` takes closed-form where frames begin with a known preamble (pisa-equalised if an encoder or\n"
-        "epochs are asked for), else pisa, and says which; --method names another."
+        "`pisa train` takes closed-form where frames begin with a known preamble (pisa-equalised if an\n"
+        "encoder or epochs are asked for), else pisa, and says which; --method names another."
     )
 
 
