@@ -18,7 +18,6 @@ from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import (
-    NONE_FOUND,
     PseudonymKey,
     Reading,
     Recordings,
@@ -232,16 +231,7 @@ def _found(
     from pisa_capc.decide.identification import waveform_of
 
     name = waveform_of(trained) if waveform is None else waveform
-    found = [reading.find_frames(recording, name, show, rename) for recording in opened]
-    if not any(one.frames for one in found):
-        seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
-        notes.print(
-            f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at all, "
-            "at this sample rate and carrier.",
-            soft_wrap=True,
-        )
-        raise typer.Exit(NONE_FOUND)
-    return found
+    return reading.find_in_all(opened, name, show, rename)
 
 
 def _identified(

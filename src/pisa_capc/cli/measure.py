@@ -14,7 +14,7 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table
-from pisa_capc.cli.recordings import NONE_FOUND, PseudonymKey, Reading, renaming
+from pisa_capc.cli.recordings import PseudonymKey, Reading, renaming
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -121,15 +121,7 @@ def _measured(
             raise ConfigError(f"{data[0]}: is a folder; options of how recordings are read do not go with a dataset.")
         return measure(load(data[0]), waveform)
     opened, rename = reading.open(data), renaming(pseudonyms)
-    found = [reading.find_frames(recording, waveform or "wifi", show, rename) for recording in opened]
-    if not any(one.frames for one in found):
-        seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
-        notes.print(
-            f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at all, "
-            "at this sample rate and carrier.",
-            soft_wrap=True,
-        )
-        raise typer.Exit(NONE_FOUND)
+    found = reading.find_in_all(opened, waveform or "wifi", show, rename)
     frames, each = read_frames(found)
     senders = [(frame.header.fcs and frame.header.transmitter) or NOBODY for frame in each]
     return measure(frames, found[0].waveform.name, senders)

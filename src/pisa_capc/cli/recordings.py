@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pisa_capc.core.progress import console as notes
+
 if TYPE_CHECKING:
     from pisa_capc.signal.detection import Found
     from pisa_capc.signal.detection.finding import Rename
@@ -83,6 +85,21 @@ class Reading:
             return detect(
                 recording, waveform, decode=decode, rename=rename, after_block=bar.advance, workers=self.workers
             )
+
+    def find_in_all(
+        self, recordings: Sequence[FileRecording], waveform: str, show: bool, rename: Rename | None = None
+    ) -> list[Found]:
+        """The frames of the recordings; where there is none, that is said and the command ends."""
+        found = [self.find_frames(recording, waveform, show, rename) for recording in recordings]
+        if not any(one.frames for one in found):
+            seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
+            notes.print(
+                f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at "
+                "all, at this sample rate and carrier.",
+                soft_wrap=True,
+            )
+            raise typer.Exit(NONE_FOUND)
+        return found
 
 
 def renaming(key: Path | None) -> Rename | None:
