@@ -273,6 +273,19 @@ def test_only_a_proxy_that_was_named_is_believed_whom_it_asks_for() -> None:
     } == {"10.0.0.1"}
 
 
+def test_senders_with_ipv4_addresses_are_told_apart_however_a_proxy_writes_them() -> None:
+    rules = locked()
+    rules.proxies = frozenset({"testclient"})  # the address of Starlette's client
+
+    def guesses(sender: str) -> list[int]:
+        headers = {"authorization": "Bearer guess", "x-forwarded-for": sender}
+        return [a_client(rules=rules).get("/api/status", headers=headers).status_code for _ in range(11)]
+
+    assert guesses("::ffff:192.0.2.1") == [401] * 10 + [429]
+    assert guesses("::ffff:198.51.100.2")[0] == 401, "another sender"
+    assert guesses("192.0.2.1")[0] == 429, "the same sender"
+
+
 def test_with_a_viewers_token_one_looks_and_changes_nothing() -> None:
     hub = a_hub()
     hub.memory.hear(an_alarm(1))

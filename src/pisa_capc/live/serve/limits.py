@@ -14,13 +14,14 @@ LINES, LINES_S = 10, 60.0  # of each place in the code: at once, and seconds to 
 def sender_of(address: str) -> str:
     """What one sender is known by: its address, of which IPv6 gives everybody a whole network.
 
-    >>> sender_of("192.0.2.7"), sender_of("2001:db8::1:2:3:4")
-    ('192.0.2.7', '2001:db8::/64')
+    >>> sender_of("192.0.2.7"), sender_of("::ffff:192.0.2.7"), sender_of("2001:db8::1:2:3:4")
+    ('192.0.2.7', '192.0.2.7', '2001:db8::/64')
     """
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
         return "unknown"
+    found = getattr(found, "ipv4_mapped", None) or found  # all of IPv4 would be one such network
     return str(found) if found.version == 4 or found.is_loopback else str(ip_network((found, 64), strict=False))
 
 
