@@ -21,7 +21,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 FEWEST_BITS = 80.0  # as `bits` judges a token; of those of 128 bits, all that were tried have more
 MOST_BYTES = 8192  # of a file of tokens
 LONGEST_HOLDER = 32
-COOKIE_DAYS, MOST_COOKIES = 30, 8
+COOKIE_DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Keys:
         for what, found in (("names", [one.holder for one in tokens]), ("tokens", [one.value for one in tokens])):
             if len(set(found)) < len(found):
                 raise ConfigError(f"Two {what} of tokens are the same. Give each holder their own.")
+        self._by_cookie = {_digest(one.cookie): one for one in tokens}
         self.ticket: str | None = secrets.token_urlsafe(24)
 
     def token(self, given: str) -> Token | None:
@@ -65,13 +66,14 @@ class Keys:
         if scheme.lower() == "bearer" and (found := self.token(given.strip())):
             return found, True
         values = self._cookies(cookies or "")
-        right = [one for one in self._tokens for value in values if _same(value, one.cookie)]
+        # Each is hashed once: a header has room for two thousand, and a digest's way to its place tells nothing of it.
+        right = [one for value in values if (one := self._by_cookie.get(_digest(value)))]
         return next(iter(right), None), bool(values) or authorization is not None
 
     def _cookies(self, cookies: str) -> list[str]:
         """Ours, whatever others of this host have set beside it, under its name too."""
         pairs = [pair.partition("=") for pair in cookies.split(";")]
-        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:MOST_COOKIES]
+        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie]
 
     def set_cookie(self, token: Token) -> str:
         """The header that gives a page its cookie: no script can read it, and no other site's page makes it sent."""
@@ -87,8 +89,11 @@ class Keys:
 
 def _same(given: str, expected: str) -> bool:
     """In a time that says nothing about either, their lengths included."""
-    one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, expected))
-    return hmac.compare_digest(one, other)
+    return hmac.compare_digest(_digest(given), _digest(expected))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def read_tokens(path: Path, operator: bool = True) -> list[Token]:
