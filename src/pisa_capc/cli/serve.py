@@ -50,7 +50,9 @@ def serve_(
     proxy: list[str] = typer.Option(
         [], help="Address of a proxy that is believed whom it asks for (X-Forwarded-For).", show_default=False
     ),
-    https: bool = typer.Option(False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone."),
+    https: bool = typer.Option(
+        False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone; needs a token."
+    ),
     out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
 ) -> None:
     """Say who is on the air, on a page: as `pisa listen`, with a browser.
@@ -78,7 +80,7 @@ def serve_(
     proxies = addresses(proxy)
     at = bound(host, port)
     url = url_of(at, tls)
-    needed = bool(name or proxies)
+    needed = bool(name or proxies or https)  # each says that there is a proxy, which is asked by others
     own = keys(host, needed, token_file, viewer_token_file, at.getsockname()[1], https or tls is not None)
     rules = Rules(frozenset(one.lower() for one in name), own, proxies)
     begun = newest(options.state, options.run)

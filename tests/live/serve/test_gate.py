@@ -287,6 +287,21 @@ def test_senders_with_ipv4_addresses_are_told_apart_however_a_proxy_writes_them(
     assert guesses("192.0.2.1")[0] == 429, "the same sender"
 
 
+@pytest.mark.parametrize(
+    "header", [{"x-forwarded-for": "203.0.113.9"}, {"forwarded": "for=203.0.113.9"}, {"via": "1.1 proxy"}]
+)
+def test_without_a_token_no_proxy_is_answered(header: dict[str, str]) -> None:
+    client = a_client()
+    answer = client.get("/api/status", headers=header)
+    assert answer.status_code == 403
+    assert "--token-file" in answer.json()["detail"]
+    assert client.put("/api/names", headers={**PAGE, **header}, json={}).status_code == 403
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect(EVENTS, headers={"host": HERE, **header}):
+        pass
+    right = {**header, "authorization": f"Bearer {TOKEN}"}
+    assert a_client(rules=locked()).get("/api/status", headers=right).status_code == 200
+
+
 def test_with_a_viewers_token_one_looks_and_changes_nothing() -> None:
     hub = a_hub()
     hub.memory.hear(an_alarm(1))

@@ -18,8 +18,11 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 from websockets.sync.client import connect
 
+from pisa_capc.cli import app
+from pisa_capc.cli import serve as command_module
 from pisa_capc.cli.serve import keys
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.decide.enrolment import remove
@@ -157,6 +160,26 @@ def test_the_command_serves_a_page_until_it_is_told_to_end(trained: TrainedModel
         assert got(url + "healthz") == {"said": "ok"}
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "option", [("--https",), ("--name", "radio.lan"), ("--proxy", "127.0.0.1")], ids=lambda o: o[0]
+)
+def test_what_says_that_a_proxy_is_in_front_makes_a_token_needed(
+    option: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AskedError(Exception):
+        """Whether a token is needed has been asked."""
+
+    def asked(host: str, needed: bool, *others: object) -> None:
+        assert needed
+        raise AskedError
+
+    monkeypatch.setattr(command_module, "keys", asked)
+    air = tmp_path / "air.cf32"
+    air.write_bytes(b"")
+    arguments = ["serve", f"file:{air}", "--run", str(tmp_path), "--sample-rate", "20e6", "--port", "0", *option]
+    assert isinstance(CliRunner().invoke(app, arguments).exception, AskedError)
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ Host      IP addresses, localhost and names that were given; so a name of somebo
 Origin    that of this service, where a browser says one, and Sec-Fetch-Site says no other; so pages of others neither
           change anything nor hear events
 X-Pisa    must be there where something is changed: pages of others cannot send it
-token     where there is one, for everything but the page's own code, and whether the service is alive
+token     where there is one, for everything but the page's own code, and whether the service is alive; where there
+          is none, proxies are refused: they ask for others
 amount    requests a second of each sender, those with a right token apart, so that nobody is refused because of others;
           wrong tokens, bytes of a body, seconds until it is there
 """
@@ -33,6 +34,7 @@ OPEN = (PAGE, ALIVE, LOGIN)  # without a token, however often: a right one may c
 OPEN_UNDER = "/static/"
 OWN_SITE = ("same-origin", "none")  # of Sec-Fetch-Site; none: somebody typed it
 ANYBODY = Token("")  # where no token is needed
+BY_PROXIES = ("x-forwarded-for", "forwarded", "via")  # headers
 HEAVY = ("/api/frames/", "/api/alarms/", "/api/annotations", "/api/transmitters", "/api/enrol")
 HEAVY_COST = 5.0
 BODY, BODY_S = 16_384, 10.0
@@ -87,6 +89,12 @@ class Rules:
             raise Refused(403, "A page of another site asks; only the page of this service may.")
         if changing and PAGE_HEADER not in headers:
             raise Refused(403, f"Expected the header {PAGE_HEADER}: whatever changes something needs it.")
+        if self.keys is None and any(name in headers for name in BY_PROXIES):
+            raise Refused(
+                403,
+                "A proxy asks, and whom for is not known: without a token only this machine is answered. "
+                "Begin `pisa serve` with --https, --name or --proxy, which need a token, or with --token-file.",
+            )
         token = ANYBODY if self.keys is None else self._token(self.keys, path, headers, address)
         if token is not None and not self.requests.take(f"{token.holder} {address}", cost(path)):
             raise Refused(429, "Too many requests; wait a moment.")
