@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from dataclasses import replace
 from importlib.util import find_spec
@@ -100,10 +101,9 @@ def serve_(
         stopped.set()
         listener.stop()
 
-    ticket = "" if rules.keys is None else f"?token={rules.keys.ticket}"
     try:
         with serving(create_app(hub, rules), at, tls), signals(listener, begun, stop, options.engine):
-            notes.print(f"page: {url}{ticket}" + (" (this link is good once)" if ticket else ""), soft_wrap=True)
+            notes.print(f"page: {link(url, rules.keys, sys.stderr.isatty())}", soft_wrap=True)
             listener.run(hear)
             if not stopped.is_set():
                 say("the source has ended; the page stays until Ctrl-C.")
@@ -112,6 +112,17 @@ def serve_(
         if lines is not None:
             lines.close()
         summarise(listener)
+
+
+def link(url: str, keys: Keys | None, to_terminal: bool) -> str:
+    """The page's, with a ticket where somebody sees it now: what is kept, as a journal, is read by others and later."""
+    from pisa_capc.live.serve.keys import TICKET_S
+
+    if keys is None:
+        return url
+    if not to_terminal:
+        return f"{url} (log in there with the token)"
+    return f"{url}?token={keys.ticket} (this link is good once, within {TICKET_S / 60:.0f} minutes)"
 
 
 def keys(host: str, needed: bool, operators: Path | None, viewers: Path | None, port: int, secure: bool) -> Keys | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from starlette.datastructures import Headers
 from starlette.websockets import WebSocketDisconnect
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.live.serve import gate
+from pisa_capc.live.serve import gate, keys
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.keys import FEWEST_BITS, Keys, Token, bits, is_local, read_tokens
 from pisa_capc.live.serve.limits import CLIENTS, Buckets
@@ -163,6 +164,17 @@ def test_a_link_gives_a_cookie_once_and_leaves_the_address_bar() -> None:
     other = a_client(rules=rules)
     assert "set-cookie" not in other.get(link).headers
     assert other.get("/api/status").status_code == 401
+
+
+@pytest.mark.parametrize(("minutes", "status"), [(9, 200), (11, 401)])
+def test_a_link_is_good_for_ten_minutes(minutes: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(keys, "time", SimpleNamespace(monotonic=lambda: now[0]), raising=False)
+    rules = locked()
+    assert rules.keys is not None
+    client, now[0] = a_client(rules=rules), 60.0 * minutes
+    assert client.get(f"/?token={rules.keys.ticket}").headers["location"] == "/"
+    assert client.get("/api/status").status_code == status
 
 
 def test_the_token_itself_is_no_ticket_and_guesses_do_not_spend_it() -> None:

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 
 from pisa_capc.cli import app
 from pisa_capc.cli import serve as command_module
-from pisa_capc.cli.serve import keys
+from pisa_capc.cli.serve import keys, link
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.decide.enrolment import remove
 from pisa_capc.live.listen import Listener, Plan
@@ -31,6 +31,7 @@ from pisa_capc.live.serve.app import create_app
 from pisa_capc.live.serve.enrolling import newest
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.hub import Hub
+from pisa_capc.live.serve.keys import Keys, Token
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.live.serve.server import bound, serving, url_of
 from pisa_capc.model.inference import TrainedModel, load_model
@@ -128,6 +129,14 @@ def test_who_could_be_reached_from_elsewhere_has_a_token(tmp_path: Path) -> None
     assert keys("127.0.0.1", False, None, file, 1, False) is not None
 
 
+def test_only_a_terminal_is_given_a_link_that_opens_the_page() -> None:
+    url, own = "http://192.0.2.7:8642/", Keys([Token(TOKEN)])
+    assert link(url, None, True) == link(url, None, False) == url
+    assert f"{url}?token={own.ticket} (this link is good once, within 10 minutes)" == link(url, own, True)
+    kept = link(url, own, False)
+    assert kept == f"{url} (log in there with the token)"
+
+
 @contextmanager
 def command(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`pisa serve` on a file that holds no frame, and the address that it prints."""
@@ -183,14 +192,12 @@ def test_what_says_that_a_proxy_is_in_front_makes_a_token_needed(
 
 
 @pytest.mark.slow
-def test_elsewhere_the_command_wants_a_token_and_prints_a_link_for_one_use(
-    trained: TrainedModel, tmp_path: Path
-) -> None:
+def test_elsewhere_the_command_wants_a_token_and_leaves_no_link_in_a_log(trained: TrainedModel, tmp_path: Path) -> None:
     trained.save(tmp_path / "run")
     with command(tmp_path, "--host", "0.0.0.0") as (_, said):
-        url, ticket = said.split("page: ")[1].split("?token=")
+        url = said.split("page: ")[1]
         [token] = re.findall(r"token: (\S+)", said)
         with pytest.raises(HTTPError, match="401"):
             got(url + "api/status")
         assert got(url + "api/status", Authorization=f"Bearer {token}")["source"]
-        assert ticket != token
+        assert "?" not in url

@@ -7,6 +7,7 @@ import hmac
 import os
 import secrets
 import stat
+import time
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ FEWEST_BITS = 80.0  # as `bits` judges a token; of those of 128 bits, all that w
 MOST_BYTES = 8192  # of a file of tokens
 LONGEST_HOLDER = 32
 COOKIE_DAYS = 30
+TICKET_S = 600.0  # from the start of the service, in which a model may have to be read
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Token:
 
 
 class Keys:
-    """Tokens; a ticket, which is good once for a page of the first of them; and the cookies that pages get."""
+    """Tokens; a ticket, which is good once and soon for a page of the first of them; and the cookies that pages get."""
 
     def __init__(self, tokens: Sequence[Token], cookie: str = "pisa", secure: bool = False) -> None:
         self._tokens, self.cookie, self.secure = tuple(tokens), cookie, secure
@@ -48,13 +50,16 @@ class Keys:
                 raise ConfigError(f"Two {what} of tokens are the same. Give each holder their own.")
         self._by_cookie = {_digest(one.cookie): one for one in tokens}
         self.ticket: str | None = secrets.token_urlsafe(24)
+        self._until = time.monotonic() + TICKET_S
 
     def token(self, given: str) -> Token | None:
         """The token that this is; in a time that says nothing about any."""
         return next(iter([one for one in self._tokens if _same(given, one.value)]), None)
 
     def spend(self, ticket: str) -> Token | None:
-        """The first token, if this is the ticket; it is good once."""
+        """The first token, if this is the ticket; it is good once, and not for long: who reads it later is another."""
+        if time.monotonic() > self._until:
+            self.ticket = None
         if self.ticket is None or not _same(ticket, self.ticket):
             return None
         self.ticket = None
