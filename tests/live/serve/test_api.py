@@ -366,6 +366,8 @@ def test_who_changed_what_is_kept_and_told(tmp_path: Path) -> None:
         assert [(one["action"], one["asked"]) for one in found] == asked, "only what changed something"
         assert {(one["by"], one["address"]) for one in found} == {("operator", "testclient")}
     assert [one["action"] for one in client.get("/api/audit?limit=1").json()] == ["acknowledge"]
+    client.post("/api/enrol", headers=PAGE, json={"transmitter": row, "name": "gate"})
+    assert [one["action"] for one in client.get("/api/audit?limit=2").json()] == ["enrol refused", "enrol"]
 
 
 def test_the_audit_is_bounded_and_a_cut_line_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -27,7 +29,10 @@ from pisa_capc.cli.serve import keys, link
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.decide.enrolment import remove
 from pisa_capc.live.listen import Listener, Plan
+from pisa_capc.live.serve import hub as hub_module
+from pisa_capc.live.serve import server
 from pisa_capc.live.serve.app import create_app
+from pisa_capc.live.serve.audit import Audit
 from pisa_capc.live.serve.enrolling import newest
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.hub import Hub
@@ -37,6 +42,7 @@ from pisa_capc.live.serve.server import bound, serving, url_of
 from pisa_capc.model.inference import TrainedModel, load_model
 from tests.live.listen.air import AIR, ENROLLED, Script, as_bytes, in_turn, played, script
 from tests.live.listen.tools import wait_until
+from tests.live.serve.fake import a_decision, a_desk
 from tests.live.serve.test_gate import TOKEN
 from tests.live.serve.tools import PAGE, a_client
 from tests.problems import ANTENNAS
@@ -110,6 +116,40 @@ def test_who_is_not_known_is_enrolled_while_listening_and_after_a_restart(
     trained.save(tmp_path / "other")
     assert newest(state, tmp_path / "other") == tmp_path / "other", "another run has grown nothing"
     assert newest(None, run) == run
+
+
+def test_an_enrolment_that_is_kept_though_the_service_ends_is_in_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def keep(*_: object) -> Path:
+        begun.set()
+        time.sleep(2 * server.CLOSE_S)
+        (tmp_path / "kept").touch()
+        return tmp_path / "0001"
+
+    monkeypatch.setattr(server, "CLOSE_S", 1)
+    monkeypatch.setattr(hub_module, "keep", keep)
+    desk, at = a_desk(state=tmp_path, run_folder=tmp_path), bound("127.0.0.1", 0)
+    for number in range(12):
+        desk.memory.hear(a_decision(number, device=None))
+    with serving(create_app(desk, Rules()), at):
+        [row] = got(url_of(at) + "api/transmitters")["transmitters"]
+        asked = json.dumps({"transmitter": row["id"], "name": "new"}).encode()
+        headers = {**PAGE, "Content-Type": "application/json"}
+        request = Request(url_of(at) + "api/enrol", asked, headers)
+
+        def ask() -> None:
+            with suppress(OSError, HTTPException):  # it is not answered
+                urlopen(request, timeout=20).close()
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert begun.wait(10)
+    asking.join()
+    assert (tmp_path / "kept").exists()
+    assert [(one.action, one.asked["name"]) for one in Audit(tmp_path).newest(9)] == [("enrol", "new")]
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -304,11 +304,12 @@ async def enrol(given: models.Enrolment, hub: At, request: Request) -> models.En
     row = next((row for row in hub.memory.rows.values() if row.id == given.transmitter), None)
     if row is None:
         raise HTTPException(404, "That transmitter is no longer remembered.")
+    _note(hub, request, "enrol", given.model_dump())  # before: where the service ends meanwhile, it may be kept
     try:
         out = await hub.enrol(row, given.name, given.anyway)
     except PisaError as error:
+        _note(hub, request, "enrol refused", given.model_dump())
         raise HTTPException(409, str(error)) from error
-    _note(hub, request, "enrol", given.model_dump())
     return models.Enrolled(device=given.name, model=None if out is None else out.name)
 
 

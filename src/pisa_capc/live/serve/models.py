@@ -208,7 +208,7 @@ class Entry(Answer):
     at: str = Field(description="When: UTC, ISO 8601")
     by: str = Field(description="The holder of the token")
     address: str = Field(description="Where the request came from")
-    action: Literal["name", "enrol", "acknowledge"]
+    action: Literal["name", "enrol", "enrol refused", "acknowledge"]
     asked: dict[str, Any] = Field(description="What was asked for")
 
 
