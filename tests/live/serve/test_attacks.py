@@ -111,10 +111,10 @@ def test_many_connections_of_one_sender_leave_room_for_others_and_for_files(say:
     with service() as (at, url):
         before = descriptors()
         with connected(at.getsockname()[1], 1100, say) as found:
-            wait_until(lambda: descriptors() - before - len(found) <= 2 * connections.OF_ONE)
+            wait_until(lambda: descriptors() - before - len(found) <= connections.CONNECTIONS + 4)
             assert answer(url, "healthz") == 200
             assert answer(url, "api/status", **BEARER) == 200
-            wait_until(lambda: still_open(found) <= connections.OF_ONE)
+            wait_until(lambda: still_open(found) <= connections.CONNECTIONS)
 
 
 def test_many_connections_of_many_senders_leave_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,13 +130,30 @@ def test_many_connections_of_many_senders_leave_room_for_a_new_one(monkeypatch: 
             assert answer(url, "api/status", **BEARER) == 200
 
 
-def test_connections_of_a_proxy_are_of_many() -> None:
-    at = bound("127.0.0.1", 0)
-    rules = locked(proxies=frozenset({"127.0.0.1"}))
-    with serving(an_app(rules=rules), at), connected(at.getsockname()[1], 2 * connections.OF_ONE, SLOW) as found:
-        wait_until(lambda: len(inside(at)) == len(found))
-        assert answer(url_of(at), "api/status", **BEARER) == 200
+def test_where_there_is_room_nobody_is_closed_for_others_of_the_same_address() -> None:
+    right = f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+    with (
+        service() as (at, _),
+        connected(at.getsockname()[1], 1) as [late],
+        connected(at.getsockname()[1], 200) as found,
+    ):
+        wait_until(lambda: len(inside(at)) == 1 + len(found))
+        late.send(SLOW + right)
+        assert late.recv(4096).startswith(b"HTTP/1.1 200")
         assert still_open(found) == len(found)
+
+
+def test_where_there_is_none_the_sender_with_the_most_gives_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 32)
+    with service() as (at, url), ExitStack() as stack:
+        port = at.getsockname()[1]
+        few = stack.enter_context(connected(port, 8, sender="127.0.0.2"))
+        many = stack.enter_context(connected(port, 24, sender="127.0.0.3"))
+        new = stack.enter_context(connected(port, 4, sender="127.0.0.4"))
+        wait_until(lambda: still_open(many) == 20)
+        assert [still_open([one]) for one in many] == [0] * 4 + [1] * 20
+        assert (still_open(few), still_open(new)) == (8, 4)
+        assert answer(url, "healthz") == 200
 
 
 def test_who_has_a_token_keeps_the_connection_whatever_others_do() -> None:

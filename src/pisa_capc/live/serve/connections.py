@@ -1,8 +1,8 @@
 """Connections: how many there are, of whom, and how long each may keep one waiting.
 
 uvicorn has no limit on the time for a request's header and none on connections, so the listening socket has them. A
-connection is a stranger's until a request with a right token came over it. Where there is no room, the stranger's that
-has been there longest makes some.
+connection is a stranger's until a request with a right token came over it. Where there is no room, the sender with the
+most strangers' connections gives its oldest; until then nobody's is closed, for a right token may be on its way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.live.serve.limits import sender_of
 
-CONNECTIONS, OF_ONE = 256, 32
+CONNECTIONS = 256
 FEWEST = 32
 FILES = 192  # descriptors that are left for files, and for what is accepted before what is closed has ended
 WAITING, AT_ONCE = 1024, 4  # connections that wait, and that are accepted in one go: few, so that each is read
@@ -50,14 +50,11 @@ class Connection:
 
 
 class LimitedSocket(socket.socket):
-    """A listening socket; it belongs to the thread that answers.
+    """A listening socket; it belongs to the thread that answers. most: connections."""
 
-    most, of_one: connections in all, and strangers' of one sender. proxies: addresses whose connections are of many.
-    """
-
-    def __init__(self, listening: socket.socket, most: int = CONNECTIONS, of_one: int = OF_ONE) -> None:
+    def __init__(self, listening: socket.socket, most: int = CONNECTIONS) -> None:
         super().__init__(fileno=listening.detach())
-        self.most, self.of_one, self.proxies = most, of_one, frozenset[str]()
+        self.most = most
         self._inside: dict[Peer, Connection] = {}
 
     def listen(self, backlog: int = 0) -> None:
@@ -67,28 +64,24 @@ class LimitedSocket(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         accepted, address = super().accept()
         self._inside = {peer: one for peer, one in self._inside.items() if one.socket.fileno() >= 0}
-        sender = address[0] if address[0] in self.proxies else sender_of(address[0])
-        if not self._room_for(sender):
+        if not self._room():
             accepted.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "all connections are taken")  # asyncio goes on
-        self._inside[address[:2]] = Connection(accepted, sender, time.monotonic() + IDLE_S)
+        self._inside[address[:2]] = Connection(accepted, sender_of(address[0]), time.monotonic() + IDLE_S)
         return accepted, address
 
-    def _room_for(self, sender: str) -> bool:
+    def _room(self) -> bool:
         """Whether there is room for one more, which a stranger may have to make."""
-        strangers = [one for one in self._inside.values() if not one.trusted and one.until > -inf]
-        count = Counter(one.sender for one in strangers)
         if len(self._inside) >= self.most + CLOSING:
             return False
-        if count[sender] >= self.of_one and sender not in self.proxies:
-            crowd = sender
-        elif len(self._inside) < self.most:
+        staying = [one for one in self._inside.values() if one.until > -inf]
+        if len(staying) < self.most:
             return True
-        elif strangers:
-            crowd = count.most_common(1)[0][0]
-        else:
+        strangers = [one for one in staying if not one.trusted]
+        if not strangers:
             return False
-        next(one for one in strangers if one.sender == crowd).close()
+        count = Counter(one.sender for one in strangers)
+        max(strangers, key=lambda one: count[one.sender]).close()  # the first of them is the oldest
         return True
 
     def begun(self, peer: Peer) -> None:

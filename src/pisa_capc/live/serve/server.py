@@ -65,7 +65,7 @@ def url_of(at: socket.socket, tls: Tls | None = None) -> str:
 @contextmanager
 def serving(app: Gate, at: LimitedSocket, tls: Tls | None = None) -> Iterator[None]:
     """Answer requests as long as the block runs."""
-    app.listening, at.proxies = at, app.rules.proxies
+    app.listening = at
     config = uvicorn.Config(
         app,
         loop="asyncio",  # which asks the socket itself for connections; others take its descriptor
