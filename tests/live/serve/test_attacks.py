@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -24,7 +25,7 @@ from websockets.sync.client import connect
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.live.serve import connections, limits
-from pisa_capc.live.serve.connections import LimitedSocket
+from pisa_capc.live.serve.connections import Connection, LimitedSocket
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.keys import Keys, Token
@@ -35,6 +36,7 @@ from tests.live.serve.fake import an_app
 from tests.live.serve.test_gate import TOKEN
 from tests.live.serve.test_server import command
 
+VIEWER = TOKEN[::-1]
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 SLOW = b"GET /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -168,7 +170,7 @@ def test_who_has_a_token_keeps_the_connection_whatever_others_do() -> None:
 def test_where_all_have_a_token_a_new_one_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS", 2)
     monkeypatch.setattr(connections, "FEWEST", 1)
-    with service() as (_, url):
+    with service() as (_, url):  # what operators wait for is not closed for their share, which is nothing here
         events = url.replace("http", "ws") + "api/events"
         with (
             connect(events, additional_headers=BEARER),
@@ -177,6 +179,46 @@ def test_where_all_have_a_token_a_new_one_has_to_wait(monkeypatch: pytest.Monkey
         ):
             answer(url, "healthz")
         wait_until(lambda: _is_answered(url))
+
+
+def test_who_holds_the_token_of_a_viewer_keeps_no_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 32)
+    rules = Rules(keys=Keys([Token(TOKEN), Token(VIEWER, "viewer", operator=False)]))
+    say = f"GET /api/names HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {VIEWER}\r\n\r\n".encode()
+    with service(rules=rules) as (at, url), connected(at.getsockname()[1], 1) as [early]:
+        with connected(at.getsockname()[1], 40, say) as found:
+            wait_until(lambda: still_open(found) == 8)
+            assert [still_open([one]) for one in found[-8:]] == [1] * 8, "the oldest are closed"
+            early.send(SLOW + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+            assert early.recv(4096).startswith(b"HTTP/1.1 200")
+        with ExitStack() as stack:
+            viewer = {"Authorization": f"Bearer {VIEWER}"}
+            events = url.replace("http", "ws") + "api/events"
+            for _ in range(12):
+                stack.enter_context(connect(events, additional_headers=viewer))
+            with connect(events, additional_headers=BEARER) as mine:
+                assert json.loads(mine.recv(5))[0]["event"] == "status"
+                wait_until(lambda: len(inside(at)) <= 10)
+
+
+def test_where_all_places_are_of_those_with_a_token_who_asks_nothing_makes_room() -> None:
+    here = [socket.socketpair() for _ in range(8)]
+    places = [Connection(one, "127.0.0.1", time.monotonic() + 60) for one, _ in here]
+    anna, ben, visitor = Token("a", "anna"), Token("b", "ben"), Token("v", "visitor", operator=False)
+    for place, token, busy in zip(
+        places,
+        (anna, anna, ben, ben, ben, visitor, visitor, None),
+        (True, False, False, False, True, True, True, False),
+        strict=True,
+    ):
+        place.token, place.busy = token, busy
+    order = []
+    while connections._close_one([one for one in places if one.until > -inf]):
+        order += [n for n, one in enumerate(places) if one.until == -inf and n not in order]
+    assert order == [7, 2, 1, 3, 5, 6], "a stranger's, idle ones of who has most, viewers'; no busy operator's"
+    for pair in here:
+        for one in pair:
+            one.close()
 
 
 def _is_answered(url: str) -> bool:

@@ -17,7 +17,9 @@ from pisa_capc.data.store.seal import sealed
 from pisa_capc.live.serve import clients as module
 from pisa_capc.live.serve import keepsakes
 from pisa_capc.live.serve.clients import Clients
+from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.keepsakes import Keepsakes
+from pisa_capc.live.serve.keys import Keys, Token
 from pisa_capc.live.serve.memory import Memory
 from tests.live.serve.fake import a_decision, a_hub, an_alarm
 from tests.live.serve.tools import EVENTS, HERE, PAGE, a_client
@@ -89,7 +91,7 @@ class Slow:
 def test_who_does_not_read_is_dropped_in_words_and_nobody_waits() -> None:
     async def tell() -> tuple[Slow, Clients, float]:
         clients, slow = Clients(), Slow()
-        task = asyncio.create_task(clients.serve(slow, frozenset({"alarm"}), []))  # type: ignore[arg-type]
+        task = asyncio.create_task(clients.serve(slow, frozenset({"alarm"}), [], Token("")))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         began = time.perf_counter()
@@ -116,6 +118,57 @@ def test_there_are_never_too_many_clients(monkeypatch: pytest.MonkeyPatch) -> No
             assert second.receive_json()
             with pytest.raises(WebSocketDisconnect) as gone:
                 third.receive_json()
+            assert "come back later" in gone.value.reason
+
+
+def served(holders: str, monkeypatch: pytest.MonkeyPatch, most: int = 6) -> str:
+    """Who is served in the end of those that come one after another; upper case are operators."""
+    monkeypatch.setattr(module, "MOST", most)
+
+    async def come() -> str:
+        clients, tasks = Clients(), []
+        for holder in holders:
+            token = Token(holder, holder, operator=holder.isupper())
+            tasks.append(asyncio.create_task(clients.serve(Slow(), frozenset({"alarm"}), [], token)))  # type: ignore[arg-type]
+            await asyncio.sleep(0.001)
+        found = "".join(client.token.holder for client in clients._all)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    return asyncio.run(come())
+
+
+@pytest.mark.parametrize(
+    ("come", "stay"),
+    [
+        ("aaaaaaA", "aaaaaA"),  # an operator is not refused for a viewer
+        ("abbbbbA", "abbbbA"),  # whoever of them has the most makes room
+        ("AAAAAAa", "AAAAAA"),  # nor displaced by one
+        ("AAAAAAB", "AAAAAB"),
+        ("aaaaaab", "aaaaab"),  # one holder leaves room for another
+        ("aaaaaaa", "aaaaaa"),
+        ("aaaabbbb", "aaabbb"),
+        ("aaabbba", "aaabbb"),  # and nobody takes turns
+    ],
+)
+def test_nobody_who_has_a_token_takes_all_places(come: str, stay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert served(come, monkeypatch) == stay
+
+
+def test_who_makes_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 2)
+    keys = Keys([Token("a" * 20), Token("b" * 20, "viewer", operator=False)])
+    as_operator, as_viewer = ({**HOST, "authorization": f"Bearer {letter * 20}"} for letter in "ab")
+    with a_client(rules=Rules(keys=keys)) as client:
+        sockets = [client.websocket_connect(EVENTS, headers=one) for one in (as_viewer, as_viewer, as_operator)]
+        with sockets[0] as first, sockets[1] as second, sockets[2] as third:
+            assert third.receive_json()
+            assert second.receive_json()
+            with pytest.raises(WebSocketDisconnect) as gone:
+                list(iter(first.receive_json, None))
+            assert gone.value.code == module.FULL
             assert "come back later" in gone.value.reason
 
 

@@ -330,7 +330,7 @@ async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
     hub = await hub_of(socket)
     chosen = frozenset(kinds.split(",")) & frozenset(KINDS)
     first = [hub.status()] if "status" in chosen else []
-    await hub.clients.serve(socket, chosen, first)
+    await hub.clients.serve(socket, chosen, first, socket.scope["token"])
 
 
 def _note(hub: Hub, request: Request, action: str, asked: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,10 +12,13 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from pisa_capc.live.serve.keys import Token
+
 MOST = 32  # clients
 WAITING = 64  # messages that may wait for one
 SEND_S = 10.0
 KINDS = ("decision", "alarm", "status", "transmitters")
+BUSY = f"{MOST} clients are served already; come back later"
 FULL, SLOW, UNWANTED = 1013, 1008, 1008  # codes of RFC 6455, and its registry
 
 
@@ -23,15 +27,17 @@ class Client:
     """kinds: of the events that it wants."""
 
     kinds: frozenset[str]
+    token: Token
     queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(WAITING))
     slow: asyncio.Event = field(default_factory=asyncio.Event)
+    displaced: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Clients:
     """Everybody who gets events."""
 
     def __init__(self) -> None:
-        self._all: set[Client] = set()
+        self._all: dict[Client, None] = {}  # the oldest first
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -55,26 +61,50 @@ class Clients:
             except asyncio.QueueFull:
                 client.slow.set()
 
-    async def serve(self, socket: WebSocket, kinds: frozenset[str], first: Sequence[dict[str, Any]]) -> None:
+    def _room_for(self, token: Token) -> bool:
+        """Whether there is room for one more. Where there is none, a viewer makes some for an operator; else one of the
+        same kind who has at least two more, so that the two do not displace each other for ever.
+        """
+        if len(self._all) < MOST:
+            return True
+        count = Counter(one.token.holder for one in self._all)
+        more = [one for one in self._all if count[one.token.holder] > count[token.holder] + 1]
+        viewers = [one for one in self._all if not one.token.operator]
+        displaced = (viewers if token.operator else []) or [one for one in more if one.token.operator == token.operator]
+        if not displaced:
+            return False
+        client = max(displaced, key=lambda one: count[one.token.holder])  # the first of them is the oldest
+        del self._all[client]
+        client.displaced.set()
+        return True
+
+    async def serve(
+        self, socket: WebSocket, kinds: frozenset[str], first: Sequence[dict[str, Any]], token: Token
+    ) -> None:
         """Send events until the client leaves, or is too slow. first: the events that it begins with."""
         await socket.accept()
-        if len(self._all) >= MOST:
-            await socket.close(FULL, f"{MOST} clients are served already; come back later")
+        if not self._room_for(token):
+            await socket.close(FULL, BUSY)
             return
-        client = Client(kinds)
+        client = Client(kinds, token)
         client.queue.put_nowait(json.dumps(first, ensure_ascii=False))
-        self._all.add(client)
-        tasks = [asyncio.create_task(one) for one in (_send(socket, client), _heed(socket), client.slow.wait())]
+        self._all[client] = None
+        ends = (_send(socket, client), _heed(socket), client.slow.wait(), client.displaced.wait())
+        tasks = [asyncio.create_task(one) for one in ends]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._all.discard(client)
+            self._all.pop(client, None)
             for task in tasks:
                 task.cancel()
         late = client.slow.is_set()
         self.dropped += late
         if socket.application_state is WebSocketState.CONNECTED and socket.client_state is WebSocketState.CONNECTED:
-            code, why = (SLOW, "too slow: events were waiting") if late else (UNWANTED, "nothing is expected here")
+            code, why = UNWANTED, "nothing is expected here"
+            if late:
+                code, why = SLOW, "too slow: events were waiting"
+            elif client.displaced.is_set():
+                code, why = FULL, BUSY
             await asyncio.wait_for(socket.close(code, why), SEND_S)
 
 

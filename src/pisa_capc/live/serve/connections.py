@@ -1,8 +1,9 @@
 """Connections: how many there are, of whom, and how long each may keep one waiting.
 
 uvicorn has no limit on the time for a request's header and none on connections, so the listening socket has them. A
-connection is a stranger's until a request with a right token came over it. Where there is no room, the sender with the
-most strangers' connections gives its oldest; until then nobody's is closed, for a right token may be on its way.
+connection is a stranger's until a request with a right token came over it. Where there is no room, strangers make some,
+then who has a token and asks nothing, then viewers; among these, who has the most gives the oldest. Until then no
+stranger's is closed, for a right token may be on its way. No token has more than a share, so that others find room.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import resource
 import socket
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.live.serve.keys import Token
 from pisa_capc.live.serve.limits import sender_of
 
 CONNECTIONS = 256
+SHARE = 4  # a quarter of them is for each token
 FEWEST = 32
 FILES = 192  # descriptors that are left for files, and for what is accepted before what is closed has ended
 WAITING, AT_ONCE = 1024, 4  # connections that wait, and that are accepted in one go: few, so that each is read
@@ -35,12 +39,19 @@ Peer = tuple[str, int]
 
 @dataclass(eq=False)
 class Connection:
-    """until: when it is closed, by the monotonic clock."""
+    """until: when it is closed, by the monotonic clock. token: None as long as it is a stranger's. busy: a request that
+    came over it is not answered yet.
+    """
 
     socket: socket.socket
     sender: str
     until: float
-    trusted: bool = False
+    token: Token | None = None
+    busy: bool = False
+
+    @property
+    def whose(self) -> tuple[bool, str]:
+        return (False, self.sender) if self.token is None else (True, self.token.holder)
 
     def close(self) -> None:
         """The server sees its end at once, whatever it is waiting for, and closes the descriptor."""
@@ -71,33 +82,31 @@ class LimitedSocket(socket.socket):
         return accepted, address
 
     def _room(self) -> bool:
-        """Whether there is room for one more, which a stranger may have to make."""
+        """Whether there is room for one more, which another may have to make."""
         if len(self._inside) >= self.most + CLOSING:
             return False
         staying = [one for one in self._inside.values() if one.until > -inf]
         if len(staying) < self.most:
             return True
-        strangers = [one for one in staying if not one.trusted]
-        if not strangers:
-            return False
-        count = Counter(one.sender for one in strangers)
-        max(strangers, key=lambda one: count[one.sender]).close()  # the first of them is the oldest
-        return True
+        return _close_one(staying)
 
     def begun(self, peer: Peer) -> None:
         """A request has come in; behind a proxy, it may be of somebody else than the last."""
         if one := self._inside.get(peer):
-            one.trusted, one.until = False, time.monotonic() + ANSWER_S
+            one.token, one.busy, one.until = None, True, time.monotonic() + ANSWER_S
 
-    def trust(self, peer: Peer, lasting: bool) -> None:
+    def trust(self, peer: Peer, token: Token, lasting: bool) -> None:
         """It has a right token. lasting: it is a websocket, which has pings of its own."""
         if one := self._inside.get(peer):
-            one.trusted, one.until = True, inf if lasting else time.monotonic() + TRUSTED_ANSWER_S
+            others = [other for other in self._inside.values() if other.token == token and other.until > -inf]
+            if len(others) >= self.most // SHARE:
+                _close_one(others)
+            one.token, one.until = token, inf if lasting else time.monotonic() + TRUSTED_ANSWER_S
 
     def ended(self, peer: Peer) -> None:
         """The request is answered."""
         if one := self._inside.get(peer):
-            one.until = time.monotonic() + IDLE_S
+            one.busy, one.until = False, time.monotonic() + IDLE_S
 
     async def sweep(self) -> None:
         """Close what has taken too long."""
@@ -105,6 +114,19 @@ class LimitedSocket(socket.socket):
         for one in self._inside.values():
             if -inf < one.until < now:
                 one.close()
+
+
+def _close_one(among: Sequence[Connection]) -> bool:
+    """Close the one that is missed least; whether there is one: what an operator waits for is none."""
+    strangers = [one for one in among if one.token is None]
+    idle = [one for one in among if one.token and not one.busy]
+    viewers = [one for one in among if one.token and not one.token.operator]
+    candidates = strangers or idle or viewers
+    if not candidates:
+        return False
+    count = Counter(one.whose for one in candidates)
+    max(candidates, key=lambda one: count[one.whose]).close()  # the first of them is the oldest
+    return True
 
 
 def room() -> int:

@@ -198,7 +198,7 @@ class Gate:
             scope["address"] = self.rules.address_of(scope, headers)
             scope["token"] = token = self.rules.check(scope, headers, scope["address"])
             if token and self.listening and peer:
-                self.listening.trust(peer, lasting=scope["type"] == "websocket")
+                self.listening.trust(peer, token, lasting=scope["type"] == "websocket")
             if scope["type"] == "http":
                 receive = await short(receive, scope["method"], headers)
                 send = dressed(send, scope["path"])
