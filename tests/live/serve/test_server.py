@@ -42,7 +42,7 @@ from pisa_capc.live.serve.server import bound, serving, url_of
 from pisa_capc.model.inference import TrainedModel, load_model
 from tests.live.listen.air import AIR, ENROLLED, Script, as_bytes, in_turn, played, script
 from tests.live.listen.tools import wait_until
-from tests.live.serve.fake import a_decision, a_desk
+from tests.live.serve.fake import a_decision, a_hub
 from tests.live.serve.test_gate import TOKEN
 from tests.live.serve.tools import PAGE, a_client
 from tests.problems import ANTENNAS
@@ -131,10 +131,10 @@ def test_an_enrolment_that_is_kept_though_the_service_ends_is_in_the_audit(
 
     monkeypatch.setattr(server, "CLOSE_S", 1)
     monkeypatch.setattr(hub_module, "keep", keep)
-    desk, at = a_desk(state=tmp_path, run_folder=tmp_path), bound("127.0.0.1", 0)
+    hub, at = a_hub(state=tmp_path, run_folder=tmp_path), bound("127.0.0.1", 0)
     for number in range(12):
-        desk.memory.hear(a_decision(number, device=None))
-    with serving(create_app(desk, Rules()), at):
+        hub.memory.hear(a_decision(number, device=None))
+    with serving(create_app(hub, Rules()), at):
         [row] = got(url_of(at) + "api/transmitters")["transmitters"]
         asked = json.dumps({"transmitter": row["id"], "name": "new"}).encode()
         headers = {**PAGE, "Content-Type": "application/json"}
