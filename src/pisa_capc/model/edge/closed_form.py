@@ -88,7 +88,7 @@ class RealClosedForm(nn.Module):
         beyond = self.samples - self.rank - self.others
         noise = torch.maximum(energy - shared - others, ROUNDING * energy) / beyond
         sound = there & ~((others > FOREIGN * shared) & (others > 3 * self.others * noise))
-        there = torch.where(sound.any(1, keepdim=True), sound, there)
+        there = sound | (there & ~sound.any(1, keepdim=True))  # runtimes choose no truths by others
         energy, shared, others = (torch.where(there, part, 0.0) for part in (energy, shared, others))
         weight = torch.where(there, 1 / noise, 0.0)
         information = self.summed(q @ self.information, q, weight, len(self.flaws) * (len(self.flaws) + 1) // 2)
