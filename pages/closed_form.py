@@ -86,8 +86,10 @@ time**: {_missed()}. Fast phase noise looks like noise, and a narrow-band signal
 signal is no misfit: bars grow, and devices become hard to tell apart. LDA on the same flaws falls as early. Networks
 are not in this table: what a transmitter does would take a training each.
 
-Commands: `make study-closed_form`, `make study-breaking`; records `results/studies/closed-form.json` and
-`results/studies/breaking.json`.
+Commands: `make study-closed_form` and `make study-breaking`. For channel state, import sets of
+[this repository](https://github.com/YanDawei101/WiFi_device_fingerprint) and add
+`ARGS="--csi intel-5-places=FOLDER nexmon-11-places=FOLDER"`. Records:
+`results/studies/closed-form.json` and `results/studies/breaking.json`.
 """
 
 

@@ -39,7 +39,7 @@ from pisa_capc.data.protocol import split
 from pisa_capc.data.scores import macro_f1
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.data.store.files import write_text_atomic
-from pisa_capc.model.gaussian import Evidence, GaussianBackend, fit_backend
+from pisa_capc.model.gaussian import GaussianBackend, Observations, fit_backend
 from pisa_capc.signal.measurement import FlawEstimator
 from pisa_capc.signal.measurement.channel_state import channel_state, filled
 from pisa_capc.signal.simulation.generate import generate
@@ -85,7 +85,7 @@ class Measured:
         place, prior = self.place[rows], self.place_prior
         return fit_backend(self.value[rows], self.own[rows], number, place, names, prior, self.white)
 
-    def evidence(self, backend: GaussianBackend, which: NDArray[Any]) -> Evidence:
+    def evidence(self, backend: GaussianBackend, which: NDArray[Any]) -> Observations:
         return backend.evidence(self.value[which], self.own[which])
 
 

@@ -17,7 +17,7 @@ from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVER
 from pisa_capc.live.listen.events import ALARMS
 from pisa_capc.live.serve import audit, models
 from pisa_capc.live.serve.api import STATIC
-from pisa_capc.live.serve.audit import Audit, Entry
+from pisa_capc.live.serve.audit import Audit, AuditEntry
 from pisa_capc.live.serve.hub import Hub
 from pisa_capc.signal.recordings.sigmf import validate
 from tests.live.serve.fake import ADDRESSES, DEVICES, Air6, FakeListener, a_decision, a_hub, an_alarm
@@ -374,7 +374,7 @@ def test_the_audit_is_bounded_and_a_cut_line_is_passed_over(tmp_path: Path, monk
     monkeypatch.setattr(audit, "MOST_BYTES", 2000)
     log = Audit(tmp_path)
     for n in range(300):
-        log.write(Entry("now", "anna", "::1", "name", {"n": n}))
+        log.write(AuditEntry("now", "anna", "::1", "name", {"n": n}))
     files = sorted(tmp_path.iterdir())
     assert len(files) == 1 + audit.KEPT
     assert all(path.stat().st_size < 2200 for path in files)

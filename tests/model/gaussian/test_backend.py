@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.model.gaussian import Evidence, GaussianBackend, fit_backend
+from pisa_capc.model.gaussian import GaussianBackend, Observations, fit_backend
 from pisa_capc.model.gaussian.algebra import gaussians, inverse_of
 from tests.reference.gaussian import device_from, log_likelihood
 
@@ -250,7 +250,7 @@ def test_bad_input_says_what_was_found(known: GaussianBackend) -> None:
 def test_one_device_alone(known: GaussianBackend) -> None:
     """It has p-values, but nothing to weigh a claim against."""
     one = known.remove("b").remove("c")
-    evidence: Evidence = one.evidence(np.zeros((2, SIZE)))
+    evidence: Observations = one.evidence(np.zeros((2, SIZE)))
     assert one.p_value(evidence).shape == (2,)
     with pytest.raises(ConfigError, match="single device"):
         one.ratio(evidence, np.array([0, 0]))

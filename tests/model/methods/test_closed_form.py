@@ -140,11 +140,13 @@ def test_what_it_needs_is_said(frames: Frames) -> None:
     [small] = runs(small_frames(frames=20))
     with pytest.raises(DataError, match=r"32 samples .* too few to measure a transmitter in"):
         fit(small, method="closed-form", settings={"waveform": "wifi"}, device="cpu", show=False)
+    with pytest.raises(ConfigError, match=r"closed form: LoRa is known at 1e\+06 samples/s, the frames have 2e\+07"):
+        fit(run_of(frames), method="closed-form", settings={"waveform": "lora"}, device="cpu", show=False)
     noise = np.random.default_rng(0).normal(size=(60, 4, 320, 2)) @ [1, 1j]
     lot = Frames.from_arrays(
         noise.astype(np.complex64), device=["D1", "D2"] * 30, environment=np.repeat(["E1", "E2"], 30), capture="L1"
     )
-    with pytest.raises(DataError, match="do not seem to begin with the preamble"):
+    with pytest.raises(DataError, match="closed form: the frames of E2 do not seem to begin with the preamble"):
         fit(Run(split(lot, "E2", "E1", 1), 1), method="closed-form", device="cpu", show=False)
     with pytest.raises(ConfigError, match="subcarriers of a channel and hold no preamble"):
         fit(run_of(replace(frames, domain="subcarriers")), method="closed-form", device="cpu", show=False)

@@ -20,7 +20,7 @@ from pisa_capc.live.listen import Alarm
 from pisa_capc.live.listen.alarms import utc
 from pisa_capc.live.listen.events import ENDED, STUCK
 from pisa_capc.live.serve import models, sigmf
-from pisa_capc.live.serve.audit import Entry
+from pisa_capc.live.serve.audit import AuditEntry
 from pisa_capc.live.serve.clients import KINDS
 from pisa_capc.live.serve.gate import PAGE_HEADER, Rules
 from pisa_capc.live.serve.hub import Hub
@@ -335,7 +335,7 @@ async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
 
 def _note(hub: Hub, request: Request, action: str, asked: dict[str, Any]) -> None:
     scope = request.scope
-    hub.audit.write(Entry(utc(time.time()), scope["token"].holder, scope["address"], action, asked))
+    hub.audit.write(AuditEntry(utc(time.time()), scope["token"].holder, scope["address"], action, asked))
 
 
 def _kept(hub: Hub, number: int) -> tuple[Any, Any]:

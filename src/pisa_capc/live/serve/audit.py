@@ -20,7 +20,7 @@ READ_BYTES = 1 << 20  # of its end, when the service begins
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditEntry:
     """by: the holder of the token. address: where the request came from. asked: the request."""
 
     at: str
@@ -37,23 +37,23 @@ class Audit:
     """The newest entries; all of them in a folder, if there is one, as lines, of which the oldest go."""
 
     def __init__(self, folder: Path | None = None, note: Callable[[str], None] = lambda text: None) -> None:
-        self._entries: deque[Entry] = deque(maxlen=REMEMBERED)
+        self._entries: deque[AuditEntry] = deque(maxlen=REMEMBERED)
         self._lines: Lines | None = None
         if folder is not None:
             self._lines = Lines(folder / FILE, MOST_BYTES, KEPT, note)
             self._entries.extend(_read(folder / FILE))
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: AuditEntry) -> None:
         self._entries.append(entry)
         if self._lines is not None:
             self._lines.write(entry)
 
-    def newest(self, most: int) -> list[Entry]:
+    def newest(self, most: int) -> list[AuditEntry]:
         """The newest first."""
         return list(islice(reversed(self._entries), most))
 
 
-def _read(path: Path) -> list[Entry]:
+def _read(path: Path) -> list[AuditEntry]:
     """The entries at the end of a file; lines that are none, as one that was cut, are passed over."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - READ_BYTES))
@@ -61,5 +61,5 @@ def _read(path: Path) -> list[Entry]:
     found = []
     for line in lines:
         with suppress(ValueError, TypeError, RecursionError):
-            found.append(Entry(**json.loads(line)))
+            found.append(AuditEntry(**json.loads(line)))
     return found

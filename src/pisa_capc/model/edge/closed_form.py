@@ -76,7 +76,7 @@ class RealClosedForm(nn.Module):
         angle = torch.atan2(step.im.sum((-1, -2)), step.re.sum((-1, -2)))
         return angle.double() / (2 * math.pi * LAG)
 
-    def measured(self, y: Complex, there: Tensor, turned: Tensor) -> Measured:
+    def measured(self, y: Complex, there: Tensor, turned: Tensor) -> Round:
         """G, c and what the rounds go by, of frames whose offset is taken off first."""
         phase = -2 * math.pi * turned[:, None] * torch.arange(self.samples).double()
         turn = Complex(torch.cos(phase).float()[:, None], torch.sin(phase).float()[:, None])
@@ -102,7 +102,7 @@ class RealClosedForm(nn.Module):
             uncertain = covariance[:, own, own].sqrt()
         unfit = (others * weight).sum(1).double() - (torch.cat([c.re, c.im], dim=1) * value).sum(1)
         misfit = unfit / (there.sum(1) * self.others - len(every))
-        return Measured(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1), misfit)
+        return Round(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1), misfit)
 
     def summed(self, products: Complex, q: Complex, weight: Tensor, count: int) -> Complex:
         """Σ_a w_a Σ_r p[…, r] q*[r], of products (N, A, count · rank)."""
@@ -130,7 +130,7 @@ class RealClosedForm(nn.Module):
         right = torch.stack([part[:, j] for part in (c.re, c.im) for j in which], dim=-1)
         return (covariance @ right[..., None])[..., 0], covariance
 
-    def decided(self, found: Measured) -> Output:
+    def decided(self, found: Round) -> Output:
         """Embedding and logits."""
         value, covariance = self.solved(found.information, found.c, self.fitted)
         own = [*self.identity, *(len(self.fitted) + n for n in self.identity)]
@@ -149,7 +149,7 @@ class RealClosedForm(nn.Module):
 REST = ("turned", "offset", "uncertain", "explained", "misfit")
 
 
-class Measured:
+class Round:
     """What a round knows of N frames."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Measured:
         self.turned, self.offset, self.uncertain, self.explained = turned, offset, uncertain, explained
 
 
-def chosen(which: Tensor, one: Measured, other: Measured) -> Measured:
+def chosen(which: Tensor, one: Round, other: Round) -> Round:
     """`one` where `which` (N,) is true."""
 
     def pick(a: Tensor, b: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def chosen(which: Tensor, one: Measured, other: Measured) -> Measured:
     def both(a: Complex, b: Complex) -> Complex:
         return Complex(pick(a.re, b.re), pick(a.im, b.im))
 
-    return Measured(
+    return Round(
         both(one.information, other.information),
         both(one.c, other.c),
         *(pick(getattr(one, name), getattr(other, name)) for name in REST),

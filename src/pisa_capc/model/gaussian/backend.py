@@ -30,7 +30,7 @@ Real = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observations:
     """value: (N, d) what was measured. own: (N, d, d) R_n, (N, d) its diagonal if that is all, None if it is zero.
 
     frame: (d, d) S, the rest of the error.
@@ -43,11 +43,11 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.value)
 
-    def select(self, which: Any) -> Evidence:
+    def select(self, which: Any) -> Observations:
         """The frames where a mask is true, or those at the given positions."""
-        return Evidence(self.value[which], None if self.own is None else self.own[which], self.frame)
+        return Observations(self.value[which], None if self.own is None else self.own[which], self.frame)
 
-    def pooled(self, sender: NDArray[np.int64]) -> Evidence:
+    def pooled(self, sender: NDArray[np.int64]) -> Observations:
         """One row for each number in `sender` (N,), 0 … G − 1: all its frames, each by how certain it is.
 
         Λ = Σ (S + R_n)⁻¹ and Λ⁻¹ Σ (S + R_n)⁻¹ x_n. What its frames have in common, u, is not in this error.
@@ -57,7 +57,7 @@ class Evidence:
             raise DataError(f"senders: expected all numbers from 0 to {senders - 1}; number them without gaps.")
         total, whole = information(self.value, self.own, self.frame, sender, senders)
         error = inverse_of(total)
-        return Evidence(np.einsum("nij,nj->ni", error, whole), error, np.zeros_like(self.frame))
+        return Observations(np.einsum("nij,nj->ni", error, whole), error, np.zeros_like(self.frame))
 
 
 @dataclass(frozen=True)
@@ -78,30 +78,30 @@ class GaussianBackend:
     frame: Real
     place: Real
 
-    def evidence(self, value: Real, error: Real | None = None) -> Evidence:
-        """Measurements (N, d) with their errors, see `Evidence.own`."""
+    def evidence(self, value: Real, error: Real | None = None) -> Observations:
+        """Measurements (N, d) with their errors, see `Observations.own`."""
         if value.ndim != 2 or value.shape[1] != len(self.frame):
             raise DataError(
                 f"measurements of shape {value.shape}: expected (frames, {len(self.frame)}), as the devices have."
             )
-        return Evidence(np.asarray(value, dtype=np.float64), error, self.frame)
+        return Observations(np.asarray(value, dtype=np.float64), error, self.frame)
 
-    def log_likelihood(self, evidence: Evidence) -> Real:
+    def log_likelihood(self, evidence: Observations) -> Real:
         """(N, K) ln N(x_n; m_k, V_k + P + error_n): logits of the devices, all as likely beforehand."""
         return self._each(evidence)[1]
 
-    def distance(self, evidence: Evidence) -> Real:
+    def distance(self, evidence: Observations) -> Real:
         """(N, K) squared Mahalanobis distances: χ² of d degrees of freedom from the device that sent it."""
         return self._each(evidence)[0]
 
-    def p_value(self, evidence: Evidence) -> Real:
+    def p_value(self, evidence: Observations) -> Real:
         """(N,) the largest chance with which a known device is as far from its mean: small for a stranger.
 
         Of a known device's own frames at most a part α has a p-value below α.
         """
         return np.asarray(chi2.sf(self.distance(evidence).min(axis=1), len(self.frame)))
 
-    def ratio(self, evidence: Evidence, claimed: NDArray[np.int64]) -> Real:
+    def ratio(self, evidence: Observations, claimed: NDArray[np.int64]) -> Real:
         """(N,) log-likelihood ratio of a claimed identity (N,) against any other device, known or not.
 
         ln p(x | claimed) − ln ½ (mean_{k ≠ claimed} p(x | k) + p(x | a device nobody knows)).
@@ -118,7 +118,7 @@ class GaussianBackend:
             stranger = np.logaddexp(stranger, logsumexp(others, axis=1) - np.log(own.shape[1] - 1)) - np.log(2)
         return np.asarray(said - stranger)
 
-    def log_stranger(self, evidence: Evidence) -> Real:
+    def log_stranger(self, evidence: Observations) -> Real:
         """(N,) ln N(x_n; μ_0, B + P + error_n), a device that is drawn as the known ones were."""
         middle, spread = self.population
         return self._gaussians(evidence, middle[None], spread[None])[1][:, 0]
@@ -134,7 +134,7 @@ class GaussianBackend:
         spread = (count * spread + size * np.diag(np.diag(spread))) / (count + size)
         return means.mean(axis=0), spread * (1 + 1 / count)
 
-    def enrol(self, name: str, evidence: Evidence, place: Iterable[Any]) -> GaussianBackend:
+    def enrol(self, name: str, evidence: Observations, place: Iterable[Any]) -> GaussianBackend:
         """The same with a device more, from its frames and the name of the place of each; three are enough."""
         if name in self.devices:
             raise ConfigError(f"device {name!r} is enrolled already. Remove it first, or use another name.")
@@ -146,7 +146,7 @@ class GaussianBackend:
             raise ConfigError(unknown_name("device", name, self.devices))
         return replace(self, devices={own: device for own, device in self.devices.items() if own != name})
 
-    def learn(self, evidence: Evidence, place: Iterable[Any]) -> Device:
+    def learn(self, evidence: Observations, place: Iterable[Any]) -> Device:
         """m_k and V_k of a device: V_k = (Σ_c T_c)⁻¹, m_k = V_k Σ_c T_c x̄_c, T_c = (P + error of x̄_c)⁻¹."""
         _, number = np.unique(np.asarray(list(place)), return_inverse=True)
         if not len(evidence) or len(number) != len(evidence):
@@ -159,7 +159,7 @@ class GaussianBackend:
         error = inverse_of(weight.sum(axis=0))
         return Device(error @ np.einsum("cij,cj->i", weight, pooled.value), error, len(evidence), len(pooled))
 
-    def _each(self, evidence: Evidence) -> tuple[Real, Real]:
+    def _each(self, evidence: Observations) -> tuple[Real, Real]:
         """(N, K) distances and log-likelihoods."""
         if not self.devices:
             raise ConfigError("no device is known; enrol one first.")
@@ -167,5 +167,5 @@ class GaussianBackend:
         errors = np.stack([device.error for device in self.devices.values()])
         return self._gaussians(evidence, means, errors)
 
-    def _gaussians(self, evidence: Evidence, mean: Real, spread: Real) -> tuple[Real, Real]:
+    def _gaussians(self, evidence: Observations, mean: Real, spread: Real) -> tuple[Real, Real]:
         return gaussians(evidence.value, evidence.own, mean, spread + self.place + evidence.frame)

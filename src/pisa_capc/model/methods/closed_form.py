@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ Real = NDArray[np.floating[Any]]
 @dataclass(frozen=True)
 class ClosedFormSettings(PreambleSettings):
     """Of the waveform alone: nothing else is to be set."""
+
+    called: ClassVar[str] = "closed form"
 
 
 class ClosedForm(OwnThreads):
@@ -174,8 +176,13 @@ class ClosedFormMethod(BehindPreamble, Method):
     settings: ClosedFormSettings
 
     def build(self, runs: int = 1) -> nn.Module:
-        estimator = FlawEstimator(WAVEFORMS[waveform_of(self.settings, self.setup)], self.setup.samples)
-        return ClosedForm(estimator, self.setup.classes, runs)
+        waveform, rate = WAVEFORMS[waveform_of(self.settings, self.setup)], self.setup.sample_rate_hz
+        if waveform.sample_rate_hz != rate:
+            raise ConfigError(
+                f"closed form: {waveform.title} is known at {waveform.sample_rate_hz:g} samples/s, the frames have "
+                f"{rate:g}. Name the waveform that was sent, or resample the frames."
+            )
+        return ClosedForm(FlawEstimator(waveform, self.setup.samples), self.setup.classes, runs)
 
     def solve(self, frames: Frames) -> nn.Module:
         network = self.build()

@@ -29,6 +29,7 @@ class PreambleSettings:
     waveform: str = AUTO
 
     taps: ClassVar[int] = 8  # of the channels that a preamble may have come through, in the check that it is there
+    called: ClassVar[str] = "equaliser"  # who needs the preamble, in messages
 
     def __post_init__(self) -> None:
         if self.waveform != AUTO and self.waveform not in WAVEFORMS:
@@ -161,7 +162,7 @@ def waveform_of(settings: PreambleSettings, setup: Setup) -> str:
     """The named waveform, or the one whose preamble has the sample rate of the frames, which must be of time."""
     if setup.domain != TIME:
         raise ConfigError(
-            f"equaliser: the frames are {setup.domain} of a channel and hold no preamble. Train another method."
+            f"{settings.called}: the frames are {setup.domain} of a channel and hold no preamble. Train another method."
         )
     rate = setup.sample_rate_hz
     known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
@@ -169,7 +170,7 @@ def waveform_of(settings: PreambleSettings, setup: Setup) -> str:
     if settings.waveform == AUTO and not found:
         rates = ", ".join(f"{own:g} ({name})" for name, own in known.items())
         raise ConfigError(
-            f"equaliser: no preamble is known at {rate:g} samples/s; known: {rates}. "
+            f"{settings.called}: no preamble is known at {rate:g} samples/s; known: {rates}. "
             "Set waveform if it is one of these."
         )
     return found[0] if settings.waveform == AUTO else settings.waveform

@@ -103,8 +103,9 @@ def check_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> 
         why = f"which is expected at {setup.sample_rate_hz:g} samples/s" if inferred else "as the setting waveform says"
         other = "" if found.best == found.expected else f", and that of {found.best} {found.share[found.best]:.2f}"
         text = (
-            f"equaliser: the frames of {found.environment} do not seem to begin with the preamble of {found.expected}, "
-            f"{why}: it explains {found.share[found.expected]:.2f} of their energy{other}; expected more than the "
+            f"{settings.called}: the frames of {found.environment} do not seem to begin with the preamble of "
+            f"{found.expected}, {why}: it explains {found.share[found.expected]:.2f} of their energy{other}; expected "
+            "more than the "
             f"{found.level:.2f} that noise reaches, and more than any other. Set waveform to what was sent "
             f"({' or '.join(WAVEFORMS)}), correct the sample rate of the dataset, or train another method."
         )
