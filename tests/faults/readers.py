@@ -200,7 +200,7 @@ PLAIN = {"sample_rate_hz": 20e6, "antennas": 2}
 def _annotated(folder: Path) -> Any:
     """Annotations are added to metadata that is there."""
     from pisa_capc.signal.recordings import open_recording
-    from pisa_capc.signal.recordings.annotating import write_annotations
+    from pisa_capc.signal.recordings.sigmf import write_annotations
 
     note = {"core:sample_start": 7, "core:sample_count": 5, "core:label": "D9"}
     recording = open_recording(folder / "roof.cs16", **PLAIN)  # type: ignore[arg-type]

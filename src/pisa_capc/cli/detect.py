@@ -26,7 +26,7 @@ from pisa_capc.core.progress import console as notes
 if TYPE_CHECKING:
     from pisa_capc.signal.detection import Found, FoundFrame
     from pisa_capc.signal.detection.dataset import Choices, Written
-    from pisa_capc.signal.recordings.files import FileRecording
+    from pisa_capc.signal.recordings.base import FileRecording
 
 SHOWN = 20  # frames in the table
 ENDING = "detected"  # NAME.detected.sigmf-meta
@@ -102,7 +102,7 @@ def _check_outputs(recordings: Sequence[FileRecording], out: Path | None, annota
     """So is what cannot be written."""
     from pisa_capc.data.store.files import new_folder
     from pisa_capc.signal.detection.dataset import common
-    from pisa_capc.signal.recordings.annotating import places_of
+    from pisa_capc.signal.recordings.sigmf import places_of
 
     if out is not None:
         common([recording.about for recording in recordings])
@@ -125,8 +125,8 @@ def _write(out: Path, found: Sequence[Found], choices: Choices, named: Sequence[
 
 
 def _annotate(found: Found, recording: FileRecording, wanted: bool, force: bool) -> list[Path]:
-    from pisa_capc.signal.detection.notes import GENERATOR, as_annotations
-    from pisa_capc.signal.recordings.annotating import write_annotations
+    from pisa_capc.signal.detection.finding import GENERATOR, as_annotations
+    from pisa_capc.signal.recordings.sigmf import write_annotations
 
     if not wanted:
         return []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pisa_capc.data.frames import Frames, UnlabelledFrames
     from pisa_capc.decide.identification import Observed
     from pisa_capc.model.inference import TrainedModel
-    from pisa_capc.signal.recordings.files import FileRecording
+    from pisa_capc.signal.recordings.base import FileRecording
 
     Origins = list[dict[str, Any]]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pisa_capc.model.inference import TrainedModel
     from pisa_capc.signal.detection import Found
     from pisa_capc.signal.detection.finding import Rename
-    from pisa_capc.signal.recordings.files import FileRecording
+    from pisa_capc.signal.recordings.base import FileRecording
 
 ALARM = 1  # exit code of verify
 NAMED = 6  # addresses in a line of the table

@@ -14,7 +14,7 @@ from pisa_capc.core.progress import console as notes
 if TYPE_CHECKING:
     from pisa_capc.signal.detection import Found
     from pisa_capc.signal.detection.finding import Rename
-    from pisa_capc.signal.recordings.files import FileRecording
+    from pisa_capc.signal.recordings.base import FileRecording
 
 NONE_FOUND = 1  # exit code, as of grep
 

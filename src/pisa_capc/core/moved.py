@@ -46,6 +46,8 @@ MOVED = {
     "descriptors": "data.descriptors",
     "protocol": "data.protocol",
     "recordings": "signal.recordings",
+    "recordings.annotating": "signal.recordings.sigmf",
+    "recordings.files": "signal.recordings.base",
     "formats": "signal.formats",
     "waveforms": "signal.waveforms",
     "phy": "signal.phy",
@@ -55,6 +57,7 @@ MOVED = {
     "phy.wifi.transmit": "signal.phy.wifi.transmission",
     "simulate": "signal.simulation",
     "detect": "signal.detection",
+    "detect.notes": "signal.detection.finding",
     "stacked": "model.stacked",
     "stacked.elsewhere": "model.stacked.compilers",
     "encoders": "model.encoders",
@@ -94,6 +97,7 @@ MOVED = {
     "serve": "live.serve",
     "serve.desk": "live.serve.hub",
     "serve.ear": "live.serve.served",
+    "serve.sigmf": "live.serve.downloads",
 }
 
 

@@ -11,7 +11,7 @@ from studies.identify import found_by_truth
 
 from pisa_capc.model.inference import load_model
 from pisa_capc.signal.detection import Found
-from pisa_capc.signal.recordings.files import FileRecording
+from pisa_capc.signal.recordings.base import FileRecording
 from tests.cli.test_model_commands import Command, refused
 from tests.decide.identification.tools import played
 from tests.problems import ANTENNAS, write_small

@@ -12,7 +12,7 @@ from studies.identify import found_by_truth
 
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection import Found
-from pisa_capc.signal.recordings.files import FileRecording
+from pisa_capc.signal.recordings.base import FileRecording
 from tests.cli.test_model_commands import Command, Result, refused
 from tests.decide.identification.test_identify import ENROLLED, A, in_turn
 from tests.decide.identification.tools import played

@@ -10,7 +10,7 @@ import pytest
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.signal.recordings import Annotation, open_recording
-from pisa_capc.signal.recordings.annotating import write_annotations
+from pisa_capc.signal.recordings.sigmf import write_annotations
 from tests.signal.recordings.tools import collection, encoded, noise, write_sigmf
 
 sigmf = pytest.importorskip("sigmf")

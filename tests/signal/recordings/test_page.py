@@ -11,8 +11,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli import detect as _registered  # noqa: F401
-from pisa_capc.signal.detection.finding import FoundFrame, detect
-from pisa_capc.signal.detection.notes import as_annotations
+from pisa_capc.signal.detection.finding import FoundFrame, as_annotations, detect
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import open_recording
 from pisa_capc.signal.recordings.encoding import ENDINGS

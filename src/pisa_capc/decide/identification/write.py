@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import uuid
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -17,9 +16,8 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.identification.decide import Identified
 from pisa_capc.signal.detection import Found, FoundFrame
-from pisa_capc.signal.recordings.annotating import described
-from pisa_capc.signal.recordings.files import FileRecording
-from pisa_capc.signal.recordings.sigmf import DATA, EXTENSIONS, META, validate
+from pisa_capc.signal.recordings.base import FileRecording
+from pisa_capc.signal.recordings.sigmf import DATA, META, annotation, as_text, described, extensions_with_ours, validate
 
 FORMATS = (".csv", ".jsonl", META)
 GENERATOR = "pisa identify"
@@ -63,8 +61,7 @@ def write(out: Path, who: Identified, recording: FileRecording) -> None:
     elif out.suffix == ".jsonl":
         write_text_atomic(out, "".join(json.dumps(frame, ensure_ascii=False) + "\n" for frame in frames(who)))
     else:
-        described = as_sigmf(who, recording, out)
-        write_text_atomic(out, json.dumps(described, indent=1, ensure_ascii=False) + "\n")
+        write_text_atomic(out, as_text(as_sigmf(who, recording, out)))
 
 
 def as_csv(who: Identified) -> str:
@@ -88,7 +85,7 @@ def as_sigmf(who: Identified, recording: FileRecording, out: Path) -> dict[str, 
     single = len(recording.files) == 1
     known = described(recording, recording.files[0])
     info: dict[str, Any] = {k: v for k, v in known["global"].items() if k not in ("core:dataset", "core:metadata_only")}
-    info["core:extensions"] = [*info.get("core:extensions", []), *_undeclared(info)]
+    info["core:extensions"] = extensions_with_ours(info)
     data = recording.files[0].path
     if not single or data.resolve().parent != out.resolve().parent:
         info = {k: v for k, v in info.items() if k != "core:sha512"} | {"core:metadata_only": True}
@@ -102,30 +99,21 @@ def as_sigmf(who: Identified, recording: FileRecording, out: Path) -> dict[str, 
     return metadata
 
 
-def _undeclared(info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    declared = {extension["name"] for extension in info.get("core:extensions", [])}
-    return [extension for extension in EXTENSIONS if extension["name"] not in declared]
-
-
 def _annotation(frame: Mapping[str, Any], number: int, found: Found, offset: int) -> dict[str, Any]:
     """One frame; the device that the model names, the `number`-th of its own, is `signal:emitter`."""
     about, waveform = found.recording.about, found.waveform
-    note: dict[str, Any] = {
-        "core:sample_start": frame["start"] + offset,
-        "core:sample_count": frame["samples"],
-        "core:generator": GENERATOR,
-        "core:label": frame["device"] or "unknown device",
-        "core:uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{GENERATOR} {frame['recording']} {frame['start']}")),
-        "pisa:cfo_hz": frame["cfo_hz"],
-        "pisa:snr_db": frame["snr_db"],
-        "pisa:like": frame["like"],
-        "pisa:probability": frame["probability"],
-    }
+    known = {name: frame[name] for name in ("cfo_hz", "snr_db", "like", "probability")}
+    band_hz = None
     if about.carrier_hz is not None:
         half_hz = waveform.occupied * waveform.sample_rate_hz / 2
-        note |= {"core:freq_lower_edge": about.carrier_hz - half_hz, "core:freq_upper_edge": about.carrier_hz + half_hz}
-    if frame["device"] is not None:
-        note["signal:emitter"] = {"seid": number + 1, "label": frame["device"]}
-    if frame["transmitter"] is not None:
-        note["pisa:address"] = frame["transmitter"]
-    return note
+        band_hz = about.carrier_hz - half_hz, about.carrier_hz + half_hz
+    return annotation(
+        frame["start"] + offset,
+        frame["samples"],
+        frame["device"] or "unknown device",
+        emitter=None if frame["device"] is None else {"seid": number + 1, "label": frame["device"]},
+        generator=GENERATOR,
+        band_hz=band_hz,
+        unique=f"{GENERATOR} {frame['recording']} {frame['start']}",
+        pisa=known if frame["transmitter"] is None else {**known, "address": frame["transmitter"]},
+    )

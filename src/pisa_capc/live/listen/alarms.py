@@ -7,7 +7,6 @@ that others wait. Alarms about enrolled devices are bounded by the number of the
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,9 @@ from pisa_capc.live.listen.events import (
     Alarm,
     Decision,
 )
-from pisa_capc.signal.recordings.sigmf import DATA, EXTENSIONS, META, package
+from pisa_capc.signal.recordings import sigmf
+from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.recordings.sigmf import DATA, META
 
 MINUTE_S, A_MINUTE = 60.0, 20  # alarms of one kind
 WAITING = 1024  # causes of one kind that wait for room; of more the oldest is left out
@@ -43,6 +44,7 @@ SAMPLES = 8192  # of a frame, or of a receiver in trouble, in a snippet
 STRANGER = "-stranger"  # ends the name of a snippet that goes first
 PATTERN = "alarm-*"
 GENERATOR = "pisa listen"
+STORED = Encoding.named("cf32")  # samples of snippets
 ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")  # of a decision
 
 
@@ -290,7 +292,6 @@ class Folder:
 
     def __init__(self, path: Path, sample_rate_hz: float, carrier_hz: float | None, most_bytes: int) -> None:
         self.path, self._rate_hz, self._carrier_hz, self._most = path, sample_rate_hz, carrier_hz, most_bytes
-        self._version = package().__specification__
         path.mkdir(parents=True, exist_ok=True)
 
     def write(self, number: int, text: str, frames: Sequence[Kept], stranger: bool = False) -> str | None:
@@ -304,28 +305,17 @@ class Folder:
         with atomic(self.path / (stem + DATA)) as temporary:
             temporary.write_bytes(data.tobytes())
         metadata = self._metadata(text, frames, [piece.shape[1] for piece in pieces], data.shape[1])
-        write_text_atomic(self.path / (stem + META), json.dumps(metadata, indent=1, ensure_ascii=False))
+        write_text_atomic(self.path / (stem + META), sigmf.as_text(metadata))
         return None if stem in self._shrink(keep=stem) else stem + META
 
     def _metadata(self, text: str, frames: Sequence[Kept], lengths: list[int], antennas: int) -> dict[str, Any]:
         captures, notes, start = [], [], 0
         for frame, length in zip(frames, lengths, strict=True):
-            capture = {"core:sample_start": start, "core:datetime": frame.at}
-            if self._carrier_hz is not None:
-                capture["core:frequency"] = self._carrier_hz
-            captures.append(capture)
+            captures.append(sigmf.capture(self._carrier_hz, frame.at, start))
             if frame.decision is not None:
                 notes.append(annotation(frame.decision, start, length, GENERATOR))
             start += length
-        info = {
-            "core:datatype": "cf32_le",
-            "core:sample_rate": self._rate_hz,
-            "core:num_channels": antennas,
-            "core:version": self._version,
-            "core:description": text,
-            "core:recorder": GENERATOR,
-            "core:extensions": EXTENSIONS,
-        }
+        info = sigmf.global_info(STORED, self._rate_hz, antennas, {"description": text, "recorder": GENERATOR})
         return {"global": info, "captures": captures, "annotations": notes}
 
     def _shrink(self, keep: str) -> list[str]:
@@ -354,15 +344,12 @@ def utc(seconds: float) -> str:
 def annotation(said: Decision, start: int, samples: int, generator: str) -> dict[str, Any]:
     """A decision as SigMF has it, of `samples` samples from `start` on."""
     plain = said.to_json()
-    note: dict[str, Any] = {
-        "core:sample_start": start,
-        "core:sample_count": samples,
-        "core:generator": generator,
-        "core:label": said.device or "unknown device",
-        **{f"pisa:{name}": plain[name] for name in ANNOTATED},
-    }
-    if said.device is not None:
-        note["signal:emitter"] = {"label": said.device}
-    if said.address is not None:
-        note["pisa:address"] = said.address
-    return note
+    known = {name: plain[name] for name in ANNOTATED}
+    return sigmf.annotation(
+        start,
+        samples,
+        said.device or "unknown device",
+        emitter=None if said.device is None else {"label": said.device},
+        generator=generator,
+        pisa=known if said.address is None else {**known, "address": said.address},
+    )

@@ -4,7 +4,7 @@ served               what the page needs of a listener
 memory, rows         what was heard lately, in bounded memory
 keepsakes            what outlives the service: names, alarms
 enrolling            models with devices that were enrolled on the page
-views, sigmf         a frame to look at, files to download
+views, downloads     a frame to look at, files to download
 models, api          what is asked and answered
 clients              events to whoever wants them
 audit                who changed what

@@ -19,7 +19,7 @@ from pisa_capc.core.revisions import PACKAGE
 from pisa_capc.live.listen import Alarm
 from pisa_capc.live.listen.alarms import utc
 from pisa_capc.live.listen.events import ENDED, STUCK
-from pisa_capc.live.serve import models, sigmf
+from pisa_capc.live.serve import downloads, models
 from pisa_capc.live.serve.audit import AuditEntry
 from pisa_capc.live.serve.clients import KINDS
 from pisa_capc.live.serve.gate import PAGE_HEADER, Rules
@@ -176,7 +176,7 @@ async def annotated(hub: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 500
     """The newest decisions as annotations of the stream: SigMF metadata."""
     listener, newest = hub.listener, hub.memory.newest_decisions(limit)
     used = round(int(listener.model.about["samples"]) * listener.air.sample_rate_hz / listener.sample_rate_hz)
-    content = await asyncio.to_thread(sigmf.annotated, newest, listener.air, used)
+    content = await asyncio.to_thread(downloads.annotated, newest, listener.air, used)
     return _download(content, "decisions.sigmf-meta", META)
 
 
@@ -209,7 +209,7 @@ async def frame_file(hub: At, number: Numbered) -> Response:
         raise HTTPException(404, f"Frame {number} is no longer remembered.")
     listener = hub.listener
     content = await asyncio.to_thread(
-        sigmf.frame_archive, decision, iq, listener.sample_rate_hz, listener.air.carrier_hz
+        downloads.frame_archive, decision, iq, listener.sample_rate_hz, listener.air.carrier_hz
     )
     return _download(content, f"frame-{number}.sigmf", ARCHIVE)
 
@@ -268,7 +268,7 @@ async def snippet(hub: At, number: Numbered) -> Response:
     if hub.alarms is None or name is None:
         raise HTTPException(404, f"Alarm {number} has no snippet.")
     try:
-        content = await asyncio.to_thread(sigmf.snippet, hub.alarms, name)
+        content = await asyncio.to_thread(downloads.snippet, hub.alarms, name)
     except DataError as error:
         raise HTTPException(404, str(error)) from error
     return _download(content, f"alarm-{number}.sigmf", ARCHIVE)

@@ -20,12 +20,15 @@ from pisa_capc.signal.detection.wifi import WifiDetector, with_headers
 from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import About, Recording, Watched, resampled
+from pisa_capc.signal.recordings.sigmf import annotation
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES
 
 BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
 PART = 8 * BLOCK  # samples that a process searches before it takes others: 0.4 s of Wi-Fi
 LEAST_PARTS = 8  # for each process, which takes a second to begin
+
+GENERATOR = "pisa detect"  # of annotations
 
 Rename = Callable[[str], str]
 
@@ -263,4 +266,27 @@ def renamed(header: Header, rename: Rename) -> Header:
         header,
         transmitter=None if header.transmitter is None else rename(header.transmitter),
         receiver=None if header.receiver is None else rename(header.receiver),
+    )
+
+
+def as_annotations(found: Found, antennas: slice) -> list[dict[str, Any]]:
+    """An annotation per frame: what SigMF has fields for, and in our namespace CFO, SNR and quality of antennas."""
+    return [_annotation(found, frame, antennas) for frame in found.frames]
+
+
+def _annotation(found: Found, frame: FoundFrame, antennas: slice) -> dict[str, Any]:
+    about, waveform, header = found.recording.about, found.waveform, frame.header
+    samples = frame.samples or len(waveform.preamble())
+    centre, half = about.carrier_hz or 0.0, waveform.occupied * waveform.sample_rate_hz / 2
+    said = frame.to_json()
+    others = ("quality", "kind", "rate_mbps", "length", "receiver", "fcs")
+    own = {"cfo_hz": said["cfo_hz"][antennas], "snr_db": said["snr_db"][antennas]}
+    return annotation(
+        frame.start,
+        round(samples * about.sample_rate_hz / waveform.sample_rate_hz),
+        header.transmitter or header.kind or waveform.name,
+        emitter=None if header.transmitter is None else {"label": header.transmitter},
+        band_hz=(centre - half, centre + half),
+        unique=f"{GENERATOR} {frame.recording} {frame.start}",
+        pisa=own | {name: said[name] for name in others if said[name] is not None},
     )

@@ -8,11 +8,11 @@ Metadata is validated, and the data checked against its hash, when a recording i
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,17 +24,22 @@ from pisa_capc.data.store.files import find_captures as find_by_pattern
 from pisa_capc.data.store.outside import files_under
 from pisa_capc.signal.formats.base import NAMES, ExportOptions, ImportOptions, Plan, Samples, check_unnamed, described
 from pisa_capc.signal.recordings import open_recording
-from pisa_capc.signal.recordings.files import FileRecording
+from pisa_capc.signal.recordings.base import FileRecording
+from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.sigmf import (
     COLLECTION,
-    EXTENSIONS,
+    DATA,
     META,
     Metadata,
+    annotation,
     annotations_of,
+    as_text,
+    capture,
     device_of,
+    global_info,
     open_sigmf,
-    package,
     streams_of,
+    validate,
 )
 
 EXPECTED = "a SigMF recording: valid metadata, and data that matches its hash"
@@ -212,36 +217,31 @@ def _read(frames: list[_Frame]) -> Samples:
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
     """One recording per capture, its frames one after the other; `options` has nothing for this format."""
-    sigmf = package()
     new_folder(out)
     for spec, part in frames.recordings():
         stem = out / spec.environment / spec.device / spec.capture
-        data = stem.with_name(stem.name + ".sigmf-data")
+        data, meta = (stem.with_name(stem.name + ending) for ending in (DATA, META))
+        samples = np.ascontiguousarray(part.iq.transpose(0, 2, 1), dtype="<c8").data
         with atomic(data) as temporary:
             # NumPy's own tofile does not say why a file could not be written.
-            temporary.write_bytes(np.ascontiguousarray(part.iq.transpose(0, 2, 1), dtype="<c8").data)
-        info = {
-            "core:datatype": "cf32_le",
-            "core:sample_rate": frames.sample_rate_hz,
-            "core:num_channels": frames.antennas,
-            "core:recorder": "pisa-capc",
-            "core:extensions": EXTENSIONS,
-            "pisa:environment": spec.environment,
-            "pisa:capture": spec.capture,
-            "pisa:geometry": frames.geometry.to_json(),
-        }
-        recording = sigmf.SigMFFile(data_file=data, global_info=info)
-        recording.add_capture(0, metadata={"core:frequency": frames.carrier_hz})
+            temporary.write_bytes(samples)
+        said = {"recorder": "pisa-capc", "sha512": hashlib.sha512(samples).hexdigest()}
+        own = {"environment": spec.environment, "capture": spec.capture, "geometry": frames.geometry.to_json()}
         emitter = {"seid": frames.devices.index(spec.device) + 1, "label": spec.device}
-        cfo_hz = part.cfo_hz
-        for i in range(len(part)):
-            note: dict[str, Any] = {"pisa:frame": int(part.frame[i])}
-            if spec.device != UNLABELLED:
-                note |= {"core:label": spec.device, "signal:emitter": emitter}
-            if cfo_hz is not None:
-                note["pisa:cfo_hz"] = cfo_hz[i].tolist()
-            recording.add_annotation(i * frames.samples, frames.samples, metadata=note)
-        recording.validate()
+        cfo_hz, known = part.cfo_hz, spec.device != UNLABELLED
+        notes = [
+            annotation(
+                i * frames.samples,
+                frames.samples,
+                spec.device if known else None,
+                emitter=emitter if known else None,
+                pisa={"frame": int(part.frame[i])} | ({} if cfo_hz is None else {"cfo_hz": cfo_hz[i].tolist()}),
+            )
+            for i in range(len(part))
+        ]
+        info = global_info(Encoding.named("cf32"), frames.sample_rate_hz, frames.antennas, said, own)
+        metadata = {"global": info, "captures": [capture(frames.carrier_hz)], "annotations": notes}
+        validate(metadata, str(meta))
         # The metadata comes last: a recording without it is not there yet.
-        write_text_atomic(stem.with_name(stem.name + ".sigmf-meta"), recording.dumps(pretty=True))
+        write_text_atomic(meta, as_text(metadata))
         done()

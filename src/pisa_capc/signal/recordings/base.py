@@ -1,10 +1,11 @@
-"""What a recording is: samples of all antennas on one clock, on disk."""
+"""What a recording is: samples of all antennas on one clock; in files, one of all antennas or one per antenna."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.quantities import frequency
 from pisa_capc.data.geometry import ArrayGeometry
+from pisa_capc.data.store.files import reading
+from pisa_capc.signal.recordings.encoding import Encoding
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,49 @@ class Recording(Protocol):
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         """(A, at most size) samples, one block after the other, to the end."""
         ...
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A file of interleaved channels.
+
+    length: samples per channel. skip: bytes before the first. meta: the SigMF metadata that describes it, if any does.
+    """
+
+    path: Path
+    encoding: Encoding
+    channels: int
+    length: int
+    skip: int = 0
+    meta: Path | None = None
+
+    def raw(self, first: int, count: int) -> NDArray[np.uint8]:
+        """The bytes of samples first … first + count of all channels; fewer at the end."""
+        size = self.encoding.sample_bytes * self.channels
+        count = max(0, min(count, self.length - first))
+        with reading(self.path, "the samples of a recording"):
+            data = np.fromfile(self.path, np.uint8, count * size, offset=self.skip + first * size)
+        if len(data) < count * size:
+            raise DataError(f"{self.path}: has become shorter while it was read. Wait until it is whole.")
+        return data
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        return self.encoding.decode(self.raw(first, count), self.channels)
+
+
+@dataclass(frozen=True)
+class FileRecording:
+    """A `Recording` of which each file has one antenna or several, in the order of the files."""
+
+    about: About
+    files: tuple[SampleFile, ...]
+    annotations: tuple[Annotation, ...] = ()
+
+    def read(self, first: int, count: int) -> NDArray[np.complex64]:
+        if len(self.files) == 1:
+            return self.files[0].read(first, count)
+        return np.concatenate([file.read(first, count) for file in self.files])
+
+    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
+        for first in range(0, self.about.length, size):
+            yield self.read(first, size)

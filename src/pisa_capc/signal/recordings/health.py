@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.signal.recordings.base import About, Annotation, Recording
+from pisa_capc.signal.recordings.base import About, Annotation, FileRecording, Recording, SampleFile
 from pisa_capc.signal.recordings.encoding import Encoding
-from pisa_capc.signal.recordings.files import FileRecording, SampleFile
 
 LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
 LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves

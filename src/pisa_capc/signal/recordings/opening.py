@@ -10,9 +10,8 @@ from pathlib import Path
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import frequency
-from pisa_capc.signal.recordings.base import About
+from pisa_capc.signal.recordings.base import About, FileRecording, SampleFile
 from pisa_capc.signal.recordings.encoding import ENDINGS, Encoding
-from pisa_capc.signal.recordings.files import FileRecording, SampleFile
 from pisa_capc.signal.recordings.health import check_plausible
 from pisa_capc.signal.recordings.sigmf import COLLECTION, DATA, META, open_collection, open_sigmf
 

@@ -1,4 +1,4 @@
-"""SigMF recordings and collections: what their metadata says, and where their samples are.
+"""SigMF: metadata that is read, checked and written, and the recordings and collections that it describes.
 
 The `sigmf` package validates metadata; samples are read by `SampleFile`, in pieces. What SigMF has no field for is in
 the namespace `pisa`: environment, capture and array coordinates in `global` or `collection`.
@@ -7,8 +7,12 @@ the namespace `pisa`: environment, capture and array coordinates in `global` or 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import tarfile
+import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,25 +21,18 @@ from typing import Any
 from pisa_capc.core.errors import ConfigError, DataError, MissingExtraError
 from pisa_capc.core.progress import progress
 from pisa_capc.data.geometry import ArrayGeometry
-from pisa_capc.data.store.files import read_json, reading
-from pisa_capc.signal.recordings.base import About, Annotation
-from pisa_capc.signal.recordings.encoding import Encoding
-from pisa_capc.signal.recordings.files import FileRecording, SampleFile
+from pisa_capc.data.store.files import read_json, reading, refuse_existing, write_text_atomic
+from pisa_capc.signal.recordings.base import About, Annotation, FileRecording, SampleFile
+from pisa_capc.signal.recordings.encoding import Encoding, without_ending
 
 EXPECTED = "valid SigMF metadata"
+SPECIFICATION = "1.2.0"  # of what is written
 EXTENSIONS = [{"name": name, "version": "1.0.0", "optional": True} for name in ("signal", "pisa")]
 META, DATA, COLLECTION = ".sigmf-meta", ".sigmf-data", ".sigmf-collection"
 PIECE = 1 << 22
 
 Metadata = Mapping[str, Any]
-
-
-def package() -> Any:
-    try:
-        import sigmf
-    except ImportError as error:
-        raise MissingExtraError("sigmf", "sigmf", "SigMF") from error
-    return sigmf
+Notes = Callable[[slice], Sequence[Metadata]]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -50,8 +47,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def validate(metadata: Metadata, where: str) -> None:
     """Refuse metadata that is not as the specification has it."""
-    sigmf = package()
-    from jsonschema import ValidationError  # what the package raises
+    try:
+        import sigmf
+        from jsonschema import ValidationError  # what the package raises
+    except ImportError as error:
+        raise MissingExtraError("sigmf", "sigmf", "SigMF") from error
 
     try:
         with warnings.catch_warnings():
@@ -274,3 +274,145 @@ def _text(value: object) -> str | None:
 
 def _listed(values: set[float]) -> str:
     return ", ".join(f"{value:,.0f}" for value in sorted(values))
+
+
+# Writing.
+
+
+def global_info(
+    encoding: Encoding, sample_rate_hz: float, antennas: int, core: Metadata | None = None, pisa: Metadata | None = None
+) -> dict[str, Any]:
+    """What holds for all samples. core, pisa: further fields of these namespaces."""
+    required = {
+        "version": SPECIFICATION,
+        "datatype": encoding.name,
+        "sample_rate": sample_rate_hz,
+        "num_channels": antennas,
+    }
+    named = {**_named("core", {**required, **(core or {})}), "core:extensions": EXTENSIONS}
+    return named | _named("pisa", pisa or {})
+
+
+def capture(carrier_hz: float | None = None, at: str | None = None, start: int = 0) -> dict[str, Any]:
+    """Samples from `start` on that were received in one go, the first of them at a time."""
+    return _named("core", {"sample_start": start, "frequency": carrier_hz, "datetime": at})
+
+
+def annotation(
+    start: int,
+    count: int,
+    label: str | None = None,
+    *,
+    emitter: Metadata | None = None,
+    generator: str | None = None,
+    band_hz: tuple[float, float] | None = None,
+    unique: str | None = None,
+    pisa: Metadata | None = None,
+) -> dict[str, Any]:
+    """Samples start … start + count and what is known of them.
+
+    emitter: who sent them. band_hz: the frequencies that they fill. unique: what their UUID is made of. pisa: further
+    fields of our namespace.
+    """
+    lower, upper = band_hz or (None, None)
+    core = {
+        "sample_start": start,
+        "sample_count": count,
+        "generator": generator,
+        "freq_lower_edge": lower,
+        "freq_upper_edge": upper,
+        "label": label,
+        "uuid": None if unique is None else str(uuid.uuid5(uuid.NAMESPACE_OID, unique)),
+    }
+    said = {} if emitter is None else {"signal:emitter": emitter}
+    return {**_named("core", core), **said, **{f"pisa:{name}": value for name, value in (pisa or {}).items()}}
+
+
+def _named(namespace: str, fields: Metadata) -> dict[str, Any]:
+    return {f"{namespace}:{name}": value for name, value in fields.items() if value is not None}
+
+
+def as_text(metadata: Metadata) -> str:
+    """The content of a metadata file."""
+    return json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
+
+
+def archive(stem: str, meta: bytes, data: bytes) -> bytes:
+    """Metadata and samples as a SigMF archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for ending, content in ((META, meta), (DATA, data)):
+            entry = tarfile.TarInfo(f"{stem}/{stem}{ending}")
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def write_annotations(
+    recording: FileRecording, notes: Notes, generator: str, ending: str, force: bool = False
+) -> list[Path]:
+    """Write a metadata file per data file; what the recording's own metadata says of the samples is kept.
+
+    notes: annotations as seen by some antennas of the recording, by their numbers; `core:sample_start` counts from its
+    first sample. generator: who made them; those it made earlier are replaced.
+    Metadata that exists is left alone, and the new one is written beside it as NAME.ending.sigmf-meta, unless `force`:
+    then annotations are added to it. The metadata of a collection, which holds its hash, is never changed. Annotations
+    are not copied from one to the other: they may name whom the new ones must not.
+    """
+    antenna = 0
+    places = places_of(recording, ending, force)
+    for file, path in zip(recording.files, places, strict=True):
+        seen = slice(antenna, antenna := antenna + file.channels)
+        old = read_metadata(path) if path.exists() else {**described(recording, file), "annotations": []}
+        metadata = _with_notes(old, notes(seen), generator)
+        if path != file.path.with_suffix(META):
+            metadata["global"]["core:dataset"] = file.path.name
+        validate(metadata, str(path))
+        write_text_atomic(path, as_text(metadata))
+    return places
+
+
+def places_of(recording: FileRecording, ending: str, force: bool = False) -> list[Path]:
+    """Where `write_annotations` writes; refused where it must not."""
+    in_place = force and len(recording.files) == 1
+    places = [_place(file, ending, in_place) for file in recording.files]
+    for path in places:
+        refuse_existing(path, force)
+    return places
+
+
+def _place(file: SampleFile, ending: str, in_place: bool) -> Path:
+    if file.meta is None:
+        return file.path.with_name(without_ending(file.path) + META)
+    return file.meta if in_place else file.meta.with_name(f"{file.meta.stem}.{ending}{META}")
+
+
+def described(recording: FileRecording, file: SampleFile) -> dict[str, Any]:
+    """What is known of a data file, as metadata without annotations of its own."""
+    if file.meta is not None:
+        return read_metadata(file.meta)
+    about = recording.about
+    info = global_info(file.encoding, about.sample_rate_hz, file.channels, {"dataset": file.path.name})
+    return {"global": info, "captures": [capture(about.carrier_hz)], "annotations": []}
+
+
+def extensions_with_ours(info: Metadata) -> list[Metadata]:
+    """What the metadata declares already, and what our annotations use."""
+    known = info.get("core:extensions", [])
+    names = {extension["name"] for extension in known}
+    return [*known, *(extension for extension in EXTENSIONS if extension["name"] not in names)]
+
+
+def _with_notes(old: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], generator: str) -> dict[str, Any]:
+    info = dict(old["global"])
+    offset = int(info.get("core:offset", 0))
+    info["core:extensions"] = extensions_with_ours(info)
+    kept = [note for note in old["annotations"] if note.get("core:generator") != generator]
+    new = [
+        {**note, "core:sample_start": note["core:sample_start"] + offset, "core:generator": generator} for note in notes
+    ]
+    for note in new:
+        if note["core:sample_start"] < 0:
+            raise DataError(f"an annotation begins at sample {note['core:sample_start']}; expected zero or more.")
+    in_order = sorted([*kept, *new], key=lambda note: note["core:sample_start"])
+    return {**old, "global": info, "annotations": in_order}

@@ -7,7 +7,6 @@ on the recording. Offsets of the oscillators are left in, as a receiver hears th
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.core.progress import progress
 from pisa_capc.data.store.files import atomic, new_file, write_text_atomic
 from pisa_capc.data.store.native import CaptureSpec
+from pisa_capc.signal.recordings.sigmf import DATA, META, as_text
 from pisa_capc.signal.simulation.capture import recording_snr_db
 from pisa_capc.signal.simulation.generate import DEFAULT_SEED, REVISION, check_space
 from pisa_capc.signal.simulation.networks import NETWORKS, Network
@@ -123,11 +123,11 @@ def record(
     heard = _heard(chosen, seed, place, take, length, cast.senders, interferer)
     traffic = Traffic(network, cast.senders, _rates(network, rates), cast.spoofs, heard.stream("traffic"))
     sent = traffic.plan(length, duty, collisions)
-    meta = Path(out) / f"{place[0]}-{place[1]}-{take}.sigmf-meta"
+    meta = Path(out) / f"{place[0]}-{place[1]}-{take}{META}"
     new_file(meta)
     size = length * _sample_bytes(heard)
     check_space(Path(out), size, "the recording", "--recording")
-    data = meta.with_suffix(".sigmf-data")
+    data = meta.with_suffix(DATA)
     digest, clipped, snr_db = write_samples(data, heard, sent, engine, workers, show_progress)
     made_with = {
         "command": f"pisa simulate {Path(name).name} --recording {recording:g}",
@@ -141,7 +141,7 @@ def record(
     }
     described = metadata(heard, sent, snr_db, cast.enrolled, digest, made_with)
     # The metadata comes last: a recording without it is not there yet.
-    write_text_atomic(meta, json.dumps(described, indent=1, ensure_ascii=False) + "\n")
+    write_text_atomic(meta, as_text(described))
     return Recorded(
         recording=str(meta),
         seconds_recorded=length / chosen.waveform.sample_rate_hz,
