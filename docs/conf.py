@@ -70,6 +70,15 @@ sphinx_gallery_conf = {
 ORDER = ("first", "own_recordings", "recording", "own_classifier", "stream", "own_encoder", "own_method", "benchmark")
 
 
+# Pages that were merged into others: their addresses lead on.
+MOVED = {
+    "safe": "calibration.html",
+    "public-sets": "formats.html#public-sets",
+    "simulated-recordings": "recordings.html#simulated-recordings",
+    "results/index": "findings.html",
+}
+
+
 def in_order(file: str) -> int:
     """Examples as one would read them."""
     return ORDER.index(Path(file).stem.removeprefix("plot_"))
@@ -78,6 +87,15 @@ def in_order(file: str) -> int:
 reference.write(HERE / "reference")
 
 
+def lead_on(app, failed):  # type: ignore[no-untyped-def]
+    """A page of one line at every address of `MOVED`."""
+    if failed is None and app.builder.name == "html":
+        for old, new in MOVED.items():
+            line = f'<meta http-equiv="refresh" content="0; url={new}"><a href="{new}">This page has moved.</a>'
+            (Path(app.outdir) / f"{old}.html").write_text(f"<!DOCTYPE html>{line}\n", encoding="utf-8")
+
+
 def setup(app):  # type: ignore[no-untyped-def]
+    app.connect("build-finished", lead_on)
     docstrings.connect(app)
     mathml.connect(app)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The first hour of somebody new, in a few minutes: README's tour, then an encoder, a recording and a protocol of one's own.
+# The first hour of somebody new, in a few minutes: the tour of docs/start.md, then an encoder, a recording and a protocol of one's own.
 #
 #     . .venv/bin/activate && examples/first_hour.sh [FOLDER]
 #
@@ -21,11 +21,11 @@ computed() { # seconds of processors that all commands so far have taken
     echo $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))
 }
 
-# README's tour, line by line; `tour` is the folder.
+# The tour, line by line; `tour` is the folder.
 begun=$SECONDS
 while read -r line; do
     run bash -c "${line//tour\//$folder/}" </dev/null
-done < <(awk '/^## A tour/ {there = 1} there && /^```/ {if (inside) exit; inside = 1; next} inside' README.md |
+done < <(awk '/^## A tour/ {there = 1} there && /^```/ {if (inside) exit; inside = 1; next} inside' docs/start.md |
     sed -n 's/ *#.*//; /^pisa /p')
 seconds=$((SECONDS - begun)) computing=$(computed)
 

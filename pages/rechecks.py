@@ -55,7 +55,7 @@ Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call 
 The records are as they were; these sentences on them were wrong:
 
 - "Single < PISA < PISA-CAPC for every encoder and both waveforms": not in every direction
-  ([now](findings.md#in-short)).
+  ([now](findings.md#findings)).
 - "Without the CFO dynamics the Transformer does better": only where every device has a channel of its own.
 - "Fixed before any model was trained", of all scenes: two values of `wifi` and `lora` were chosen knowing a probe of
   the

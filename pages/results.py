@@ -1,4 +1,4 @@
-"""docs/results/ from the records in results/: `make results-page`."""
+"""docs/results/ and the parts of other pages that are made from the records in results/: `make results-page`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.report import RECORDS, begin, read
 
 from pages import (
+    blocks,
     careful,
     closed_form,
     edge,
@@ -45,7 +46,7 @@ CALIBRATIONS = {**BALANCED, "safe": "the safe preset"}
 
 
 def summary() -> str:
-    """What the tables below say, in words; a test holds the words to the records."""
+    """A table, a picture, and one claim a line; a test holds the words to the records."""
     components, methods = _means("component-ablation"), _means("external-baselines")
     after = _means("external-baselines", "paper")
     lora = {name: f1 for (place, name), f1 in components.items() if place == "lora-sim"}
@@ -62,18 +63,11 @@ def summary() -> str:
         for key in found.runs
         if key.method == "single"
     )
-    sources = _by_source()
 
-    others, best = [], []
-    for place, title in PLACES.items():
-        rest = [f1 for (at, name), f1 in methods.items() if at == place and name not in ("pisa", *EQUALISED)]
-        others.append(
-            f"{title}: EADA {methods[place, 'eada']:.3f}, equalised Single {methods[place, 'equalised']:.3f}, "
-            f"PISA {methods[place, 'pisa']:.3f}, all others at most {max(rest):.3f}"
-        )
-        best.append(
-            f"{title} {methods[place, 'pisa-equalised']:.3f}, after U-CAPC {after[place, 'pisa-equalised']:.3f}"
-        )
+    def each(scores: Mapping[tuple[str, str], float], method: str) -> str:
+        return ", ".join(f"{title} {scores[place, method]:.3f}" for place, title in PLACES.items())
+
+    rest = max(f1 for (_, name), f1 in methods.items() if name not in ("pisa", *EQUALISED))
     studies = study.studied()
     aims = [study.aims(models) for models in studies.values()]
     beyond = {
@@ -91,67 +85,96 @@ def summary() -> str:
         for name, means, title in zip(first, over, PLACES.values(), strict=True)
     )
     guarded = " and ".join(f"{means['safe']:.3f}" for means in over)
-    return f"""## In short
+    return f"""{blocks.results()}
 
-- **Single < PISA < PISA-CAPC for all seven encoders from E2 and E3 to E1**, in the means of nine runs, on both
-  waveforms, and where every device has a channel of its own (records `wifi-sim`, `lora-sim`) as where devices share
-  that of their place (`wifi-place`, `lora-place`). The interval of each step leaves out zero, but for PISA over Single
-  with the Transformer on `lora-place`, where some runs learn nothing. **It does not hold in every direction**: of the
-  {len(ordered)} rows of `complementary-place` it holds in {sum(ordered.values())}; {broken}.
-  In the paper it holds but for its CLDNN on LoRa, which U-CAPC throws below Single there. The levels differ: with
-  channels of their own Single has at most {single:.3f} in the new place (`wifi-sim`, `lora-sim`), where the paper's
-  keeps more.
-- **It is the topology path that carries over**: the contextual path alone learns the source on Wi-Fi and is at chance
-  in the new place ({parts("contextual-only")}); on LoRa it hardly learns the source, in part of the runs
-  [not at all](tables.md#runs-that-did-not-learn). Its loss is the largest in the paper too. It encodes
-  antennas one by one and attends across them; which of the two carries how much has not been told apart at full size.
-  **What the array's geometry adds is undecided**: without the topology prior, and
-  without the token refinement, the interval of the change holds zero on all four sets. The topology consistency
-  is
-  worth {consistency:.3f} on LoRa with own channels and is undecided on the other three. Two parts cost more than
-  they bring
-  *where devices have channels of their own*: the CFO dynamics (without them {parts("no-cfo-dynamics")}; whole:
-  {parts("pisa")}), and on LoRa the contextual path (without it {lora["topology-only"]:.3f}). Where devices share
-  a channel neither is decided: without the CFO dynamics the Transformer has {shared("no-cfo-dynamics")}; whole:
-  {shared("pisa")} (on LoRa some runs of either never learn). Records: `component-ablation`, Transformer. In the paper
-  every part adds.
-- **Of the comparison methods only EADA carries over where devices have channels of their own** (record
-  `external-baselines`), **and it is its front end that does**: Single behind the same
-  equaliser on the known preamble, without EADA's critic, scores the same
-  ({"; ".join(others)}; direct inference, Transformer).
-  The paper has EADA far behind PISA; ours is a reading of its name.
-- **PISA on equalised frames has the highest mean of all methods, and U-CAPC still adds to
-  it**
-  ({"; ".join(best)}; `external-baselines`): equaliser, structure and calibration add up. This is not in the
-  paper,
-  and it was put together after E1 had been looked at. Source validation, which sees no target, ranks it before PISA
-  too:
-  {sources}. The scenes are kind to an equaliser: no
-  interference, the frame begins where it should, and the LoRa channel is almost flat at its bandwidth.
-- **Why the others fail here**: within the source the channel itself names the device, because a device stands in its
-  own place, in training and in validation frames alike (this is the published split). Source validation therefore says
-  little about the target, the selection by it rewards the shortcut, and nothing in two environments says which part is
-  the radio. The methods see the antennas stacked, as Single does, not one by one as PISA does. All are near chance, so
-  their ranking is meaningless.
+![Wi-Fi, channel of the place: Macro-F1 by encoder and stage, nine runs each](../wifi-place-stages.png)
+
+*Wi-Fi scene whose devices share the channel of their place, trained in E2 and E3, scored in E1: mean and standard
+deviation of nine runs. `pisa bench run wifi-place`; records in `results/records/wifi-place/`.*
+
+## Findings
+
+Models are trained in E2 and E3 and scored in E1 unless a line names another direction. Scores are Macro-F1.
+
+**Closed form**
+
+- Measured flaws identify ten devices nearly as well as a receiver that knows the hardware
+  ({_closed("wifi")}; [closed form](closed-form.md)).
+
+**The paper's claims**
+
+- Single < PISA < PISA-CAPC holds for all seven encoders on both waveforms, with channels of each device and with shared
+  channels. One of the 56 steps is undecided: PISA over Single, Transformer on `lora-place`
+  ([tables](tables.md), [shared channels](place.md)).
+- The order does not hold in every direction: it does in {sum(ordered.values())} of {len(ordered)} rows;
+  {broken} ([other directions](place.md#complementary-directions-channel-of-the-place)).
+- Single falls further than in the paper: at most {single:.3f} where each device has a channel of its own
+  ([tables](tables.md)).
+- The topology pathway is what transfers. The contextual pathway alone is at chance: {parts("contextual-only")}
+  ([ablation](tables.md#component-ablation)). On LoRa it hardly learns its source, and in some runs
+  [not at all](tables.md#runs-that-did-not-learn).
+- The array's geometry has no decided effect: without the topology prior, or without token refinement, the interval of
+  the change holds zero on all four sets ([ablation](tables.md#component-ablation)).
+- The topology consistency is worth {consistency:.3f} on LoRa with channels of each device, and is undecided on the
+  other three sets ([ablation](tables.md#component-ablation)).
+- The CFO dynamics cost more than they bring where each device has a channel of its own: {parts("pisa")} with them,
+  {parts("no-cfo-dynamics")} without. With shared channels the change is undecided: {shared("pisa")} with,
+  {shared("no-cfo-dynamics")} without; on LoRa some runs of either never learn
+  ([ablation](tables.md#component-ablation)). In the paper every part helps.
+- So does the contextual pathway on LoRa with channels of each device: {lora["pisa"]:.3f} with it,
+  {lora["topology-only"]:.3f} without ([ablation](tables.md#component-ablation)).
+
+**Other methods**
+
+- Where each device has a channel of its own, every method without an equaliser, PISA aside, is near chance (at most
+  {rest:.3f}), so their ranking is meaningless ([baselines](tables.md#external-baselines)).
+- EADA's gain is its equaliser: Single behind the same equaliser, without the critic, scores
+  {each(methods, "equalised")}; EADA scores {each(methods, "eada")}, PISA {each(methods, "pisa")}
+  ([baselines](tables.md#external-baselines)).
+- PISA on equalised frames has the highest mean of all networks: {each(methods, "pisa-equalised")}, and after U-CAPC
+  {each(after, "pisa-equalised")} ([baselines](tables.md#external-baselines)).
 {shared_channel.finding()}
-- **U-CAPC has stronger peers** where captures are balanced ({peers}; mean over all PISA models), and like PT-MAP it
-  harms where they are not. In the mean over the kinds of deployment the best is {leaders}; the safe preset has
-  {guarded}.
-- **Under the guard U-CAPC costs no encoder more than 0.001 Macro-F1 in the mean of any kind of deployment like those it
-  was rehearsed on**, at the price of part of its gain on Wi-Fi. In captures of one or two devices, which it was not, it
-  costs an encoder {beyond["safe"]:.3f} at most, U-CAPC as published {beyond["paper"]:.3f}. Individual models lose more
-  in some of them. Record of these two: `calibration-study`.
-- **`pisa-equalised` and `careful` were not chosen blind.** E1 had been looked at when the first was made, and more than
-  once [while the second was](calibration.md#careful-what-suits-a-capture), so their figures in E1 are not those of an
-  untouched target. From now on methods and calibrations are chosen by the source alone.
+
+**Calibration**
+
+- U-CAPC has stronger peers where captures are balanced ({peers}; mean over all PISA models;
+  [calibration](calibration.md)).
+- Over all kinds of deployment the best mean is that of {leaders}; the safe preset has {guarded}
+  ([calibration](calibration.md#where-calibration-helps-and-where-it-harms)).
+- Under the guard U-CAPC costs no encoder more than 0.001 in the mean of any kind of deployment that was rehearsed
+  ([calibration](calibration.md#where-calibration-helps-and-where-it-harms)). Individual models lose more in some.
+- In captures of one or two devices, which no guard rehearsed, it costs an encoder at most {beyond["safe"]:.3f};
+  U-CAPC as published costs {beyond["paper"]:.3f} ([calibration](calibration.md)).
+
+## What limits these findings
+
+- **Why most networks fail with channels of each device.** A device then stands in its own place, in training and in
+  validation frames alike (this is the published split), so the channel itself names it. Source validation says little
+  about the target, selection by it rewards the shortcut, and nothing in two environments separates the radio from the
+  room ([room effects](room.md)). The comparison methods see the antennas stacked, as Single does; PISA encodes them one
+  by one and attends across them. How much each of the two contributes has not been measured at full size.
+- **Not chosen blind.** E1 had been looked at before PISA on equalised frames was made, and more than once
+  [while careful was](calibration.md#careful-what-suits-a-capture), so their scores in E1 are not those of an untouched
+  target. Source validation, which sees no target, also ranks PISA on equalised frames above PISA: {_by_source()}.
+  Methods and calibrations are now chosen on the source alone.
+- **Kind scenes.** The equaliser meets no interference, frames begin where they should, and the LoRa channel is almost
+  flat over its bandwidth.
+- **EADA** is our reading of its name; in the paper it is far behind PISA. In the paper U-CAPC also throws the CLDNN on
+  LoRa below Single.
 """
+
+
+def _closed(scene: str) -> str:
+    found = read("studies/closed-form.json")["scenes"][scene]["macro_f1"]["E2,E3→E1"]
+    limit = read(f"studies/limit-{scene}.json")["macro_f1"]
+    return f"{PLACES[scene + '-sim']} {statistics.mean(found):.3f}, limit {limit:.3f}"
 
 
 def _in_order() -> tuple[dict[Key, bool], str]:
     """Whether Single < PISA < PISA-CAPC in each row of the other directions; and in words where it is not so."""
     found = recorded("complementary-place")
     ordered: dict[Key, bool] = {}
-    said = []
+    broken = []
     for key in (key for key in found.runs if key.method == "pisa"):
         direct, after = found.f1(key, DIRECT), found.f1(key, PAPER)
         single = statistics.mean(found.f1(key._replace(method="single"), DIRECT).values())
@@ -159,24 +182,24 @@ def _in_order() -> tuple[dict[Key, bool], str]:
         ordered[key] = means == sorted(means)
         if not ordered[key]:
             ahead = sum(after[run] > direct[run] for run in direct)
-            said.append(
+            broken.append(
                 f"on {SHARED[key.dataset]}, {key.direction}, {encoder_title(key.encoder)}, U-CAPC takes PISA from "
-                f"{means[1]:.4f} to {means[2]:.4f} and\n  gains in {ahead} of {len(direct)} runs"
+                f"{means[1]:.4f} to {means[2]:.4f}\n  and gains in {ahead} of {len(direct)} runs"
             )
-    return ordered, "; ".join(said)
+    return ordered, "; ".join(broken)
 
 
 def _by_source() -> str:
-    """What source validation says of PISA on equalised frames beside PISA, in both comparisons."""
-    said = []
+    """Source validation of PISA on equalised frames beside that of PISA, in both comparisons."""
+    pairs = []
     for protocol, sets in (("external-baselines", PLACES), ("baselines-place", SHARED)):
         found = recorded(protocol)
         for place, title in sets.items():
             own = {
                 key.method: statistics.mean(found.source_f1(key).values()) for key in found.runs if key.dataset == place
             }
-            said.append(f"{title} {own['pisa-equalised']:.3f} against {own['pisa']:.3f}")
-    return f"{', '.join(said[:2])} (`external-baselines`),\n  {', '.join(said[2:])} (`baselines-place`)"
+            pairs.append(f"{title} {own['pisa-equalised']:.3f} against {own['pisa']:.3f}")
+    return f"{', '.join(pairs[:2])} (`external-baselines`),\n  {', '.join(pairs[2:])} (`baselines-place`)"
 
 
 def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]:
@@ -216,20 +239,20 @@ def pictures(folder: Path) -> None:
 def pages() -> dict[str, list[str]]:
     """The parts of every page, by its name; the title first. One of which nothing is measured yet is left out."""
     found = {
-        "findings": ["# What was found\n", summary(), limits()],
+        "findings": ["# Findings\n", summary(), limits()],
         "tables": [
-            "# The paper's tables, and ours\n",
+            "# The paper's tables\n",
             *(section(name, RECORDS) for name in published()),
             rechecks.unlearnt(),
             rechecks.precision(),
         ],
-        "closed-form": ["# Identity in closed form\n", closed_form.section()],
-        "place": ["# Where devices share a channel\n", shared_channel.section()],
-        "room": ["# What the room gives away\n", room.section()],
-        "calibration": ["# Calibration in every kind of deployment\n", study.section(), careful.section()],
-        "strangers": ["# Strangers in a new place\n", strangers.section(), proxies.section()],
-        "enrolment": ["# Devices enrolled without training, by encoder\n", enrolment.section()],
-        "growth": ["# More and more devices\n", growth.section()],
+        "closed-form": ["# Closed form\n", closed_form.section()],
+        "place": ["# Shared channels\n", shared_channel.section()],
+        "room": ["# Room effects\n", room.section()],
+        "calibration": ["# Calibration results\n", study.section(), careful.section()],
+        "strangers": ["# Unknown devices in a new place\n", strangers.section(), proxies.section()],
+        "enrolment": ["# Adding devices, by encoder\n", enrolment.section()],
+        "growth": ["# Number of devices\n", growth.section()],
         "speed": [
             "# Speed\n",
             speeds.grids(),
@@ -243,39 +266,35 @@ def pages() -> dict[str, list[str]]:
     return {name: [title, *parts] for name, (title, *parts) in found.items() if any(parts)}
 
 
-CONTENTS = {  # of the index: what a page is called there, and what it answers
-    "findings": ("What was found", "the results in words, and what of the paper cannot be compared"),
-    "tables": (
-        "The paper's tables, and ours",
-        "every table of the paper beside our runs, what agrees and what does not",
-    ),
-    "closed-form": (
-        "Identity in closed form",
-        "how far measured flaws tell devices and strangers, and what breaks them",
-    ),
-    "place": ("Where devices share a channel", "the same where the room no longer names the device, beside the limit"),
-    "room": ("What the room gives away", "when source validation lies, and when structure anchoring pays"),
-    "calibration": ("Calibration", "where U-CAPC and its peers help, and where they harm"),
-    "strangers": ("Strangers", "how well devices that nobody enrolled are told, by the frame and by the sender"),
-    "enrolment": ("Enrolment", "how well a device is known that was added without training, by encoder"),
-    "growth": ("Growth", "time, memory and scores over the number of devices, and what breaks first"),
-    "speed": ("Speed", "training, calibration and simulation, in milliseconds and frames"),
-    "erratum": ("Erratum", "what earlier versions of these pages had wrong"),
+CONTENTS = {  # of the findings: the other pages, and what each answers
+    "tables": "every table of the paper beside our runs: what agrees and what does not",
+    "closed-form": "how well measured flaws identify devices and reject unknown ones, and what breaks them",
+    "place": "the same comparison where devices share the channel of their place, beside the limit",
+    "room": "when source validation misleads, and when structure anchoring pays",
+    "calibration": "where U-CAPC and its peers help, and where they harm",
+    "strangers": "how well unknown devices are rejected, per frame and per sender",
+    "enrolment": "how well a device is identified that was added without retraining",
+    "growth": "time, memory and scores from 10 to 1,000 devices, and what breaks first",
+    "speed": "training, calibration, simulation, detection and listening",
+    "erratum": "what earlier versions of these pages had wrong",
 }
 
 
 def texts() -> dict[str, str]:
     """Every page by the name of its file."""
-    made = {name: "\n".join([title, f"{MADE}\n", *parts]) for name, (title, *parts) in pages().items()}
-    listed = table(["page", "what it answers"], [[f"[{t}]({n}.md)", a] for n, (t, a) in CONTENTS.items() if n in made])
-    index = f"# Results\n\n{MADE}\n\n{listed}\n"
-    return {f"{name}.md": text for name, text in {**made, "index": index}.items()}
+    found = pages()
+    there = [name for name in CONTENTS if name in found]
+    rows = [[f"[{found[name][0].removeprefix('# ').strip()}]({name}.md)", CONTENTS[name]] for name in there]
+    tree = "\n".join(["```{toctree}", ":hidden:", "", *there, "```"])
+    found["findings"].append(f"## All results\n\n{table(['page', 'what it answers'], rows)}\n\n{tree}\n")
+    return {f"{name}.md": "\n".join([title, f"{MADE}\n", *parts]) for name, (title, *parts) in found.items()}
 
 
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in texts().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    blocks.write()
     pictures(FOLDER.parent)
     print(FOLDER)
 

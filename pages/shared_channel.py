@@ -98,11 +98,10 @@ def finding() -> str:
     wifi, lora = by_dataset["wifi"], by_dataset["lora"]
     others = max(score for method, score in wifi.scores.items() if method not in CARRY_OVER)
     led = ", ".join(f"{method_title(method)} {wifi.scores[method]:.3f}" for method in CARRY_OVER)
-    return f"""- **Where devices share the channel of their place, the same comparison decides**: on Wi-Fi
-  {led},
-  all others at most {others:.3f}; the intervals decide {wifi.decided} of {wifi.pairs} pairs
-  ([all of it](place.md#which-method-carries-over)), on LoRa {lora.decided} of {lora.pairs}. {_same(wifi)}
-  Record: `baselines-place`."""
+    return f"""- Where devices share the channel of their place the comparison does decide: on Wi-Fi {led}, all others
+  at most
+  {others:.3f}; intervals decide {wifi.decided} of {wifi.pairs} pairs, on LoRa {lora.decided} of {lora.pairs}
+  ([which method carries over](place.md#which-method-carries-over))."""
 
 
 def _order() -> str:

@@ -109,7 +109,7 @@ def section() -> str:
     return f"""## Where calibration helps and where it harms
 
 Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. U-CAPC is
-as published, `safe` U-CAPC under the guard ([what it is](../safe.md)); all others are peers on the same arrays,
+as published, `safe` U-CAPC under the guard ([what it is](../calibration.md)); all others are peers on the same arrays,
 grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced);
 512 frames with class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames
 from unknown radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied

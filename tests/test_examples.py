@@ -19,7 +19,7 @@ import pisa_capc
 from pisa_capc.cli import main
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+START = (ROOT / "docs/start.md").read_text(encoding="utf-8")
 
 
 def test_examples_run() -> None:
@@ -41,8 +41,8 @@ SMALL = {"--scale 0.05": "--scale 0.02", "--epochs 1 --batch 32": "--epochs 2 --
 
 
 def tour() -> list[str]:
-    """The commands of README's tour."""
-    block = README.split("## A tour")[1].split("```")[1]
+    """The commands of the tour."""
+    block = START.split("## A tour")[1].split("```")[1]
     return [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("pisa ")]
 
 
@@ -80,14 +80,14 @@ def test_every_command_of_the_tour_runs_and_it_ends_well(
 
 
 def test_the_activation_line_comes_before_the_first_command() -> None:
-    block = README.split("## A tour")[1].split("```")[1].strip().splitlines()
+    block = START.split("## A tour")[1].split("```")[1].strip().splitlines()
     assert block[0].startswith("make setup")
     assert block[1].startswith(". .venv/bin/activate")
 
 
 @pytest.mark.slow
 def test_the_first_hour(tmp_path: Path) -> None:
-    """The tour as README has it and what comes after it, by the script; minutes of two cores."""
+    """The tour as the page has it and what comes after it, by the script; minutes of two cores."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = [ROOT / "examples/first_hour.sh", tmp_path / "tour"]
     ran = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
@@ -109,9 +109,9 @@ def test_the_demo_ends_with_its_table_and_report(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_in_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_folder(tmp_path, monkeypatch)
-    example = README.split("```python\n")[1].split("```")[0]
+    example = START.split("```python\n")[1].split("```")[0]
     short = example.replace("scale=0.05", "scale=0.02").replace("epochs=1, batch=32", "epochs=2, batch=8, show=False")
     assert short.count("epochs=2") == short.count("scale=0.02") == 1
     Path("example.py").write_text(short, encoding="utf-8")

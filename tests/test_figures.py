@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import blocks, study
 from pages import results as results_page
-from pages import study
 from pages.against_paper import section
 from pages.sides import Row, published
 from pages.verdicts import NEAR_CHANCE
@@ -23,61 +23,26 @@ from pisa_capc.evidence.benchmark.results import Key, load_results, paired_diffe
 from tests.evidence.benchmark.tools import all_runs, made_up
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def record(name: str) -> Any:
     return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
 
 
-def test_readme_quotes_the_records() -> None:
-    train = {row["encoder"]: row for row in record("speed/train-h200.json")["rows"]}["transformer"]
-    assert f"{train['ours ms']:.2f} ms (a step of one run alone, plain eager: {train['eager ms']:.1f})" in README
-    grid = record("speed/pisa-grid-h200.json")
-    table = f"the {grid['runs']} PISA runs of a table, seven encoders, nothing compiled before, one H200"
-    assert f"{table} | {grid['seconds']:.0f} s |" in README
-    assert f"the {grid['runs']} PISA runs of a table trained in {grid['seconds']:.0f} s on one GPU" in README
-    runs = [json.loads(path.read_text()) for path in (ROOT / "results/records/wifi-place").glob("*.json")]
-    for chosen in (("pisa", "mscnn"), ("pisa-equalised", "transformer")):
-        own = [r for r in runs if (r["run"]["method"], r["run"]["encoder"]) == chosen]
-        scores = [[run["stages"][stage]["macro_f1"] for run in own] for stage in ("direct", "paper")]
-        assert len(own) == 9
-        quoted = " → ".join(f"{statistics.mean(s):.3f} ± {statistics.stdev(s):.3f}" for s in scores)
-        assert f"{quoted} | `results/records/wifi-place/` |" in README
-    assert f"{record('speed/calibrate-2core.json')['rows']['ucapc cpu']['ms']:.0f} ms" in README
+def test_parts_of_pages_are_made_from_the_records(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for page in blocks.BLOCKS:
+        assert blocks.filled(page) == (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_page_on_the_method_quotes_the_record_of_streamed_training() -> None:
     streamed = {
         row["what"]: row["ms a batch"] for row in record("speed/load-2core.json")["rows"] if "ms a batch" in row
     }
     nine, one, disk = (streamed[f"streamed, {of}"] for of in ("9 runs", "1 run", "9 runs, from the disk"))
-    assert f"two CPU cores | {nine:.1f} ms (from the disk: {disk:.1f}) | `results/speed/load-2core.json`" in README
     method = " ".join((ROOT / "docs/method.md").read_text(encoding="utf-8").split())
-    assert f"takes {nine:.1f} ms from the page cache and {disk:.1f} ms from the disk" in method
-    assert f"one of a single run {one:.1f} ms" in method
-    tour = record("studies/tour.json")
-    target, recorded = (
-        {stage: f"{own['macro_f1']:.3f}" for stage, own in tour[of].items()} for of in ("target", "recording")
-    )
-    words = " ".join(README.split())
-    assert f"That is {tour['seconds_of_computing']} s of computing ({tour['seconds']} s on two cores" in words
-    assert (
-        f"a Macro-F1 of {tour['target']['direct']['macro_f1']:.2f} in the third, and {target['paper']} after" in words
-    )
-    assert f"({target['safe']} under the guard)" in words
-    assert f"({tour['recording']['direct']['macro_f1']:.2f} direct, {recorded['paper']} after U-CAPC" in words
-    demo = record("studies/demo.json")
-    assert f"(Single): {demo['source_validation_f1']['Single']:.2f} on held-out frames" in README
-
-
-def test_readme_says_what_was_chosen_with_the_target_in_view() -> None:
-    words = " ".join(README.split())
-    _, still, moving, *_ = (row["pisa"] for row in record("studies/placement-probe.json")["rows"])
-    assert f"took PISA from {still:.3f} to {moving:.3f} there" in words
-    runs = [json.loads(path.read_text()) for path in (ROOT / "results/records/baselines-place").glob("*.json")]
-    equalised, pisa = (
-        statistics.mean(r["validation_f1"] for r in runs if (r["dataset"], r["run"]["method"]) == ("wifi", method))
-        for method in ("pisa-equalised", "pisa")
-    )
-    assert f"source validation ranks it the same way ({equalised:.3f}, PISA {pisa:.3f})" in words
+    for amount in (nine, one, disk):
+        assert f"{amount:.1f} ms" in method
 
 
 def test_the_effect_of_epsilon_is_that_of_its_record() -> None:
@@ -87,8 +52,8 @@ def test_the_effect_of_epsilon_is_that_of_its_record() -> None:
     assert "| Macro-F1 | " + " | ".join(f"{row['macro_f1']:.3f}" for row in rows) + " |" in page
     scores = [row["macro_f1"] for row in rows]
     words = " ".join(page.split())
-    assert f"after U-CAPC, {direct['macro_f1']:.3f} without it" in words
-    assert f"stays within {max(scores) - min(scores):.3f}, and every value gains" in words
+    assert f"{direct['macro_f1']:.3f} without" in words
+    assert f"within {max(scores) - min(scores):.3f}" in words
     assert min(scores) > direct["macro_f1"]
 
 

@@ -110,8 +110,8 @@ def test_there_is_no_page_before_there_is_a_record(monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
     texts = results_page.texts()
     assert "growth.md" not in texts
-    assert "growth.md" not in texts["index.md"]
-    assert "speed.md" in texts["index.md"]
+    assert "growth.md" not in texts["findings.md"]
+    assert "speed.md" in texts["findings.md"]
 
 
 @pytest.mark.skipif(not (ROOT / "results" / grown.RECORD).is_file(), reason="growth is not measured yet")

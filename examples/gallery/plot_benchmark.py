@@ -98,4 +98,4 @@ capture_scores(stage_scores(results, place, "cnn"), picture)
 # %%
 # Single, without the equaliser, knows more than half of its own rooms and is at chance in the new one; behind the
 # equaliser the same network carries over, and calibration takes most of what is left. Two runs are an example, not
-# evidence: the :doc:`results <../results/index>` have nine of each.
+# evidence: the :doc:`results <../results/findings>` have nine of each.

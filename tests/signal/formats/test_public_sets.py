@@ -1,4 +1,4 @@
-"""The recipes of docs/public-sets.md on files made in the layout of each set."""
+"""The recipes of docs/formats.md on files made in the layout of each set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.signal.formats import import_dataset
 from pisa_capc.signal.phy.wifi import transmit
 
-PAGE = (Path(__file__).parents[3] / "docs/public-sets.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/formats.md").read_text(encoding="utf-8")
 
 
 def recipe(title: str, language: str = "bash") -> str:
@@ -105,7 +105,7 @@ def test_wisig_is_never_opened_here_and_can_be_converted_elsewhere(tmp_path: Pat
     data = [[[[rng.normal(size=(4, 256, 2))] for _ in range(2)] for _ in range(2)] for _ in range(3)]
     wisig = {"tx_list": ["1-1", "2-2", "3-3"], "rx_list": ["a", "b"], "capture_date_list": ["d1", "d2"], "data": data}
     (tmp_path / "ManySig.pkl").write_bytes(pickle.dumps(wisig))  # written, never read
-    with pytest.raises(DataError, match=r"is a pickle.*never opened.*docs/public-sets.md"):
+    with pytest.raises(DataError, match=r"is a pickle.*never opened.*docs/formats.md#wisig"):
         import_dataset("npz", tmp_path / "ManySig.pkl", tmp_path / "out")
     code = recipe("WiSig", "python")
     assert "pickle" not in code

@@ -78,7 +78,7 @@ def captures(evidence: Evidence) -> Finding:
         return Finding(
             Verdict.NOTE,
             f"Recordings that are missing: {named(absent)}.",
-            "A few do little harm; calibration that balances the classes of a capture counts on all (docs/safe.md).",
+            "A few do little harm, but calibrations that balance a capture expect all of them (docs/calibration.md).",
             {"absent": absent},
         )
     return Finding(Verdict.FINE, "Every device has every capture of its environments.")

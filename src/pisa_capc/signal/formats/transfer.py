@@ -49,7 +49,7 @@ def import_dataset(
     if source.suffix in (".pkl", ".pickle"):
         raise DataError(
             f"{source}: is a pickle. To open one is to run what is in it, so it is never opened here. Turn it into "
-            "plain arrays elsewhere: docs/public-sets.md shows how, for WiSig."
+            "plain arrays elsewhere: docs/formats.md#wisig shows how."
         )
     format = FORMATS[name]
     _check_used(format, options)
