@@ -53,7 +53,7 @@ from pisa_capc.live.listen.output import Lines
 from pisa_capc.live.listen.recognise import LAG
 from pisa_capc.live.listen.ring import Ring
 from pisa_capc.live.listen.sources import FileSource
-from pisa_capc.live.listen.tags import FIXED, MAGIC, VERSION
+from pisa_capc.live.listen.sources.zeromq import FIXED, MAGIC, VERSION
 from pisa_capc.model.edge import export_model, on_onnx
 from pisa_capc.model.edge.engine import FILE
 from pisa_capc.model.inference import TrainedModel

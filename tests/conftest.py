@@ -34,6 +34,7 @@ def own_parts() -> Iterator[None]:
         "model.methods",
         "decide.calibration",
         "evidence.checks",
+        "live.listen.sources",
     ):
         import_module(f"pisa_capc.{name}")  # what is first imported in the test would not be known here
     files, before = dict(plugins._files), {r: (dict(r._parts), dict(r._origins)) for r in registry._every}

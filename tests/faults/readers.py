@@ -241,7 +241,7 @@ def _messages(ports: int, folder: Path) -> Any:
     """ZMQ messages, from that many ports in turn: what comes out of the ring, and what was refused."""
     from pisa_capc.core.errors import DataError
     from pisa_capc.live.listen.ring import Ring
-    from pisa_capc.live.listen.zeromq import Port, _Several, _Single
+    from pisa_capc.live.listen.sources.zeromq import Port, _Several, _Single
 
     content = (folder / "messages").read_bytes()
     ring = Ring(1 << 12, 16)

@@ -18,7 +18,7 @@ from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformNa
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming
-from pisa_capc.core.errors import PisaError
+from pisa_capc.core.errors import ConfigError, PisaError
 from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 SourceName = typer.Argument(
     metavar="SOURCE",
-    help="zmq:tcp://HOST:PORT (several with commas: an antenna each), tcp:HOST:PORT, file:PATH, or - for standard "
-    "input.",
+    help="zmq:tcp://HOST:PORT (several with commas: an antenna each), tcp:HOST:PORT, udp:HOST:PORT, rtl_tcp:HOST:PORT, "
+    "soapy:driver=NAME, file:PATH (of SigMF too), - for standard input, or a plugin's.",
     show_default=False,
 )
 RunOption = typer.Option(..., "--run", help="A run that `pisa train` wrote.", show_default=False)
-SampleRate = typer.Option(..., help="Sample rate in Hz.", show_default=False)
-Carrier = typer.Option(None, help="Carrier in Hz.", show_default=False)
-Antennas = typer.Option(None, min=1, help="Antennas; those of the model unless told.", show_default=False)
+SampleRate = typer.Option(None, help="Sample rate in Hz; a SigMF file says it itself.", show_default=False)
+Carrier = typer.Option(None, help="Carrier in Hz; a SigMF file says it itself.", show_default=False)
+Antennas = typer.Option(
+    None, min=1, help="Antennas; by default those that the source says, or else the model's.", show_default=False
+)
 Format = typer.Option(
     None, help="Of the samples, as cf32 or cs16; of a file its ending, else cf32, unless told.", show_default=False
 )
@@ -65,7 +67,7 @@ class Listening:
 
     source: str = SourceName
     run: Path = RunOption
-    sample_rate: float = SampleRate
+    sample_rate: float | None = SampleRate
     carrier: float | None = Carrier
     antennas: int | None = Antennas
     format: str | None = Format
@@ -93,14 +95,26 @@ class Listening:
         """A listener as they describe it."""
         import torch
 
-        from pisa_capc.live.listen import Air, Choices, Listener, Plan, encoding_of, open_source
+        from pisa_capc.live.listen import Air, Choices, Listener, Plan, StreamSettings, open_stream
+        from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
         usual_calibrator(trained.statistics, "as the stream goes on", streaming=True)
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
-        encoding = encoding_of(self.source, self.format)
-        antennas = self.antennas or trained.geometry.antennas
+        given = StreamSettings(
+            self.sample_rate,
+            self.carrier,
+            self.antennas,
+            None if self.format is None else Encoding.named(self.format),
+            self.follow,
+            self.wait,
+            assumed_antennas=trained.geometry.antennas,
+        )
+        source, stream = open_stream(self.source, given)
+        if stream.sample_rate_hz is None:
+            raise ConfigError(f"source {self.source}: does not say its sample rate. Give --sample-rate, as 20e6.")
+        antennas, encoding = stream.layout
         plan = Plan(
             choices=Choices(rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas),
             addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
@@ -114,8 +128,7 @@ class Listening:
             save_every_s=self.save_every,
             buffer_s=self.buffer,
         )
-        air = Air(self.sample_rate, antennas, encoding, self.carrier, self.waveform)
-        source = open_source(self.source, antennas=antennas, encoding=encoding, follow=self.follow, wait=self.wait)
+        air = Air(stream.sample_rate_hz, antennas, encoding, stream.carrier_hz, self.waveform)
         return Listener(trained, source, air, plan, where, say)
 
 

@@ -94,6 +94,8 @@ MOVED = {
     "listen.apart": "live.listen.finder_process",
     "listen.ears": "live.listen.finder",
     "listen.mind": "live.listen.verifier",
+    "listen.tags": "live.listen.sources.zeromq",
+    "listen.zeromq": "live.listen.sources.zeromq",
     "serve": "live.serve",
     "serve.desk": "live.serve.hub",
     "serve.ear": "live.serve.served",

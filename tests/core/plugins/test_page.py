@@ -15,9 +15,12 @@ from pisa_capc import load
 from pisa_capc.core import plugins, registry
 from pisa_capc.data.scores import as_probability
 from pisa_capc.decide.calibration import calibrator
+from pisa_capc.live.listen import StreamSettings, open_stream
 from pisa_capc.model.training import fit
 from pisa_capc.signal.formats import ImportOptions, import_dataset
+from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import WAVEFORMS
+from tests.live.listen.tools import Reading
 from tests.model.training.tools import FAST
 from tests.problems import runs, small_frames, tones
 
@@ -58,12 +61,21 @@ def simulate(name: str, folder: Path) -> None:
     assert made["plugins"] == plugins.described(WAVEFORMS.origin(name))
 
 
+def listen(name: str, folder: Path) -> None:
+    (folder / "roof.iq").write_bytes(bytes(range(40)))
+    source, stream = open_stream(f"{name}:{folder / 'roof.iq'}", StreamSettings(assumed_antennas=2))
+    assert stream.layout == (2, Encoding.named("cs16"))
+    with Reading(source, 8) as reading:
+        reading.wait_for(100)
+
+
 USES: dict[str, Callable[[str, Path], None]] = {
     "encoder": lambda name, _: train(encoder=name),
     "method": lambda name, _: train(method=name),
     "calibration": calibrate,
     "format": convert,
     "waveform": simulate,
+    "source": listen,
 }
 
 

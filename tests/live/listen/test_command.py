@@ -14,6 +14,7 @@ from pisa_capc.model.inference import TrainedModel
 from tests.cli.test_model_commands import Command
 from tests.live.listen.air import ENROLLED, as_bytes, in_turn, played
 from tests.live.listen.tools import wait_until
+from tests.signal.recordings.tools import write_sigmf
 
 pytestmark = pytest.mark.usefixtures("toy")
 AIR = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--device", "cpu")
@@ -40,6 +41,19 @@ def test_lines_of_json_and_a_summary(pisa: Command, run: Path, roof: Path, tmp_p
     assert [line["number"] for line in lines if line["event"] == "decision"] == list(range(100))
     assert "not its address" in [line["kind"] for line in lines if line["event"] == "alarm"]
     assert "100 frames decided" in done.err
+
+
+def test_a_sigmf_file_says_what_it_is(pisa: Command, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sigmf")
+    meta = write_sigmf(tmp_path / "roof", played(in_turn(20)), "cf32_le")
+    for path in (meta, meta.with_suffix(".sigmf-data")):
+        done = pisa("listen", f"file:{path}", "--run", run, "--device", "cpu")
+        assert done.code == 0
+        assert done.out.count('"decision"') == 20
+    one = write_sigmf(tmp_path / "one", played(in_turn(2))[:1], "cf32_le")
+    done = pisa("listen", f"file:{one}", "--run", run, "--device", "cpu")
+    assert done.code == 2
+    assert "has 1 antennas, the model was trained for 2" in " ".join(done.err.split())
 
 
 def test_pseudonyms_are_all_that_is_written(pisa: Command, run: Path, roof: Path, tmp_path: Path) -> None:
@@ -97,10 +111,12 @@ def test_sighup_exchanges_the_model(pisa: Command, run: Path, roof: Path, tmp_pa
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("udp:roof:1",), "expected zmq:tcp://"),
+        (("pigeon:roof:1",), "udp:HOST:PORT"),
         (("file:none.cf32",), "no such file"),
         (("zmq:tcp://roof",), "Expected zmq:tcp://HOST:PORT"),
         (("-", "--antennas", "3"), "3 antennas"),
+        (("rtl_tcp:roof:1",), "less than 4.29 GHz"),
+        (("soapy:driver=none",), "python3-soapysdr"),
         (("-", "--format", "rf32"), "real numbers"),
     ],
 )
@@ -110,3 +126,14 @@ def test_what_makes_no_sense_is_said_in_one_line(
     done = pisa("listen", *options, "--run", run, *AIR)
     assert done.code == 2
     assert words in " ".join(done.err.split())
+
+
+def test_files_without_samples_and_streams_without_a_rate_are_refused(pisa: Command, run: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.cf32"
+    notes.write_text("The receiver stands on the roof, and its antennas half a wavelength apart.")
+    done = pisa("listen", f"file:{notes}", "--run", run, *AIR)
+    assert done.code == 2
+    assert "notes.cf32: is text; expected samples." in " ".join(done.err.split())
+    done = pisa("listen", "-", "--run", run)
+    assert done.code == 2
+    assert "does not say its sample rate. Give --sample-rate" in " ".join(done.err.split())

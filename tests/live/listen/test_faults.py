@@ -20,8 +20,8 @@ import pytest
 from pisa_capc.live.listen import Alarm, Event, Listener, Plan
 from pisa_capc.live.listen.events import NO_SAMPLES, OK, RECEIVER, STUCK
 from pisa_capc.live.listen.ring import GAP_S, Ring
+from pisa_capc.live.listen.sources.zeromq import ZmqSource
 from pisa_capc.live.listen.state import Ledger, Mark
-from pisa_capc.live.listen.zeromq import ZmqSource
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.recordings.encoding import Encoding
 from tests.live.listen.air import AIR, ENROLLED, SPACING, Script, address, as_bytes, in_turn, played, script

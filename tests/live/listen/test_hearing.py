@@ -9,8 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.live.listen.finder import parts_of
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.receiver import Health, Receiver
+from pisa_capc.live.listen.ring import Piece
 from pisa_capc.signal.detection import detect
 from pisa_capc.signal.phy.wifi import mac, transmit
 from pisa_capc.signal.recordings import About, resampled
@@ -109,3 +111,21 @@ def test_health_does_not_depend_on_the_pieces_that_samples_come_in(piece: int) -
     for first in range(0, len(numbers), piece):
         receiver.look(numbers[first : first + piece].reshape(-1).view(np.uint8))
     assert receiver.health == Health(clipped=(1,), dead=(2,))
+
+
+def test_samples_of_another_number_of_antennas_are_known_by_their_frames() -> None:
+    recording = stream(4)
+    whole = coded(recording.read(0, recording.about.length)[:1])  # of one antenna
+    count = len(whole) // (4 * CF32.sample_bytes)
+    hearing = Hearing(replace(recording.about, antennas=4), CF32, "wifi")
+    parts = list(parts_of(hearing, [Piece(0, whole[: count * 32], False, 0)]))
+    assert [part.heard for part in parts] == [[], []]
+    assert [part.advice.split(". ")[0] for part in parts] == [
+        "",
+        "memory: no frame is found with 4 antenna(s); read as 1, the same samples hold 4",
+    ]
+    right = Hearing(replace(recording.about, antennas=1), CF32, "wifi")
+    assert not any(part.advice for part in parts_of(right, [Piece(0, whole, False, 0)]))
+    noise = np.random.default_rng(0).normal(size=100_000).astype(np.float32).view(np.uint8)
+    silent = Hearing(replace(recording.about, antennas=1), CF32, "wifi")
+    assert not any(part.advice for part in parts_of(silent, [Piece(0, noise, False, 0)]))

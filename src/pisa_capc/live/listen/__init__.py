@@ -1,6 +1,6 @@
 """A receiver that says who is on the air.
 
-sources, zeromq, tags   where samples come from as they are received
+sources                 where samples come from as they are received
 ring                    what is between them and the listener
 finder, finder_process  samples → frames, in a thread or a process of its own; hearing: how
 receiver, watch, meter  whether the receiver does well, and how fast it is
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from pisa_capc.live.listen.listener import Listener
     from pisa_capc.live.listen.plan import Air, Plan
     from pisa_capc.live.listen.recognise import Choices
-    from pisa_capc.live.listen.sources import Source, encoding_of, open_source
+    from pisa_capc.live.listen.sources import (
+        Source,
+        SourceKind,
+        StreamSettings,
+        encoding_of,
+        open_source,
+        open_stream,
+        register_source,
+    )
 
 __all__ = [
     "Air",
@@ -29,9 +37,13 @@ __all__ = [
     "Listener",
     "Plan",
     "Source",
+    "SourceKind",
     "Status",
+    "StreamSettings",
     "encoding_of",
     "open_source",
+    "open_stream",
+    "register_source",
 ]
 
 # Imported when it is first asked for: the process that finds frames does without PyTorch.
@@ -40,7 +52,15 @@ _LAZY = {
     "listener": ("Listener",),
     "plan": ("Air", "Plan"),
     "recognise": ("Choices",),
-    "sources": ("Source", "encoding_of", "open_source"),
+    "sources": (
+        "Source",
+        "SourceKind",
+        "StreamSettings",
+        "encoding_of",
+        "open_source",
+        "open_stream",
+        "register_source",
+    ),
 }
 
 

@@ -28,7 +28,7 @@ WAITING = 2  # parts that may wait to be decided; then samples wait in the ring
 class Part:
     """The frames that samples from number `first` on complete. shown: (A, n) of them, where they show trouble.
 
-    taken: bytes of these samples. health: of the receiver, after them.
+    taken: bytes of these samples. health: of the receiver, after them. advice: what explains that nothing is found.
     """
 
     heard: list[Heard]
@@ -36,6 +36,7 @@ class Part:
     first: int
     taken: int
     health: Health
+    advice: str = ""
 
 
 class FrameFinder(Protocol):
@@ -69,8 +70,10 @@ def parts_of(hearing: Hearing, pieces: Iterable[Piece]) -> Iterator[Part]:
         first = piece.first
         heard = hearing.push(piece.data, first, piece.fresh)
         shown = hearing.shown(piece.data, SNIPPET)
-        yield Part(heard, shown, first, len(piece.data), hearing.receiver.health)
-    yield Part(hearing.finish(), np.empty((0, 0), dtype=np.complex64), first, 0, hearing.receiver.health)
+        yield Part(heard, shown, first, len(piece.data), hearing.receiver.health, hearing.advice())
+    last = hearing.finish()
+    advice = "" if last else hearing.advice(ended=True)
+    yield Part(last, np.empty((0, 0), dtype=np.complex64), first, 0, hearing.receiver.health, advice)
 
 
 class ThreadFinder:

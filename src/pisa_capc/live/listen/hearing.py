@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,8 @@ ENDLESS = 1 << 62
 LEAST_S = 0.0015  # seconds of samples that are waited for in any case
 FAMILIAR = 4096
 KEPT = 2048  # samples of a frame that are handed on: beyond the addresses at every rate of Wi-Fi
+# What is looked at for another number of antennas, where nothing was found: after so many seconds, and at the end.
+WONDER_S, WONDER_SAMPLES, ARRAYS, ENOUGH = (2.0, 20.0), 1 << 19, (1, 2, 4, 8), 2
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
 
@@ -38,15 +40,17 @@ class Hearing:
     """Finds the frames of a stream that comes in blocks with the numbers of their first samples.
 
     Where samples are missing a new detector begins: a frame that is cut there is found from its preamble on, as at the
-    end of a recording. Of each frame the first `kept` samples are handed on.
+    end of a recording. Of each frame the first `kept` samples are handed on. curious: where nothing is found, see
+    whether there would be with another number of antennas.
     """
 
-    def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT) -> None:
+    def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT, curious: bool = True) -> None:
         self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
         self.waveform = waveform_named(waveform)
         self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
         self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
+        self._unheard: _Unheard | None = _Unheard(self) if curious else None
         self._begin(0)
 
     def _begin(self, first: int) -> None:
@@ -97,11 +101,18 @@ class Hearing:
             self._begin(first)
         data = self.receiver.look(data)
         self._next = first + len(data) // self.sample_bytes
-        return done + self._placed(self._detector.push(self._at_rate(data) if self._whole else data))
+        found = done + self._placed(self._detector.push(self._at_rate(data) if self._whole else data))
+        if self._unheard is not None:
+            self._unheard = None if found else self._unheard.after(data, first)
+        return found
 
     def finish(self) -> list[Heard]:
         """The frames that the end of the stream cuts."""
         return self._placed(self._detector.finish())
+
+    def advice(self, ended: bool = False) -> str:
+        """What explains that nothing was found so far; nothing where that is not known, or was said."""
+        return "" if self._unheard is None else self._unheard.advice(ended)
 
     def _at_rate(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:
         block = self._encoding.decode(data, self._about.antennas)
@@ -172,3 +183,44 @@ class _Window:
 
     def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
         raise NotImplementedError  # nobody reads a window to its end
+
+
+class _Unheard:
+    """The newest samples of a stream in which nothing was found, to be read with other numbers of antennas."""
+
+    def __init__(self, hearing: Hearing) -> None:
+        self._about, self._encoding, self._waveform, _ = hearing.settings
+        self._pieces: deque[NDArray[np.uint8]] = deque()
+        self._next = self._looks = 0
+
+    def after(self, data: NDArray[np.uint8], first: int) -> _Unheard:
+        size = self._about.antennas * self._encoding.sample_bytes
+        if first != self._next:
+            self._pieces.clear()
+        self._next = first + len(data) // size
+        self._pieces.append(data.copy())
+        while sum(map(len, self._pieces)) - len(self._pieces[0]) > WONDER_SAMPLES * size:
+            self._pieces.popleft()
+        return self
+
+    def advice(self, ended: bool) -> str:
+        due = self._looks < len(WONDER_S) and self._next > WONDER_S[self._looks] * self._about.sample_rate_hz
+        if not self._pieces or not (due or ended):
+            return ""
+        self._looks += 1
+        data = np.concatenate(self._pieces)
+        counts = {antennas: self._frames(data, antennas) for antennas in ARRAYS if antennas != self._about.antennas}
+        likely = max(counts, key=counts.__getitem__)
+        if counts[likely] < ENOUGH:
+            return ""
+        self._looks = len(WONDER_S)
+        return (
+            f"{self._about.name}: no frame is found with {self._about.antennas} antenna(s); read as {likely}, the same "
+            f"samples hold {counts[likely]:,}. Give --antennas {likely}, and a model that was trained for as many."
+        )
+
+    def _frames(self, data: NDArray[np.uint8], antennas: int) -> int:
+        about = replace(self._about, antennas=antennas, geometry=None)
+        hearing = Hearing(about, self._encoding, self._waveform, 0, curious=False)
+        whole = len(data) // hearing.sample_bytes * hearing.sample_bytes
+        return len(hearing.push(data[:whole], 0, True)) + len(hearing.finish())

@@ -281,6 +281,8 @@ class Listener:
                 self._verifier, self._next_verifier = self._next_verifier, None
                 self._note("another model decides from now on.")
             self._hear([self._named(one) for part in parts for one in part.heard])
+            for advice in filter(None, (part.advice for part in parts)):
+                self._note(advice)
             self._health = parts[-1].health if parts else self._health
             self._look(max(parts, key=lambda part: (part.shown.size > 0, part.first), default=None))
             if self._keeper.due:

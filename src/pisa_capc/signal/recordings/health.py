@@ -19,6 +19,51 @@ TOO_LARGE = 1e18  # magnitudes whose squares are no numbers are none either
 CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
 SOME = 16  # of so many samples one tells the power of integers
 DEAD = 1e-6  # power of an antenna relative to the strongest
+LOOK_BYTES = 4096  # of a file or stream by which it is told from what holds no samples
+OTHERS = {
+    b"\x89PNG\r\n\x1a\n": "a PNG picture",
+    b"\xff\xd8\xff\xe0": "a JPEG picture",
+    b"\xff\xd8\xff\xe1": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"%PDF": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive (as .npz)",
+    b"\x1f\x8b\x08": "compressed by gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"\x7fELF": "a program",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"MATLAB 5.0": "a MAT file",
+    b"\x93NUMPY": "an array of NumPy",
+    b"SQLite format 3": "a database",
+}
+
+
+def check_is_samples(head: bytes, name: str) -> None:
+    """Refuse what holds no samples by its first bytes: text, metadata, pictures, archives, which any format would read.
+
+    >>> check_is_samples(b'{"global": {"core:datatype": "cf32_le"}}', "roof.json")
+    Traceback (most recent call last):
+    pisa_capc.core.errors.DataError: roof.json: is text; expected samples. Give the file that holds them.
+    """
+    found = next((what for magic, what in OTHERS.items() if head.startswith(magic)), None)
+    if found is None and head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        found = "a WAV file, whose header is no sample"
+    if found is None and _is_text(head):
+        found = "text"
+    if found is not None:
+        raise DataError(f"{name}: is {found}; expected samples. Give the file that holds them.")
+
+
+def _is_text(head: bytes) -> bool:
+    """Printable, of many characters, and with words: samples that repeat one value may be printable as well."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:  # not a character that was cut
+            return False
+        text = head[: error.start].decode("utf-8")
+    return len(set(text)) > 8 and any(c.isspace() for c in text) and all(c.isprintable() or c.isspace() for c in text)
 
 
 def check_plausible(file: SampleFile) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import frequency
+from pisa_capc.data.store.files import reading
 from pisa_capc.signal.recordings.base import About, FileRecording, SampleFile
 from pisa_capc.signal.recordings.encoding import ENDINGS, Encoding
-from pisa_capc.signal.recordings.health import check_plausible
+from pisa_capc.signal.recordings.health import LOOK_BYTES, check_is_samples, check_plausible
 from pisa_capc.signal.recordings.sigmf import COLLECTION, DATA, META, open_collection, open_sigmf
 
 MOST_ANTENNAS = 256
@@ -126,6 +127,8 @@ def _by_ending(path: Path) -> Encoding:
 
 def _plain(path: Path, encoding: Encoding, channels: int) -> SampleFile:
     size, found = encoding.sample_bytes * channels, path.stat().st_size
+    with reading(path, "samples"), path.open("rb") as file:
+        check_is_samples(file.read(LOOK_BYTES), str(path))
     if found < size:
         raise DataError(
             f"{path}: holds {found} bytes; a sample of {channels} antennas as {encoding.name} has {size}. It is empty, "

@@ -1,11 +1,18 @@
 """Samples that GNU Radio's ZMQ PUB sinks send: one port with all antennas, or a port for some of them each.
 
 Sinks that pass tags number their items, so messages that are lost on the way are known. Without tags they are not: PUB
-drops what a slow receiver leaves, silently. This receiver is never slow to take them.
+drops what a slow receiver leaves, silently. This receiver is never slow to take them. Sinks that pass tags put a header
+before the samples of a message:
+
+    magic 0x5FF0 (u16) · version 1 (u8) · offset of the first item (u64) · number of tags (u64)     little-endian
+    and for each tag: offset (u64) · key · value · source, serialised PMTs                          PMTs big-endian
+
+The offset is what makes lost messages known. Tags themselves are only skipped.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,14 +23,78 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError, MissingExtraError
 from pisa_capc.live.listen.ring import Ring
-from pisa_capc.live.listen.sources import FIRST_WAIT_S, LONGEST_WAIT_S, POLL_S, Note
-from pisa_capc.live.listen.tags import has_header, parse_header
+from pisa_capc.live.listen.sources.base import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    POLL_S,
+    Note,
+    Source,
+    SourceKind,
+    StreamSettings,
+    register_source,
+)
 from pisa_capc.signal.recordings.encoding import Encoding
 
 LARGEST = 1 << 26  # bytes of a message; libzmq ends a connection that sends more
 QUEUE = 1000  # messages that libzmq may hold
 APART = 1 << 26  # bytes of one port that wait for the others
 TRANSPORTS = ("tcp://", "ipc://", "inproc://")
+
+MAGIC, VERSION = 0x5FF0, 1
+FIXED = struct.Struct("<HBQQ")
+MOST_TAGS = 4096
+MOST_PARTS = 1 << 16  # of all PMTs in a header
+
+# By the first byte of a PMT: how many bytes follow, where that is always the same.
+_PLAIN = {0x00: 0, 0x01: 0, 0x03: 4, 0x04: 8, 0x05: 16, 0x06: 0, 0x0B: 8, 0x0D: 8}
+_SYMBOL, _PAIR, _VECTOR, _DICT, _UNIFORM, _TUPLE = 0x02, 0x07, 0x08, 0x09, 0x0A, 0x0C
+_ELEMENT = (1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16)  # bytes, by the kind of a uniform vector
+
+
+def has_header(message: memoryview) -> bool:
+    """Whether a message begins as those with a header do."""
+    return len(message) >= FIXED.size and FIXED.unpack_from(message)[:2] == (MAGIC, VERSION)
+
+
+def parse_header(message: memoryview) -> tuple[int, int]:
+    """(the offset of the first item, where the items begin); DataError where there is no such header."""
+    if not has_header(message):
+        raise DataError("a message without the header of a sink that passes tags.")
+    _, _, offset, tags = FIXED.unpack_from(message)
+    if tags > MOST_TAGS:
+        raise DataError(f"a header with {tags:,} tags; expected at most {MOST_TAGS:,}.")
+    at = FIXED.size
+    try:
+        for _ in range(tags):
+            at = _after(message, at + 8, 3)
+    except (struct.error, IndexError) as error:
+        raise DataError("a header that ends within its tags.") from error
+    if at > len(message):
+        raise DataError("a header that ends within its tags.")
+    return offset, at
+
+
+def _after(data: memoryview, at: int, wanted: int) -> int:
+    """Where `wanted` PMTs that begin at `at` end. Lists may be long and deep, so nothing is recursive."""
+    for _ in range(MOST_PARTS):
+        if not wanted:
+            return at
+        kind, at, wanted = data[at], at + 1, wanted - 1
+        if kind in _PLAIN:
+            at += _PLAIN[kind]
+        elif kind == _SYMBOL:
+            at += 2 + struct.unpack_from(">H", data, at)[0]
+        elif kind in (_PAIR, _DICT):
+            wanted += 2
+        elif kind in (_VECTOR, _TUPLE):
+            wanted += struct.unpack_from(">I", data, at)[0]
+            at += 4
+        elif kind == _UNIFORM:
+            element, count, padding = struct.unpack_from(">BIB", data, at)
+            at += 6 + padding + count * _ELEMENT[element & 0x7F]
+        else:
+            raise DataError(f"a header with a tag of an unknown kind, {kind}.")
+    raise DataError(f"a header whose tags have more than {MOST_PARTS:,} parts.")
 
 
 def package() -> Any:
@@ -32,6 +103,15 @@ def package() -> Any:
     except ImportError as error:
         raise MissingExtraError("pyzmq", "zmq", "Listening to ZMQ") from error
     return zmq
+
+
+@register_source("zmq")
+class ZmqKind(SourceKind):
+    shape = "zmq:tcp://HOST:PORT"
+
+    def opened(self, rest: str, given: StreamSettings) -> tuple[Source, StreamSettings]:
+        antennas, encoding = given.layout
+        return ZmqSource.named(rest, antennas=antennas, encoding=encoding, wait=given.wait), given
 
 
 @dataclass
