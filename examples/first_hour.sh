@@ -31,7 +31,7 @@ seconds=$((SECONDS - begun)) computing=$(computed)
 
 # An encoder of one's own: a plain nn.Module in one file.
 run pisa train "$folder/wifi" --plugin examples/plugin/pisa_capc_example.py --encoder strided --source E2,E3 --target E1 \
-    --epochs 1 --batch 32 --no-guard --out "$folder/own-encoder"
+    --epochs 1 --batch 32 --out "$folder/own-encoder"
 
 # A recording of one's own: raw samples of the same radios in E1, later; frames are found in it, and scored by name.
 run pisa simulate wifi-own-place --scene examples/demo_scene.yaml --recording 0.3 --environment E1 --out "$folder/recordings"

@@ -28,7 +28,7 @@ from pisa_capc import Frames, simulate
 from pisa_capc.cli.output import print_table
 from pisa_capc.core.progress import console
 from pisa_capc.data.protocol import Split, split
-from pisa_capc.decide.calibration import OpenSet
+from pisa_capc.decide.calibration import OpenSet, Safe
 from pisa_capc.decide.identification import Choices, Identified, identify, verify
 from pisa_capc.decide.identification.decide import UNKNOWN
 from pisa_capc.decide.identification.evidence import first_beyond
@@ -51,6 +51,7 @@ LORA: dict[str, Any] = {"scale": 0.05, "epochs": 8, "seconds": 30.0}  # frames a
 SPOOF = "D03:D01"  # takes the address of, from half of the recording on
 SLACK = 8  # samples between a frame's true beginning and where it is found
 ALPHA = 0.01
+GUARDED = Safe()  # the calibration that was usual for whole captures when the record was made
 
 
 class Truth:
@@ -138,8 +139,8 @@ def identified(model: TrainedModel, meta: Path, waveform: str) -> Iterator[tuple
 
 
 def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
-    who = identify(model, [found], Choices(), "cpu")
-    together = identify(model, [found], Choices(together_s=1.0), "cpu")
+    who = identify(model, [found], Choices(GUARDED), "cpu")
+    together = identify(model, [found], Choices(GUARDED, together_s=1.0), "cpu")
     notes = truth.of(who.seen.start)
     verdicts = verify(who, truth.enrolled, ALPHA)
     spoofed = {note["pisa:address"] for note in truth.notes if note["pisa:spoofed"]}
@@ -176,7 +177,7 @@ def of_the_set(trained: Trained, capture: str) -> dict[str, float]:
     """The same of the set's frames of the recording's place: what the model does where nothing had to be found."""
     frames = trained.frames.where(environment=TARGET, capture=capture)
     seen = embed(trained.model, frames.unlabelled(), "cpu")
-    decider = OpenSet(Choices().calibrator(seen.statistics))
+    decider = OpenSet(GUARDED)
     decided = decider.calibrate(seen.embedding, seen.logits, seen.capture, seen.statistics, carrier_hz=seen.cfo_hz)
     return {
         "known right": float(np.mean(decided.prediction == frames.device)),

@@ -117,13 +117,13 @@ def test_methods_lists_name_citation_and_needs(pisa: Command) -> None:
 
 
 def test_train_writes_one_run_into_the_folder_itself(trained: Path) -> None:
-    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors", "left-out"}
+    assert {path.name for path in (trained / "one").iterdir()} == {"model.json", "model.safetensors"}
 
 
 def test_train_writes_several_runs_into_subfolders(trained: Path) -> None:
     names = {path.name for path in (trained / "several").iterdir()}
-    assert names == {"left-out", "split2026-seed3", "split2026-seed4"}
-    runs = sorted(names - {"left-out"})
+    assert names == {"split2026-seed3", "split2026-seed4"}
+    runs = sorted(names)
     about = [json.loads((trained / "several" / name / "model.json").read_text()) for name in runs]
     assert [a["seed"] for a in about] == [3, 4]
     assert about[0]["dataset"]
@@ -181,7 +181,7 @@ def test_an_interrupted_training_goes_on(
 
 
 def test_a_log_says_how_far_it_is_and_how_long_it_will_take(pisa: Command, data: Path, tmp_path: Path) -> None:
-    found = pisa(*train(data, tmp_path / "run", "--epochs", "2", "--method", "single", "--no-guard"))
+    found = pisa(*train(data, tmp_path / "run", "--epochs", "2", "--method", "single"))
     lines = [line for line in found.err.splitlines() if "epoch" in line]
     assert len(lines) == 2
     for number, line in enumerate(lines, 1):
@@ -434,7 +434,7 @@ def test_a_score_at_chance_is_said(pisa: Command, data: Path, tmp_path: Path) ->
     names = np.array(frames.devices)[frames.device]
     places = np.array(frames.environments)[frames.environment]
     Frames.from_arrays(noise, names, places, geometry=frames.geometry).save(tmp_path / "noise")
-    found = pisa(*train(tmp_path / "noise", tmp_path / "run", "--no-guard"))
+    found = pisa(*train(tmp_path / "noise", tmp_path / "run"))
     assert "the source validation is not told from chance" in found.err
     assert "It has not learnt its source. Try more epochs" in found.err
     found = pisa("evaluate", tmp_path / "run", tmp_path / "noise")
@@ -449,13 +449,13 @@ def test_a_score_at_chance_is_said(pisa: Command, data: Path, tmp_path: Path) ->
 
 
 def test_a_model_that_has_learnt_is_not_doubted(pisa: Command, data: Path, tmp_path: Path) -> None:
-    found = pisa(*train(data, tmp_path / "run", "--no-guard", "--method", "single", "--epochs", "8"))
+    found = pisa(*train(data, tmp_path / "run", "--method", "single", "--epochs", "8"))
     assert found.code == 0
     assert "chance" not in found.err
 
 
 def test_the_method_is_chosen_by_what_frames_begin_with(pisa: Command, data: Path, tmp_path: Path) -> None:
-    found = pisa(*train(data, tmp_path / "run", "--no-guard"))
+    found = pisa(*train(data, tmp_path / "run"))
     assert "Method pisa: " in found.err
     assert "do not begin with the preamble of Wi-Fi" in found.err
     assert json.loads((tmp_path / "run/model.json").read_text())["method"] == "pisa"
@@ -463,7 +463,7 @@ def test_the_method_is_chosen_by_what_frames_begin_with(pisa: Command, data: Pat
 
 def test_the_closed_form_is_taken_unless_a_network_is_asked_for(pisa: Command, tmp_path: Path) -> None:
     generate("wifi", tmp_path / "set", scale=0.02, workers=1, show_progress=False)
-    asked = ("train", tmp_path / "set", "--source", "E2,E3", "--target", "E1", "--no-guard", "--out")
+    asked = ("train", tmp_path / "set", "--source", "E2,E3", "--target", "E1", "--out")
     found = pisa(*asked, tmp_path / "run")
     assert found.code == 0
     assert "Method closed-form: the frames begin with the preamble of Wi-Fi" in found.err
@@ -473,8 +473,17 @@ def test_the_closed_form_is_taken_unless_a_network_is_asked_for(pisa: Command, t
     assert "Method pisa-equalised: " in network.err
 
 
+def test_no_guard_is_learnt_without_being_asked_for(pisa: Command, data: Path, tmp_path: Path) -> None:
+    plain = pisa(*train(data, tmp_path / "run"))
+    told = pisa(*train(data, tmp_path / "told", "--no-guard"))
+    assert not (tmp_path / "run" / "left-out").exists()
+    assert "--no-guard" not in plain.err
+    assert "note: --no-guard goes with the next version; no guard is learnt unless --guard asks for it." in told.err
+    assert told.code == plain.code == 0
+
+
 def test_the_time_left_counts_the_trainings_of_the_guard(pisa: Command, data: Path, tmp_path: Path) -> None:
-    found = pisa(*train(data, tmp_path / "run", "--epochs", "2"))
+    found = pisa(*train(data, tmp_path / "run", "--epochs", "2", "--guard"))
     lines = [line for line in found.err.splitlines() if "epoch" in line]
     assert len(lines) == 6
     assert [line.endswith(" left in all") for line in lines] == [True] * 4 + [False] * 2

@@ -13,9 +13,9 @@ import pytest
 from pisa_capc.cli.help import STAGES
 from pisa_capc.core.errors import PisaError
 from pisa_capc.data.protocol import split
-from pisa_capc.decide.calibration import UCAPC, Careful, Online, OnlineCalibrator, Safe, SourceStatistics, usual
+from pisa_capc.decide.calibration import UCAPC, Careful, Online, OnlineCalibrator, SourceStatistics, usual
 from pisa_capc.decide.calibration.policy import rejection
-from pisa_capc.evidence.evaluation.inference import compared_calibrations
+from pisa_capc.evidence.evaluation.inference import COMPARED
 from pisa_capc.model.inference import TrainedModel, embed
 from tests.cli.test_model_commands import Command, Result
 from tests.decide.identification.conftest import pisa, trained  # noqa: F401  (fixtures)
@@ -24,7 +24,7 @@ from tests.live.listen.air import ENROLLED, as_bytes, in_turn, played
 from tests.live.listen.conftest import toy  # noqa: F401  (a fixture)
 from tests.problems import small_frames
 
-SAID = {Safe: "safe, under the model's guard", Careful: "careful", UCAPC: "U-CAPC without a prior"}
+SAID = {Careful: "careful", UCAPC: "U-CAPC without a prior"}
 WHOLE = ("calibrate", "calibrate fit", "identify", "verify")
 STREAMING = ("calibrate stream", "listen", "serve")
 SIDE_BY_SIDE = ("evaluate", "report", "figures")  # of several calibrations, the usual one among them
@@ -78,7 +78,7 @@ def test_every_command_uses_what_is_usual(
         raise PisaError("the listener is made; nobody waits for its page here.")
 
     monkeypatch.setattr("pisa_capc.live.serve.hub.Hub", leave)
-    expected = usual(model.statistics, streaming=command in STREAMING).calibration
+    expected = usual(model.statistics).calibration
     done = called(command)
     assert done.code == (2 if command == "serve" else 0), done.err
     assert f"calibration: {SAID[type(expected)]}" in done.err
@@ -86,11 +86,11 @@ def test_every_command_uses_what_is_usual(
 
 def test_the_usual_calibration_is_among_those_that_are_compared(model: TrainedModel) -> None:
     if model.statistics.covariance is not None:
-        assert usual(model.statistics).calibration in compared_calibrations([model]).values()
+        assert usual(model.statistics).calibration in COMPARED.values()
 
 
 def test_a_stream_is_calibrated_as_is_usual(model: TrainedModel) -> None:
-    expected = usual(model.statistics, streaming=True).calibration
+    expected = usual(model.statistics).calibration
     stream = OnlineCalibrator.usual(3, 64, False, Online(), model.statistics)
     assert (stream.source is not None) == isinstance(expected, Careful)
     assert stream.guard is None
@@ -105,7 +105,6 @@ def test_the_usual_rejection_is_the_same_everywhere(
 ) -> None:
     called("identify")  # makes the files
     expected, scores = rejection("auto", model.statistics), tmp_path / "scores.npz"
-    assert expected == rejection("auto", model.statistics, streaming=True)
     assert rejection(None, model.statistics) is None
     assert rejection("energy", model.statistics) == "energy"
     unknown = {}
@@ -124,11 +123,10 @@ def test_the_usual_rejection_is_the_same_everywhere(
     assert unknown["auto"] == unknown[expected]
 
 
-def test_the_guard_is_for_whole_captures_and_nothing_usual_takes_devices_for_equally_frequent() -> None:
+def test_nothing_usual_has_a_guard_or_takes_devices_for_equally_frequent() -> None:
     known = SourceStatistics(class_mean=np.eye(3), covariance=np.eye(3), weight=np.eye(3))
     guarded = replace(known, guard=np.zeros(3))
-    assert usual(guarded).calibration == Safe()
-    assert usual(guarded, streaming=True).calibration == usual(known).calibration == Careful()
+    assert usual(guarded).calibration == usual(known).calibration == Careful()
     for lacking in ("class_mean", "covariance", "weight"):
         assert usual(replace(known, **{lacking: None})).calibration == UCAPC(prior="none")
     assert usual(SourceStatistics(session_mean=np.eye(3))).rejection == "session"

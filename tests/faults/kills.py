@@ -122,7 +122,7 @@ def _import(inputs: Path, out: Path) -> list[str]:
 
 
 def _train(inputs: Path, out: Path) -> list[str]:
-    sizes = ["--epochs", "2", "--batch", "16", "--encoder", "cnn", "--device", "cpu", "--no-guard"]
+    sizes = ["--epochs", "2", "--batch", "16", "--encoder", "cnn", "--device", "cpu"]
     return ["train", f"{inputs / 'set'}", "--source", "E2,E3", "--target", "E1", "--out", f"{out}", *sizes]
 
 

@@ -16,7 +16,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.help import FiniteGroup
-from pisa_capc.cli.output import say, warnings_as_notes, wide_console
+from pisa_capc.cli.output import going, say, warnings_as_notes, wide_console
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.progress import console as notes
 
@@ -55,16 +55,16 @@ def calibrate(
     method: Annotated[
         str | None,
         typer.Option(
-            help="careful, ucapc, safe, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, "
-            "bbse, lda, joint or gated. Unless told: safe where the model has a guard, else careful, or where too "
-            "little is said of the source U-CAPC without a prior."
+            help="careful, ucapc, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, bbse, "
+            "lda or safe (under the guard of `pisa train --guard`). Default: careful, or U-CAPC without a prior if the "
+            "scores lack the source statistics that careful needs."
         ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="safe: as far as the model's guard allows; or a row of the paper's ablation: paper, which is the "
-            "published calibration, direct, without-grouping, without-prior."
+            help="A row of the paper's ablation: paper, which is the published calibration, direct, without-grouping, "
+            "without-prior."
         ),
     ] = None,
     prior: Annotated[
@@ -79,7 +79,7 @@ def calibrate(
         typer.Option(help="What is calibrated together: capture, none, or auto to find groups in the frames' order."),
     ] = None,
     guard: Annotated[
-        bool | None, typer.Option(help="Whether a guard watches; --preset safe has one, the others do not.")
+        bool | None, typer.Option(help="Goes with the next version; --method safe is calibration under the guard.")
     ] = None,
     reject: Annotated[
         str,
@@ -126,7 +126,9 @@ def calibrate(
 
     guarded = "safe" in (preset, method)
     if guard is not None and guard != guarded:
-        raise ConfigError("--guard: only --preset safe has a guard. Use that, or --preset paper with --no-guard.")
+        raise ConfigError("--guard: only --method safe has a guard. Use that, or --preset paper with --no-guard.")
+    if guard is not None:
+        going("--guard" if guard else "--no-guard", "only --method safe has a guard")
     asked = {"prior": prior, "group": group}
     named = chosen_calibrator(method or "ucapc", preset, asked, set_ or [])
     if reject not in ("none", AUTO):
@@ -205,16 +207,13 @@ def _watch_order(arrays: dict[str, np.ndarray]) -> None:
         )
 
 
-def usual_calibrator(source: SourceStatistics, published: str, streaming: bool = False) -> Calibrator:
+def usual_calibrator(source: SourceStatistics, published: str) -> Calibrator:
     """The usual calibration of the source, saying which, and how to have the published one."""
-    from pisa_capc.decide.calibration import UCAPC, Safe, usual
+    from pisa_capc.decide.calibration import UCAPC, usual
 
-    found = usual(source, streaming).calibration
-    which = {
-        Safe: "safe, under the model's guard",
-        UCAPC: "U-CAPC without a prior, for too little is said of the source",
-    }
-    said = which.get(type(found), found.title)
+    found = usual(source).calibration
+    lacking = "U-CAPC without a prior, because the source statistics that careful needs are missing"
+    said = lacking if isinstance(found, UCAPC) else found.title
     notes.print(f"calibration: {said}; {published}", highlight=False, soft_wrap=True)
     return found
 
@@ -237,6 +236,8 @@ def chosen_calibrator(
     method, preset = method or "ucapc", preset or "paper"
     if preset not in (*PRESETS, "safe"):
         raise ConfigError(unknown_name("preset", preset, (*PRESETS, "safe")))
+    if preset == "safe":
+        going("--preset safe", "use --method safe, or leave both out: the usual calibration needs no guard")
     kind = calibrator("safe" if preset == "safe" and method == "ucapc" else method)
     if kind is UCAPC and options.get("prior") in ("given", "estimated"):
         kind = PriorUCAPC

@@ -28,9 +28,8 @@ def fit(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper, safe, or a row of the paper's ablation: without-grouping, without-prior. Unless told: "
-            "safe where the model has a guard, else careful, or where too little is said of the source U-CAPC without "
-            "a prior."
+            help="paper, or a row of the paper's ablation: without-grouping, without-prior. Default: careful, or "
+            "U-CAPC without a prior if the scores lack the source statistics that careful needs."
         ),
     ] = None,
     prior: Annotated[str | None, typer.Option(help="Class shares: balanced, none, estimated or given.")] = None,
@@ -42,7 +41,7 @@ def fit(
     """Fit a calibration on one stream and keep it, for `pisa calibrate apply` on others.
 
     Kept are the prototypes and class potentials of every capture, and a pooled set over all frames for captures that
-    are not known here. With --preset safe, what the guard decided for each is kept too. No frame and no label is kept.
+    are not known here. No frame and no label is kept.
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import FrozenCalibration, SourceStatistics

@@ -46,8 +46,8 @@ WaveformName = typer.Option(None, help="wifi or lora; that of the model unless t
 CalibrationName = typer.Option(
     None,
     "--calibration",
-    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Unless told: safe "
-    "where the model has a guard, else careful, or where too little is said of the source U-CAPC without a prior.",
+    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Default: careful, "
+    "or U-CAPC without a prior for a model that lacks the source statistics that careful needs.",
     show_default=False,
 )
 Reject = typer.Option(

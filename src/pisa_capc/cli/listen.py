@@ -99,7 +99,7 @@ class Listening:
         from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
-        usual_calibrator(trained.statistics, "as the stream goes on", streaming=True)
+        usual_calibrator(trained.statistics, "as the stream goes on")
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
         given = StreamSettings(

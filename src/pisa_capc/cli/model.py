@@ -13,7 +13,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes, with_spread
+from pisa_capc.cli.output import going, listed, listed_numbers, print_table, say, warnings_as_notes, with_spread
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -112,10 +112,11 @@ def train(
         show_default=False,
     ),
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
-    guard: bool = typer.Option(
-        True,
-        help="Also learn when a calibration may be trusted, for `pisa calibrate --preset safe`: trains a model for "
-        "each source environment that is left out.",
+    guard: bool | None = typer.Option(
+        None,
+        help="Also learn the guard of `pisa calibrate --method safe`: trains one more model without each source "
+        "environment. --no-guard is the default and goes with the next version.",
+        show_default=False,
     ),
     as_json: bool = AsJson,
 ) -> None:
@@ -134,6 +135,8 @@ def train(
     from pisa_capc.model.methods.recommend import PUBLISHED
     from pisa_capc.model.training import Run, TrainingConfig, fit
 
+    if guard is False:
+        going("--no-guard", "no guard is learnt unless --guard asks for it")
     network = any(asked is not None for asked in (encoder, epochs, batch)) or variant != "full"
     encoder = encoder or "transformer"
     check_names(PUBLISHED if method == AUTO else method, encoder, variant)
@@ -181,7 +184,7 @@ def train(
     if guard and models[0].statistics.guard is None:
         notes.print(
             f"No guard was learnt: {method} would have to train without one of its source environments. "
-            "`--preset safe` will change no decision.",
+            "`--method safe` will change no decision.",
             highlight=False,
             soft_wrap=True,
         )
@@ -363,7 +366,7 @@ def _later(trained: TrainedModel, frames: Frames, environments: list[str], anywa
     if found.absent:
         text += (
             f" Not there: {', '.join(found.absent)}. U-CAPC as published assumes all devices in every capture, equally "
-            "often; read the direct scores, and the safe ones where the run has a guard."
+            "often; read the direct scores, or those of careful."
         )
     notes.print(text, highlight=False, soft_wrap=True)
     return found

@@ -198,7 +198,7 @@ def _chosen(
     if preset is not None:
         return replace(settings, calibration=UCAPC.preset(preset)), None
     known = source or SourceStatistics()
-    usual_calibrator(known, "the published one is --preset paper", streaming=True)
+    usual_calibrator(known, "the published one is --preset paper")
     return usual_stream(settings, known)
 
 
@@ -211,7 +211,7 @@ def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
     OpenSet(UCAPC(), DEFAULT if name == AUTO else name, alpha)  # what is wrong is said before a frame has come
     if source is None:
         raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
-    score = usual(source, streaming=True).rejection if name == AUTO else name
+    score = usual(source).rejection if name == AUTO else name
     return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
 
 

@@ -22,7 +22,7 @@ from tests.problems import write_small
 
 FILE = EXAMPLE / "pisa_capc_example.py"
 SOURCE = Path(pisa_capc.__file__).parents[1]
-QUICK = ("--epochs", "1", "--batch", "16", "--device", "cpu", "--no-guard")
+QUICK = ("--epochs", "1", "--batch", "16", "--device", "cpu")
 Process = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -78,7 +78,7 @@ def test_options_reach_the_calibration(options: list[str], calibrator: UCAPC, sc
 
 def test_where_nothing_is_asked_for_the_source_decides_and_the_command_says_which(scores: Path, example: Example):
     told = run(scores, "--out", scores.with_name("a.npz"))
-    assert "U-CAPC without a prior, for too little is said of the source" in told.stderr
+    assert "U-CAPC without a prior, because the source statistics that careful needs are missing" in told.stderr
     covariance = np.eye(example.weight.shape[1])
     with np.load(scores) as stored:
         np.savez(scores, **stored, source_class_mean=example.weight, source_covariance=covariance)
@@ -162,8 +162,8 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
         (["--method", "bbse"], "or add the array to the .npz"),
         (["--method", "lame", "--preset", "without-prior"], "has no presets"),
         (["--method", "lame", "--prior", "none"], "unknown setting 'prior'"),
-        (["--guard"], "only --preset safe has a guard"),
-        (["--preset", "safe", "--no-guard"], "only --preset safe has a guard"),
+        (["--guard"], "only --method safe has a guard"),
+        (["--preset", "safe", "--no-guard"], "only --method safe has a guard"),
         (["--preset", "safe", "--prior", "none"], "unknown setting 'prior'"),
         (["--preset", "safe", "--method", "lame"], "has no presets"),
         (["--prior", "given", "--set", "shares=[0.5,0.4]"], "sum to 0.9"),
@@ -221,6 +221,7 @@ def test_the_guard_explains_itself(scores: Path, tmp_path: Path) -> None:
         arrays = dict(stored)
     told = run(scores, "--out", tmp_path / "none.npz", "--preset", "safe", "--json")
     assert "note: the scores hold no guard thresholds" in told.stderr
+    assert "note: --preset safe goes with the next version; use --method safe" in told.stderr
     guard = json.loads(told.stdout, parse_constant=pytest.fail)["guard"]  # Infinity is no JSON
     assert [decision["thresholds"] for decision in guard] == [[None, None, None]] * 3
     np.savez(scores, **arrays, source_guard=np.array([0.0, 100.0, 200.0]))

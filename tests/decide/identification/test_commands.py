@@ -75,7 +75,7 @@ def test_what_calibrates_is_what_is_usual_with_the_model_and_is_said(
     assert "calibration: careful; the published one is --calibration ucapc" in careful.err
     assert "how evenly devices send, by capture: recording/room.cf32: few" in careful.err
     trained.with_guard((0.1, 0.2, 0.3)).save(tmp_path / "guarded")
-    assert "calibration: safe, under the model's guard" in pisa("identify", tmp_path / "guarded", room, *PLAIN).err
+    assert "calibration: careful" in pisa("identify", tmp_path / "guarded", room, *PLAIN).err
     told = pisa("identify", run, room, *PLAIN, "--calibration", "direct").err
     assert told.startswith("calibration: direct, 0 of 90")
     for command in ("identify", "verify"):

@@ -166,14 +166,11 @@ def test_a_guard_that_a_calibration_carries_is_shown(data: Path, subjects: list[
     assert "<tr><td>E1/L1</td><td>part</td><td>0.2500</td><td>0.1000, 0.3000, 0.9000</td></tr>" in page
 
 
-def test_a_run_with_a_guard_is_also_shown_under_it(data: Path, trained: Path, tmp_path: Path) -> None:
+def test_a_run_with_a_guard_is_shown_by_what_is_usual(data: Path, trained: Path, tmp_path: Path) -> None:
     [(folder, model)] = load_runs(trained / "pisa")
     [guarded] = infer_runs([(folder, model.with_guard((1e-9, 1e9, 1e9)))], load(data), ["E1"], show=False)
-    assert {decision.level for decision in guarded.stages["safe"].guard or ()} == {"part"}
     found = stages([[guarded]])["CNN"]
-    assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (safe)", "PISA-CAPC (careful)"]
-    [safe] = found["PISA-CAPC (safe)"]
-    assert safe.to_json() == guarded.evaluator.score(guarded.stages["safe"].probability).to_json()
-    page = report_of_runs([[guarded]], data, kinds=["captures"]).html()
-    assert "Decisions of the guard" in page
-    assert page.count("<td>part</td>") == len(guarded.stages["safe"].captures)
+    assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (careful)"]
+    [careful] = found["PISA-CAPC (careful)"]
+    assert careful.to_json() == guarded.evaluator.score(guarded.stages["careful"].probability).to_json()
+    assert "Decisions of the guard" not in report_of_runs([[guarded]], data, kinds=["captures"]).html()

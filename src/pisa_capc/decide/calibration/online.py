@@ -380,7 +380,7 @@ class OnlineCalibrator:
 
 def usual_stream(settings: Online, source: SourceStatistics) -> tuple[Online, SourceStatistics | None]:
     """The settings of a stream that is calibrated as is usual with this source, and what it is to know of it."""
-    chosen = usual(source, streaming=True).calibration
+    chosen = usual(source).calibration
     if isinstance(chosen, UCAPC):
         return replace(settings, calibration=chosen), None
     return settings, used(source)

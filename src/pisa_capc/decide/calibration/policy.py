@@ -1,9 +1,8 @@
-"""The one policy: what is used where nobody asks for a calibration or a rejection by name. Every command asks here.
+"""The one policy: which calibration and which rejection are used where no option names one. Every command asks here.
 
-Whole captures are calibrated under the guard that was trained with the model, without one by `careful`. Streams are
-calibrated by `careful`, which has an alarm there and was measured there (`studies.careful_streams`); the prices of a
-guard are those of whole captures. Where too little is known of the source U-CAPC without a prior takes the place of
-both. None of them assumes that devices send equally often: the published calibration is never usual.
+Whole captures and streams are calibrated by `careful`; where too little is known of the source, by U-CAPC without a
+prior. Neither assumes that devices send equally often: the published calibration is never usual. Nor is the guard
+(`safe`): it costs a training without each source environment and gains less (`studies.guard`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import NamedTuple
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.careful import Careful, knows_enough
 from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
-from pisa_capc.decide.calibration.safe import Safe
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -27,16 +25,13 @@ class Usual(NamedTuple):
     rejection: str
 
 
-def usual(source: SourceStatistics, streaming: bool = False) -> Usual:
-    """What is usual with this source; streaming: frames are decided as they come."""
-    if source.guard is not None and not streaming:
-        calibration: Calibrator = Safe()
-    else:
-        calibration = Careful() if knows_enough(source) else UCAPC(prior="none")
+def usual(source: SourceStatistics) -> Usual:
+    """What is usual with this source, for whole captures and for streams."""
+    calibration: Calibrator = Careful() if knows_enough(source) else UCAPC(prior="none")
     # Models of earlier versions keep no sessions.
     return Usual(calibration, DEFAULT if source.session_mean is not None else EARLIER)
 
 
-def rejection(name: str | None, source: SourceStatistics, streaming: bool = False) -> str | None:
+def rejection(name: str | None, source: SourceStatistics) -> str | None:
     """The score called `name`, the usual one for `AUTO`, none for None."""
-    return usual(source, streaming).rejection if name == AUTO else name
+    return usual(source).rejection if name == AUTO else name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import Frames, UnlabelledFrames
-from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, SAFE, Evaluator
+from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, Evaluator
 from pisa_capc.data.scores import Scores, as_probability, mean_and_spread, pool
-from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful, Safe
+from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful
 from pisa_capc.decide.calibration.balance import warn_of
 from pisa_capc.evidence.evaluation.later import Later
 from pisa_capc.evidence.evaluation.runs import split_for
@@ -81,11 +82,8 @@ def infer(
             yield i, Inference(models[i], scores, stages, part.evaluator)
 
 
-def compared_calibrations(models: Sequence[TrainedModel]) -> dict[str, Calibrator]:
-    """U-CAPC as published; the careful one, which needs no guard; and where every run has one, because runs are
-    compared by stage, the safe one."""
-    guarded = all(trained.statistics.guard is not None for trained in models)
-    return {PAPER: UCAPC(), **({SAFE: Safe()} if guarded else {}), CAREFUL: Careful()}
+# What `pisa evaluate`, reports and figures show beside direct inference: the published and the usual calibration.
+COMPARED: Mapping[str, Calibrator] = MappingProxyType({PAPER: UCAPC(), CAREFUL: Careful()})
 
 
 def infer_runs(
@@ -110,8 +108,7 @@ def infer_runs(
     found: dict[int, Inference] = {}
     different = {id(part): len(part.target) for part in splits}
     with progress("evaluate", sum(different.values()), show) as bar:
-        chosen = compared_calibrations(models)
-        for i, one in infer(models, splits, chosen, device, after_batch=bar.advance, missing=missing):
+        for i, one in infer(models, splits, COMPARED, device, after_batch=bar.advance, missing=missing):
             found[i] = replace(one, folder=runs[i][0])
     warn_of(_uneven([one.stages[CAREFUL] for one in found.values()]))
     return [found[i] for i in range(len(runs))]

@@ -96,7 +96,7 @@ def check_together(subjects: Sequence[Subject]) -> None:
 
 
 def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
-    """Scores of all runs by encoder and stage, in the paper's order: Single, PISA, PISA-CAPC; then the safe one.
+    """Scores of all runs by encoder and stage, in the paper's order: Single, PISA, PISA-CAPC, PISA-CAPC (careful).
 
     Single is the first stage and shown without calibration, unless it is the first subject.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from pisa_capc.core.provenance import machine
 from pisa_capc.data.chance import AFTER_TRAINING, against_chance, at_chance
-from pisa_capc.data.protocol import CAREFUL, PAPER, SAFE
+from pisa_capc.data.protocol import CAREFUL, PAPER
 from pisa_capc.data.scores import Scores, pool
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.decide.calibration import Calibration
@@ -50,11 +50,8 @@ def report_of_runs(
     _training_table(page, subjects)
     page.section("Calibration")
     _calibration_tables(page, main.stages[PAPER])
-    if SAFE in main.stages:
-        page.text("The same under the guard that was trained with the model, which decides how far each capture goes:")
-        _calibration_tables(page, main.stages[SAFE])
     if CAREFUL in main.stages:
-        page.text("By what suits a capture, told by how evenly its devices seem to send; used unless told otherwise:")
+        page.text("By what suits a capture, told by how evenly its devices seem to send; the usual calibration:")
         _calibration_tables(page, main.stages[CAREFUL])
     page.section("Figures")
     with TemporaryDirectory() as folder:

@@ -74,7 +74,7 @@ class Recogniser:
         self.classes = len(trained.devices)
         features = int(trained.model.classifier.weight.shape[2])  # type: ignore[union-attr,index]
         self.calibrator = OnlineCalibrator.usual(self.classes, features, True, choices.online, trained.statistics)
-        score = rejection(choices.reject, trained.statistics, streaming=True)
+        score = rejection(choices.reject, trained.statistics)
         if score is not None:
             fitted = Rejection.fit(score, trained.statistics, self.classes, features, choices.alpha)
             self.calibrator.rejection = fitted
