@@ -121,7 +121,7 @@ def section() -> str:
     return f"""## Careful: what suits a capture
 
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
-[Careful](../calibration.md#careful-the-usual-calibration-without-a-guard) has numbers of source environments: of models
+[Careful](../calibration.md#careful) has numbers of source environments: of models
 of one source environment that met the other one, and of models of both that met frames held out. **It was not made
 blind.** E1 was looked at more than once meanwhile: an earlier careful, with one signal and other panels, was known to
 lose there in captures of few devices or frames, and that the LDA head has a vote where frames are few was added after

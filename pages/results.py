@@ -42,7 +42,7 @@ FOLDER = Path("docs/results")  # pictures go into the folder above, where README
 MADE = "Made from the records in `results/` by `make results-page`; do not edit."
 EQUALISED = ("eada", "equalised", "pisa-equalised")
 BALANCED = {"paper": "U-CAPC", "bd-cspn": "BD-CSPN", "pt-map": "PT-MAP"}
-CALIBRATIONS = {**BALANCED, "safe": "the safe preset"}
+CALIBRATIONS = {**BALANCED, "safe": "U-CAPC under the guard"}
 
 
 def summary() -> str:
@@ -139,7 +139,7 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
 
 - U-CAPC has stronger peers where captures are balanced ({peers}; mean over all PISA models;
   [calibration](calibration.md)).
-- Over all kinds of deployment the best mean is that of {leaders}; the safe preset has {guarded}
+- Over all kinds of deployment the best mean is that of {leaders}; under the guard it is {guarded}
   ([calibration](calibration.md#where-calibration-helps-and-where-it-harms)).
 - Under the guard U-CAPC costs no encoder more than 0.001 in the mean of any kind of deployment that was rehearsed
   ([calibration](calibration.md#where-calibration-helps-and-where-it-harms)). Individual models lose more in some.

@@ -122,4 +122,4 @@ print(
 # sphinx_gallery_thumbnail_number = 1
 
 # %%
-# The :doc:`safe preset <../calibration>` is for deployments in which that may happen.
+# :doc:`Careful <../calibration>`, the usual calibration, is for deployments in which that may happen.
