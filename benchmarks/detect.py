@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.report import begin, show, show_table
 from pisa_capc.core.randomness import generator
-from pisa_capc.signal.detection import Detection, WifiDetector, detect, with_headers
+from pisa_capc.signal.detection import FoundFrame, WifiDetector, detect, with_headers
 from pisa_capc.signal.detection.finding import BLOCK
 from pisa_capc.signal.detection.wifi.detector import CHUNK
 from pisa_capc.signal.detection.wifi.preamble import LEAST_QUALITY, SEARCH, TAPS
@@ -85,7 +85,7 @@ def received(
     return (SCALE * 10 ** (snr_db / 20) * through * turn).astype(np.complex64)
 
 
-def found_in(blocks: Iterator[Samples], antennas: int) -> list[Detection]:
+def found_in(blocks: Iterator[Samples], antennas: int) -> list[FoundFrame]:
     detector = WifiDetector(antennas)
     return [one for block in blocks for one in detector.push(block)] + detector.finish()
 
@@ -230,8 +230,8 @@ def detection(antennas: int, snr_db: float, paths: bool, frames: int) -> dict[st
     for start, offset in zip(where, cfo_hz, strict=True):
         iq[:, start : start + len(frame)] += received(rng, frame, antennas, snr_db, offset, paths)
     found = found_in(iter([iq]), antennas)
-    which = np.array([np.abs(where - one.start).argmin() for one in found], dtype=int)
-    late = np.array([one.start for one in found], dtype=int) - where[which]
+    which = np.array([np.abs(where - one.at).argmin() for one in found], dtype=int)
+    late = np.array([one.at for one in found], dtype=int) - where[which]
     hit = np.abs(late) <= 40
     off_hz = np.array([one.cfo_hz for one in found]).reshape(-1, antennas)[hit] - cfo_hz[which[hit], None]
     some = hit.sum() >= 10

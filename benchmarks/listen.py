@@ -48,7 +48,7 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import square
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.calibration import Online, OnlineCalibrator
-from pisa_capc.live.listen import Air, Decision, Event, Listener, Plan, open_source
+from pisa_capc.live.listen import Air, Event, Listener, Plan, open_source
 from pisa_capc.live.listen.output import Lines
 from pisa_capc.live.listen.recognise import LAG
 from pisa_capc.live.listen.ring import Ring
@@ -58,6 +58,7 @@ from pisa_capc.model.edge import export_model, on_onnx
 from pisa_capc.model.edge.engine import FILE
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.training import Run, fit
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.phy.wifi import mac, transmit
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, preamble
@@ -231,7 +232,7 @@ def at_paces(
 
 
 def _note(event: Event, heard: list[tuple[float, int]]) -> None:
-    if isinstance(event, Decision):
+    if isinstance(event, FoundFrame):
         heard.append((time.monotonic(), event.start))
 
 
@@ -291,8 +292,8 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
         def take(event: Event) -> None:
             nonlocal decided
             lines.write(event)
-            decided += isinstance(event, Decision)
-            if isinstance(event, Decision) and decided % max(1, frames // 20) == 0:
+            decided += isinstance(event, FoundFrame)
+            if isinstance(event, FoundFrame) and decided % max(1, frames // 20) == 0:
                 resident.append(_resident_mib())
 
         source = Replay(air.data, lambda: decided >= frames)

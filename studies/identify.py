@@ -37,6 +37,7 @@ from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.training import Run, TrainingConfig
 from pisa_capc.signal.detection import Found, FoundFrame, detect
+from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Recording, open_recording
 from pisa_capc.signal.simulation.recording import record
@@ -79,15 +80,17 @@ def found_by_truth(recording: Recording, notes: Sequence[Mapping[str, Any]], wav
     """The frames of a recording at the waveform's own rate where its annotations say that they are."""
     frames = [
         FoundFrame(
-            recording.about.name,
             note["core:sample_start"],
-            note["core:sample_start"] / recording.about.sample_rate_hz,
-            note["core:sample_start"],
-            note["core:sample_count"],
-            tuple(note["pisa:cfo_hz"]),
-            tuple(note["pisa:snr_db"]),
+            NO_IQ,
+            np.array(note["pisa:cfo_hz"]),
+            np.array(note["pisa:snr_db"]),
             1.0,
+            note["core:sample_count"],
             Header(transmitter=note["pisa:address"], fcs=True),
+            source=recording.about.name,
+            start=note["core:sample_start"],
+            end=note["core:sample_start"] + note["core:sample_count"],
+            time_s=note["core:sample_start"] / recording.about.sample_rate_hz,
         )
         for note in notes
     ]

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from pisa_capc.model.training import Run as Run
     from pisa_capc.model.training import TrainingConfig as TrainingConfig
     from pisa_capc.model.training import fit as fit
-    from pisa_capc.signal.detection import Detection as Detection
+    from pisa_capc.signal.detection import FoundFrame as FoundFrame
     from pisa_capc.signal.detection import detect as detect
     from pisa_capc.signal.formats import ExportOptions as ExportOptions
     from pisa_capc.signal.formats import Format as Format
@@ -114,7 +114,7 @@ _PUBLIC = {
     "signal.waveforms": "Waveform register_waveform",
     "signal.measurement.senders": "Card measure",
     "signal.simulation.generate": "simulate",
-    "signal.detection": "Detection detect",
+    "signal.detection": "FoundFrame detect",
     "model.encoders": "Encoder build_encoder register_encoder",
     "model.networks": "PISA Single",
     "model.methods": "Method build_method register_method",
@@ -154,7 +154,7 @@ def __getattr__(name: str) -> Any:
         new = f"{__name__}.{_moved.MOVED[name]}"
         _moved.warn_of(f"{__name__}.{name}", new)
         return import_module(new)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _moved.by_old_name(__name__, {"Detection": "FoundFrame"}, name)
 
 
 _moved.find_old_names()

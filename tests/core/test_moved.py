@@ -134,3 +134,13 @@ def test_register_is_the_function_that_has_the_name_of_its_kind(package: str, ki
     ) as at:
         module.register("passing")
     assert at[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "old", ["pisa_capc.Detection", "pisa_capc.signal.detection.Detection", "pisa_capc.live.listen.Decision"]
+)
+def test_what_a_found_frame_was_called_gives_it_with_a_warning(old: str) -> None:
+    package, _, name = old.rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"{old} is now pisa_capc.*FoundFrame") as found:
+        assert getattr(import_module(package), name) is pisa_capc.FoundFrame
+    assert found[0].filename == __file__

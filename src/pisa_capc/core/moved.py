@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,6 +134,14 @@ def renamed(package: str, old: str, function: Callable[P, R]) -> Callable[P, R]:
         return function(*given, **options)
 
     return call
+
+
+def by_old_name(package: str, names: Mapping[str, str], name: str) -> Any:
+    """What a package's `__getattr__` gives for the names, old → new, that its classes had there."""
+    if name not in names:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    warn_of(f"{package}.{name}", f"{package}.{names[name]}", stacklevel=4)
+    return getattr(import_module(package), names[name])
 
 
 class _OldNames:

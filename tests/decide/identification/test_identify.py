@@ -68,7 +68,7 @@ def test_antennas_may_be_brought_to_equal_power(trained: TrainedModel) -> None:
 
 def test_a_dead_antenna_is_absent(trained: TrainedModel) -> None:
     found = found_in([(0, A)] * 4)
-    frames = tuple(replace(frame, cfo_hz=(frame.cfo_hz[0], np.nan)) for frame in found.frames)
+    frames = tuple(replace(frame, cfo_hz=np.array([frame.cfo_hz[0], np.nan])) for frame in found.frames)
     who = identify(trained, [replace(found, frames=frames)], PLAIN, "cpu")
     assert not who.seen.frames.iq[:, 1].any()
     assert np.isfinite(who.probability).all()

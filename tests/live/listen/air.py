@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.live.listen import Air
 from pisa_capc.live.listen.ring import Ring
-from pisa_capc.signal.detection import Detection
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -67,10 +67,10 @@ class ToyDetector:
     def wanted(self, received: int) -> int:
         return 1
 
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
+    def push(self, block: NDArray[np.complex64]) -> list[FoundFrame]:
         self._held = np.concatenate([self._held, block], axis=1)
         marks = np.flatnonzero(np.abs(self._held[0].real - MARK) < 100)
-        found = [self._detection(int(at) + 1) for at in marks if at + 1 + SAMPLES <= self._held.shape[1]]
+        found = [self._frame(int(at) + 1) for at in marks if at + 1 + SAMPLES <= self._held.shape[1]]
         done = max(0, self._held.shape[1] - SAMPLES)
         if len(marks) > len(found):
             done = min(done, int(marks[len(found)]))
@@ -79,14 +79,14 @@ class ToyDetector:
         self._held, self._first = self._held[:, done:], self._first + done
         return found
 
-    def _detection(self, at: int) -> Detection:
+    def _frame(self, at: int) -> FoundFrame:
         number = round(float(self._held[0, at - 1].real - MARK))
         header = Header("data", 6.0, 100, address(number) if number else None, address(99), True)
         iq, snr_db = self._held[:, at : at + SAMPLES], np.full(ANTENNAS, 20.0)
         cfo_hz = np.where(np.any(iq, axis=1), 1e3 * float(self._held[0, at - 1].imag), np.nan)
-        return Detection(self._first + at, iq.copy(), cfo_hz, snr_db, 0.9, SAMPLES, header)
+        return FoundFrame(self._first + at, iq.copy(), cfo_hz, snr_db, 0.9, SAMPLES, header)
 
-    def finish(self) -> list[Detection]:
+    def finish(self) -> list[FoundFrame]:
         return []
 
 
@@ -110,3 +110,9 @@ class Script:
 def script(*blocks: NDArray[np.complex64], **options: object) -> Script:
     """Samples, one block after the other."""
     return Script([lambda ring, iq=iq: ring.write(as_bytes(iq)) for iq in blocks], **options)  # type: ignore[misc,arg-type]
+
+
+def snippet_of(iq: NDArray[np.complex64]) -> FoundFrame:
+    """Samples (A, n) as a listener keeps them for an alarm, where they are no frame."""
+    nowhere = np.full(len(iq), np.nan)
+    return FoundFrame(0, iq, nowhere, nowhere, 0.0, utc="2026-01-01T00:00:00.000Z")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pisa_capc.live.listen import Alarm, Decision, Event, Listener, Plan
+from pisa_capc.live.listen import Alarm, Event, Listener, Plan
 from pisa_capc.live.listen import alarms as module
-from pisa_capc.live.listen.alarms import A_MINUTE, MINUTE_S, Alarms, Finding, Folder, Kept, Recent
+from pisa_capc.live.listen.alarms import A_MINUTE, MINUTE_S, Alarms, Finding, Folder, Recent
 from pisa_capc.live.listen.events import (
     ACKNOWLEDGED,
     CHANGED,
@@ -27,7 +27,8 @@ from pisa_capc.live.listen.events import (
 )
 from pisa_capc.live.listen.senders import CARRIERS, MOST, Senders
 from pisa_capc.model.inference import TrainedModel
-from tests.live.listen.air import AIR, ENROLLED, address, in_turn, played, script
+from pisa_capc.signal.detection import FoundFrame
+from tests.live.listen.air import AIR, ENROLLED, address, in_turn, played, script, snippet_of
 from tests.live.serve.fake import a_decision
 
 HOUR = 3600.0
@@ -182,7 +183,7 @@ def test_an_alarm_that_is_none_is_refused(change: dict[str, Any]) -> None:
 
 def test_snippets_of_strangers_go_before_those_of_enrolled_devices(tmp_path: Path) -> None:
     folder = Folder(tmp_path, 20e6, None, most_bytes=100_000)  # three
-    frame = Kept(np.ones((4, 1000), dtype=np.complex64), np.zeros(4), None, 0, "2026-01-01T00:00:00.000Z")
+    frame = snippet_of(np.ones((4, 1000), dtype=np.complex64))
     own = folder.write(0, "text", [frame])
     for number in range(1, 20):
         folder.write(number, "text", [frame], stranger=True)
@@ -200,7 +201,7 @@ def test_recent_frames_that_claim_an_enrolled_address_outlast_a_flood(monkeypatc
     recent = Recent()
     for number in range(1000):
         verdict = "undecided" if number % 50 == 0 else None
-        recent.add(number, Kept(iq, np.zeros(4), a_decision(number, verdict=verdict), 0, ""))
+        recent.add(a_decision(number, verdict=verdict, iq=iq))
     kept = [number for number in range(1000) if recent.get(number) is not None]
     assert len(kept) == 100
     assert [number for number in kept if number % 50 == 0] == list(range(0, 1000, 50))
@@ -226,8 +227,8 @@ def reported_at(events: list[Event], claimed: str) -> int | None:
     """After how many of an address's frames, from the first that is not its device's on, there is an alarm about it."""
     frames = 0
     for event in events:
-        if isinstance(event, Decision):
-            frames += event.address == claimed
+        if isinstance(event, FoundFrame):
+            frames += event.claimed == claimed
         elif event.kind in (NOT_ITS_ADDRESS, SHARED_ADDRESS) and event.address == claimed:
             return frames
     return None

@@ -47,7 +47,7 @@ def until_the_end(finder: ProcessFinder | ThreadFinder) -> list[Part]:
 
 
 def found(parts: list[Part]) -> list[tuple[int, int, str | None]]:
-    return [(one.start, one.end, one.found.header.transmitter) for part in parts for one in part.heard]
+    return [(one.start, one.end, one.header.transmitter) for part in parts for one in part.frames]
 
 
 def test_a_process_finds_what_a_thread_does_and_one_that_dies_is_begun_anew() -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.live.listen import Air, Decision, Event, Listener, Plan, open_source
+from pisa_capc.live.listen import Air, Event, Listener, Plan, open_source
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings.encoding import Encoding
 from tests.live.listen.air import AIR, CF32, SPACING, as_bytes, in_turn, played
 from tests.live.listen.tools import Reading, wait_until
@@ -105,7 +106,7 @@ def test_a_flow_graph_is_listened_to(trained: object, tmp_path: Path) -> None:
         wait_until(lambda: len(events) > 300, 60)
         listener.stop()
         runner.join(20)
-    starts = np.array([event.start for event in events if isinstance(event, Decision)])
+    starts = np.array([event.start for event in events if isinstance(event, FoundFrame)])
     assert listener.status().missed == 0
     assert len(starts) > 300
     assert set(np.diff(starts).tolist()) == {SPACING}

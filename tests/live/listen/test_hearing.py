@@ -52,7 +52,7 @@ def test_frames_of_a_stream_are_those_of_the_recording(rate_hz: float) -> None:
     for first in range(0, whole.shape[1], 7001):
         got += hearing.push(coded(whole[:, first : first + 7001]), first, False)
     got += hearing.push(np.zeros(2 * 20_000 * 8, np.uint8), whole.shape[1], False) + hearing.finish()
-    assert [(one.start, one.found.header.transmitter) for one in got] == expected
+    assert [(one.start, one.header.transmitter) for one in got] == expected
     assert len(expected) == 6
 
 
@@ -61,12 +61,12 @@ def test_the_checksum_is_asked_for_until_the_sender_is_known() -> None:
     hearing = Hearing(recording.about, CF32, "wifi")
     whole = recording.read(0, recording.about.length)
     got = hearing.push(coded(whole), 0, False) + hearing.finish()
-    assert {one.found.header.transmitter for one in got} == {SENDER}
+    assert {one.header.transmitter for one in got} == {SENDER}
     again = hearing.push(coded(whole), 10_000_000, True) + hearing.finish()
     assert [one.start - 10_000_000 for one in again] == [one.start for one in got]
-    assert {one.found.header.transmitter for one in again} == {SENDER}
-    assert got[0].found.header.fcs is True
-    assert again[0].found.header.fcs is None
+    assert {one.header.transmitter for one in again} == {SENDER}
+    assert got[0].header.fcs is True
+    assert again[0].header.fcs is None
 
 
 def test_the_beginning_of_a_frame_is_handed_on_and_its_end_is_known() -> None:
@@ -78,8 +78,8 @@ def test_the_beginning_of_a_frame_is_handed_on_and_its_end_is_known() -> None:
         found[kept] = hearing.push(coded(whole), 0, False) + hearing.finish()
     for short, long in zip(found[500], found[1 << 20], strict=True):
         assert (short.start, short.end) == (long.start, long.end)
-        assert long.end - long.start == long.found.iq.shape[1] > 500
-        np.testing.assert_array_equal(short.found.iq, long.found.iq[:, :500])
+        assert long.end - long.start == long.iq.shape[1] > 500
+        np.testing.assert_array_equal(short.iq, long.iq[:, :500])
 
 
 def test_a_rate_that_does_not_fit_is_refused_at_once() -> None:
@@ -119,7 +119,7 @@ def test_samples_of_another_number_of_antennas_are_known_by_their_frames() -> No
     count = len(whole) // (4 * CF32.sample_bytes)
     hearing = Hearing(replace(recording.about, antennas=4), CF32, "wifi")
     parts = list(parts_of(hearing, [Piece(0, whole[: count * 32], False, 0)]))
-    assert [part.heard for part in parts] == [[], []]
+    assert [part.frames for part in parts] == [[], []]
     assert [part.advice.split(". ")[0] for part in parts] == [
         "",
         "memory: no frame is found with 4 antenna(s); read as 1, the same samples hold 4",

@@ -13,12 +13,13 @@ import pytest
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.identification.evidence import conformal_p, log_evidence
 from pisa_capc.live.listen import Alarm
-from pisa_capc.live.listen.alarms import Folder, Kept
+from pisa_capc.live.listen.alarms import Folder
 from pisa_capc.live.listen.claims import EPOCH, Test, Tests
 from pisa_capc.live.listen.output import Lines
 from pisa_capc.live.listen.senders import MOST, Senders
 from pisa_capc.live.listen.state import Ledger, Mark
 from pisa_capc.model.inference import TrainedModel
+from tests.live.listen.air import snippet_of
 
 
 def test_the_ledger_gives_back_the_newest_mark(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_ledger_that_says_nothing_is_refused(tmp_path: Path) -> None:
 def test_the_folder_of_alarms_keeps_its_size(tmp_path: Path) -> None:
     folder = Folder(tmp_path, 20e6, None, most_bytes=100_000)
     (tmp_path / "mine.txt").write_text("not to be touched")
-    frame = Kept(np.ones((4, 1000), dtype=np.complex64), np.zeros(4), None, 0, "2026-01-01T00:00:00.000Z")
+    frame = snippet_of(np.ones((4, 1000), dtype=np.complex64))
     names = [folder.write(number, "text", [frame]) for number in range(10)]
     left = sorted(path.name for path in tmp_path.glob("alarm-*.sigmf-meta"))
     assert left == names[-len(left) :]

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from pisa_capc.core.errors import DataError, ModelError
-from pisa_capc.live.listen import Alarm, Choices, Decision, Event, Listener, Plan
+from pisa_capc.live.listen import Alarm, Choices, Event, Listener, Plan
 from pisa_capc.live.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, SHARED_ADDRESS, UNKNOWN_DEVICE
 from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.sources import FileSource
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.training import fit
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings import open_recording
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.sigmf import read_metadata
@@ -38,8 +39,8 @@ def heard(listener: Listener) -> list[Event]:
     return events
 
 
-def decisions(events: list[Event]) -> list[Decision]:
-    return [event for event in events if isinstance(event, Decision)]
+def decisions(events: list[Event]) -> list[FoundFrame]:
+    return [event for event in events if isinstance(event, FoundFrame)]
 
 
 def alarms(events: list[Event], kind: str | None = None) -> list[Alarm]:
@@ -53,8 +54,8 @@ def test_every_frame_is_decided_once_in_order(trained: TrainedModel) -> None:
     assert [one.number for one in got] == list(range(90))
     assert [one.start for one in got] == [SPACING * i + 100 for i in range(90)]
     assert [one.time_s for one in got] == [one.start / RATE_HZ for one in got]
-    assert [one.address for one in got] == [address(number) for _, number in sent]
-    right = [one.device == f"D{device + 1}" for one, (device, _) in zip(got, sent, strict=True)]
+    assert [one.claimed for one in got] == [address(number) for _, number in sent]
+    right = [one.who.device == f"D{device + 1}" for one, (device, _) in zip(got, sent, strict=True)]
     assert np.mean(right) > 0.8
     status = listener.status()
     assert (status.frames, status.missed, status.samples, status.source) == (90, 0, 90 * SPACING, "ended")
@@ -140,7 +141,7 @@ def test_a_stranger_raises_an_alarm_and_does_not_flood(trained: TrainedModel, tm
     [alarm] = alarms(events, UNKNOWN_DEVICE)
     assert alarm.address == address(77)
     assert "no device that is known" in alarm.text
-    assert np.mean([one.device is None for one in decisions(events) if one.number in alarm.frames]) > 0.5
+    assert np.mean([one.who.device is None for one in decisions(events) if one.number in alarm.frames]) > 0.5
     assert (alarm.state, listener.status().withheld) == ("open", {})
 
 
@@ -157,7 +158,7 @@ def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:
     plan = Plan(Choices(reject=None))
     events = heard(Listener(trained, script(played([(9, 77)] * 100)), AIR, plan))
     assert not alarms(events, UNKNOWN_DEVICE)
-    assert None not in {one.device for one in decisions(events)}
+    assert None not in {one.who.device for one in decisions(events)}
 
 
 def test_a_device_that_changes_raises_an_alarm(trained: TrainedModel) -> None:
@@ -233,7 +234,7 @@ def test_garbage_is_survived(trained: TrainedModel, encoding: str) -> None:
     rng = np.random.default_rng(1)
     steps = [lambda ring: ring.write(rng.bytes(1_000_003)), lambda ring: ring.write(rng.bytes(17))]
     events = heard(Listener(trained, Script(steps), replace(AIR, encoding=Encoding.named(encoding))))
-    assert all(isinstance(event, Decision | Alarm) for event in events)
+    assert all(isinstance(event, FoundFrame | Alarm) for event in events)
 
 
 def test_a_listener_goes_on_where_it_was_stopped(trained: TrainedModel, tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_a_listener_goes_on_where_it_was_stopped(trained: TrainedModel, tmp_path
     whole = heard(Listener(trained, script(first, second), AIR, replace(plan, state=None)))
     assert [event.number for event in decisions(one + two)] == list(range(100))
     assert [d.verdict for d in decisions(one + two)] == [d.verdict for d in decisions(whole)]
-    assert [d.device for d in decisions(one + two)] == [d.device for d in decisions(whole)]
+    assert [d.who.device for d in decisions(one + two)] == [d.who.device for d in decisions(whole)]
     assert [d.start for d in decisions(one + two)] == [d.start for d in decisions(whole)]
     numbers = [alarm.number for alarm in alarms(one + two)]
     assert len(set(numbers)) == len(numbers)
@@ -254,7 +255,7 @@ def test_strangers_are_set_aside_after_a_restart_too(trained: TrainedModel, tmp_
     plan = Plan(state=tmp_path)
     heard(Listener(trained, script(played(in_turn(60))), AIR, plan))
     again = decisions(heard(Listener(trained, script(played([(9, 77)] * 60)), AIR, plan)))
-    assert np.mean([one.device is None for one in again]) > 0.5
+    assert np.mean([one.who.device is None for one in again]) > 0.5
 
 
 def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, tmp_path: Path) -> None:
@@ -335,7 +336,7 @@ def test_recent_frames_can_be_had_by_number(trained: TrainedModel, monkeypatch: 
     heard(listener)
     kept = listener.frame(29)
     assert kept is not None
-    np.testing.assert_array_equal(kept[0], iq[:, 29 * SPACING + 100 :][:, :SAMPLES])
+    np.testing.assert_array_equal(kept.iq, iq[:, 29 * SPACING + 100 :][:, :SAMPLES])
     assert listener.frame(19) is None
     assert listener.frame(30) is None
 

@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.live.listen import Air, Alarm, Decision, Status
-from pisa_capc.live.listen.alarms import Folder, Kept
+from pisa_capc.live.listen import Air, Alarm, Status
+from pisa_capc.live.listen.alarms import Folder
 from pisa_capc.live.serve.app import create_app
 from pisa_capc.live.serve.gate import Gate, Rules
 from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.model.inference import SourceStatistics
+from pisa_capc.signal.detection import FoundFrame, Identity
+from pisa_capc.signal.detection.base import NO_IQ
+from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings.encoding import Encoding
 
 DEVICES = ("camera-hall", "camera-roof", "door-7", "laptop-anna", "meter-3", "printer")
@@ -39,25 +42,37 @@ def utc(seconds: float) -> str:
 QUIET = Status("connected", utc(0), 10_000_000, 0, 0, RATE_HZ, 0, 0.0, (0.0, 0.0), (), (), 0.0, 0, 0)
 
 
-def a_decision(number: int = 0, at: float | None = None, **changes: Any) -> Decision:
-    plain = Decision(
-        number=number,
-        time_s=number / 100,
-        at=utc(time.time() if at is None else at),
+def a_decision(number: int = 0, at: float | None = None, **changes: Any) -> FoundFrame:
+    """A frame as a listener hands it over; changes by the names that its event has for them."""
+    said: dict[str, Any] = {
+        "device": DEVICES[0],
+        "like": DEVICES[0],
+        "probability": 0.97,
+        "address": ADDRESSES[0],
+        "receiver": "ff:ff:ff:ff:ff:ff",
+        "kind": "beacon",
+        "rate_mbps": 6.0,
+        "cfo_hz": (1200.0, 1210.0, 1190.0, 1205.0),
+        "snr_db": (24.0, 22.0, 23.0, 25.0),
+        "verdict": "genuine",
+        "time_s": number / 100,
+        "iq": NO_IQ,
+        **changes,
+    }
+    return FoundFrame(
+        number * 200_000,
+        said["iq"],
+        np.array(said["cfo_hz"]),
+        np.array(said["snr_db"]),
+        0.9,
+        header=Header(said["kind"], said["rate_mbps"], None, said["address"], said["receiver"]),
         start=number * 200_000,
-        device=DEVICES[0],
-        like=DEVICES[0],
-        probability=0.97,
-        address=ADDRESSES[0],
-        receiver="ff:ff:ff:ff:ff:ff",
-        kind="beacon",
-        rate_mbps=6.0,
-        cfo_hz=(1200.0, 1210.0, 1190.0, 1205.0),
-        snr_db=(24.0, 22.0, 23.0, 25.0),
-        quality=0.9,
-        verdict="genuine",
+        time_s=said["time_s"],
+        identity=Identity(said["device"], said["like"], said["probability"]),
+        number=number,
+        utc=utc(time.time() if at is None else at),
+        verdict=said["verdict"],
     )
-    return replace(plain, **changes)
 
 
 def an_alarm(number: int = 0, **changes: Any) -> Alarm:
@@ -87,8 +102,7 @@ class FakeListener:
     air: Air = field(default_factory=lambda: Air(RATE_HZ, ANTENNAS, Encoding.named("cs16"), 2.437e9))
     sample_rate_hz: float = RATE_HZ
     state: Status = QUIET
-    kept: dict[int, tuple[NDArray[np.complex64], NDArray[np.float64]]] = field(default_factory=dict)
-    embeddings: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    kept: dict[int, FoundFrame] = field(default_factory=dict)
     acknowledged: list[tuple[int, str]] = field(default_factory=list)
 
     def status(self) -> Status:
@@ -97,11 +111,8 @@ class FakeListener:
     def acknowledge(self, number: int, by: str) -> None:
         self.acknowledged.append((number, by))
 
-    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
+    def frame(self, number: int) -> FoundFrame | None:
         return self.kept.get(number)
-
-    def embedding(self, number: int) -> NDArray[np.float32] | None:
-        return self.embeddings.get(number)
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> Any:
         if len(numbers) < 10:
@@ -113,13 +124,13 @@ class FakeListener:
     def exchange(self, model: Any) -> None:
         self.model = model
 
-    def keep(self, decision: Decision, seed: int = 0) -> None:
+    def keep(self, decision: FoundFrame, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        self.kept[decision.number] = a_frame(rng), np.array(decision.cfo_hz)
-        k = DEVICES.index(decision.like) if decision.like in DEVICES else 0
-        away = 0.6 if decision.device else 6.0
+        iq, who = a_frame(rng), decision.who
+        k = DEVICES.index(who.like) if who.like in DEVICES else 0
+        away = 0.6 if who.device else 6.0
         near = self.model.means[k] + away * rng.normal(size=FEATURES) / np.sqrt(3)
-        self.embeddings[decision.number] = near.astype(np.float32)
+        self.kept[decision.number] = replace(decision, iq=iq, embedding=near.astype(np.float32))
 
 
 def a_frame(rng: np.random.Generator, antennas: int = ANTENNAS, samples: int = 1600) -> NDArray[np.complex64]:
@@ -206,7 +217,7 @@ class Air6:
     def alarm(self, kind: str, address: str | None, device: str | None, text: str, at: float) -> None:
         number, name, frames = self.alarms, None, tuple(range(self.number - 6, self.number))
         if self.folder is not None:
-            kept = [Kept(*self.listener.kept[n], a_decision(n), n, utc(at)) for n in frames]
+            kept = [replace(a_decision(n, at), iq=self.listener.kept[n].iq) for n in frames]
             name = self.folder.write(number, text, kept)
         shown = () if kind == "receiver" else frames
         self.hub.memory.hear(Alarm(number, at, utc(at), kind, address, device, text, shown, name))

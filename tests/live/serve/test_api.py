@@ -123,7 +123,7 @@ def test_a_frame_has_samples_a_spectrum_and_a_place_near_its_device() -> None:
     hear(hub, decision)
     client = a_client(hub)
     frame, picture = client.get("/api/frames/5").json(), client.get("/api/prototypes").json()
-    iq = listener.kept[5][0]
+    iq = listener.kept[5].iq
     assert np.allclose(np.array(frame["i"]) * frame["scale"], iq[:, :640].real, atol=1e-4 * frame["scale"])
     assert frame["cfo_hz"] == [1.0, None, 2.0, 3.0]
     assert len(frame["spectrum_db"]) == 4
@@ -138,7 +138,7 @@ def test_a_tone_is_at_its_frequency_in_the_spectrum() -> None:
     hub = a_hub()
     listener: FakeListener = hub.listener  # type: ignore[assignment]
     tone = np.exp(2j * np.pi * 0.25 * np.arange(1000))[None].astype(np.complex64)
-    listener.kept[0] = np.repeat(tone, 4, axis=0), np.zeros(4)
+    listener.kept[0] = a_decision(0, iq=np.repeat(tone, 4, axis=0))
     [first, *_] = a_client(hub).get("/api/frames/0").json()["spectrum_db"]
     assert int(np.argmax(first)) == round(0.75 * len(first))
 
@@ -146,7 +146,7 @@ def test_a_tone_is_at_its_frequency_in_the_spectrum() -> None:
 @pytest.mark.parametrize("samples", [1, 7, 127])
 def test_short_frames_can_be_looked_at(samples: int) -> None:
     hub = a_hub()
-    hub.listener.kept[0] = np.zeros((4, samples), dtype=np.complex64), np.zeros(4)  # type: ignore[attr-defined]
+    hub.listener.kept[0] = a_decision(0, iq=np.zeros((4, samples), np.complex64))  # type: ignore[attr-defined]
     assert a_client(hub).get("/api/frames/0").status_code == 200
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.signal.detection import Detection
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.phy.wifi import mac, transmit
 from tests.signal.detection.air import Air
@@ -33,17 +33,17 @@ class Marks:
     def __init__(self, samples: int = 40, header: Header | None = None) -> None:
         self._before, self._samples, self._header = 0, samples, header or Header()
 
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
+    def push(self, block: NDArray[np.complex64]) -> list[FoundFrame]:
         antennas = len(block)
         found = []
         for place in np.flatnonzero(np.abs(block[0]) > 9).tolist():
             start = self._before + place
             cfo_hz = np.full(antennas, float(start))
-            found.append(Detection(start, block[:, :0], cfo_hz, np.zeros(antennas), 0.9, self._samples, self._header))
+            found.append(FoundFrame(start, block[:, :0], cfo_hz, np.zeros(antennas), 0.9, self._samples, self._header))
         self._before += block.shape[1]
         return found
 
-    def finish(self) -> list[Detection]:
+    def finish(self) -> list[FoundFrame]:
         return []
 
 

@@ -7,6 +7,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.signal.detection import detect, finding
-from pisa_capc.signal.detection.finding import FoundFrame, blocks_of
+from pisa_capc.signal.detection import Found, detect, finding
+from pisa_capc.signal.detection.base import NO_IQ, FoundFrame
+from pisa_capc.signal.detection.finding import blocks_of
 from pisa_capc.signal.detection.wifi.detector import CHUNK
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.phy.lora import lorawan
@@ -107,7 +109,9 @@ def test_one_antenna_that_is_dead_or_not_a_number_is_said_and_the_others_are_eno
 
 
 def test_json_is_as_documented_and_has_no_nan() -> None:
-    frame = FoundFrame("a", 5, 5 / 20e6, 5, None, (1.0, math.nan), (math.inf, 3.0), 0.5, Header(transmitter=AP))
+    frame = FoundFrame(
+        5, NO_IQ, np.array([1.0, math.nan]), np.array([math.inf, 3.0]), 0.5, header=Header(transmitter=AP)
+    )
     value = json.loads(json.dumps(frame.to_json(), allow_nan=False))
     assert list(value) == [
         *("recording", "start", "time_s", "cfo_hz", "snr_db", "quality"),
@@ -119,9 +123,9 @@ def test_json_is_as_documented_and_has_no_nan() -> None:
 def test_any_detector_can_look() -> None:
     recording = InMemory(marked((7, 2500)))
     found = detect(recording, detector=Marks(), decode=False)
-    assert [(frame.start, frame.samples, frame.cfo_hz) for frame in found.frames] == [
-        (7, 40, (7.0, 7.0)),
-        (2500, 40, (2500.0, 2500.0)),
+    assert [(frame.start, frame.samples, frame.cfo_hz.tolist()) for frame in found.frames] == [
+        (7, 40, [7.0, 7.0]),
+        (2500, 40, [2500.0, 2500.0]),
     ]
 
 
@@ -171,6 +175,11 @@ def where_parts_meet() -> NDArray[np.complex64]:
     return iq
 
 
+def said_of(found: Found) -> list[Any]:
+    """All that is known of each frame."""
+    return [(frame.at, frame.samples, frame.end, frame.turn_hz, frame.to_json()) for frame in found.frames]
+
+
 @pytest.mark.parametrize("form", ["cs16", "cf32", "at another rate"])
 def test_parts_that_are_searched_apart_give_the_same_frames(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,7 +200,7 @@ def test_parts_that_are_searched_apart_give_the_same_frames(
         blocks: list[None] = []
         parts = detect(recording, workers=2, after_block=lambda: blocks.append(None))
     assert len(whole.frames) == 5
-    assert parts.frames == whole.frames
+    assert said_of(parts) == said_of(whole)
     assert [str(one.message) for one in said[: len(said) // 2]] == [str(one.message) for one in said[len(said) // 2 :]]
     assert (len(said) > 0) == (form == "cs16")
     assert len(blocks) == 3
@@ -203,4 +212,4 @@ def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.Monke
     recording = open_recording(tmp_path / "a.cf32", sample_rate_hz=20e6, antennas=2)
     monkeypatch.setattr(finding, "PART", CHUNK)
     monkeypatch.setattr(finding, "LEAST_PARTS", 1)
-    assert detect(recording, workers=2).frames == detect(recording).frames
+    assert said_of(detect(recording, workers=2)) == said_of(detect(recording))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
-from pisa_capc.signal.detection.finding import FoundFrame
+from pisa_capc.signal.detection.base import NO_IQ, FoundFrame
 from pisa_capc.signal.detection.labels import Annotated, by_address, file_name, labeller
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Annotation
 
 
 def at(start: int, header: Header | None = None) -> FoundFrame:
-    return FoundFrame("a", start, start / 20e6, start, None, (0.0,), (0.0,), 1.0, header or Header())
+    return FoundFrame(start, NO_IQ, np.zeros(1), np.zeros(1), 1.0, header=header or Header(), start=start)
 
 
 @pytest.mark.parametrize(("fcs", "device"), [(True, "02-00-00-00-00-0a"), (False, None), (None, None)])

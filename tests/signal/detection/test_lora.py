@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.signal.detection import Detection
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.detection.dataset import without_cfo
 from pisa_capc.signal.detection.lora import LoraDetector
 from pisa_capc.signal.phy.lora import lorawan, transmit
@@ -36,7 +36,7 @@ def payload(number: int, octets: int = 4) -> bytes:
 
 def detect(
     samples: NDArray[np.complex64], spreading_factor: int | None = 7, block: int | None = None, **settings: float
-) -> list[Detection]:
+) -> list[FoundFrame]:
     detector = LoraDetector(spreading_factor, **settings)  # type: ignore[arg-type]
     size = block or samples.shape[1]
     found = [d for at in range(0, samples.shape[1], size) for d in detector.push(samples[:, at : at + size])]
@@ -52,7 +52,7 @@ def test_chirps_of_one_spreading_factor_are_not_taken_for_frames_of_others() -> 
         starts.append(at + gap)
         at += gap + len(sent)
     found = detect(heard(np.concatenate(parts), 4, 25.0, rng), None)
-    assert [one.start for one in found] == starts
+    assert [one.at for one in found] == starts
 
 
 def cfo_bound_hz(spreading_factor: int, snr_db: float) -> float:
@@ -86,14 +86,14 @@ def test_start_cfo_snr_and_address_are_right(spreading_factor: int, frames: int)
     assert len(found) == frames
     bound = cfo_bound_hz(spreading_factor, snr_db)
     for number, (frame, start, cfo_hz) in enumerate(zip(found, starts, offsets, strict=True)):
-        assert abs(frame.start - start) <= 1
+        assert abs(frame.at - start) <= 1
         assert np.abs(frame.cfo_hz - cfo_hz).max() < 4 * bound + 0.02
         assert np.abs(frame.snr_db - snr_db).max() < 1
         assert abs(frame.quality - 2 / 3) < 0.05  # at 3 dB two thirds of the energy in the band are the chirp's
         assert frame.header.transmitter == f"2601{number:04x}"
         assert frame.header.fcs is True
         assert frame.samples == frame.iq.shape[1]
-        assert_array_equal(frame.iq, samples[:, frame.start : frame.start + frame.iq.shape[1]])
+        assert_array_equal(frame.iq, samples[:, frame.at : frame.at + frame.iq.shape[1]])
 
 
 def test_chirps_that_begin_between_samples_are_brought_to_where_those_on_a_sample_are() -> None:
@@ -101,7 +101,7 @@ def test_chirps_that_begin_between_samples_are_brought_to_where_those_on_a_sampl
     samples, starts, _ = recording(rng, 8, 9000, 2, 30.0)
     chirp = np.exp(2j * np.pi * np.cumsum((np.arange(320) + 0.5) / 1024 - 0.5) / 8)
     found = detect(samples, carrier_hz=CARRIER_HZ)
-    late = np.array(starts) - [one.start for one in found]
+    late = np.array(starts) - [one.at for one in found]
     assert np.abs(late).max() > 0.3  # samples, or the example shows nothing
 
     def least(turns: bool) -> float:
@@ -124,7 +124,7 @@ def test_what_is_found_does_not_depend_on_the_blocks() -> None:
     assert len(whole) == 6
     for size in (997, 65536, 100_001):
         cut = detect(samples, block=size)
-        assert [d.start for d in cut] == [d.start for d in whole]
+        assert [d.at for d in cut] == [d.at for d in whole]
         for one, other in zip(cut, whole, strict=True):
             assert_array_equal(one.iq, other.iq)
             assert_array_equal(one.cfo_hz, other.cfo_hz)
@@ -139,7 +139,7 @@ def test_antennas_have_a_cfo_of_their_own_within_a_bin_and_a_dead_one_does_no_ha
     samples = heard(sent, 4, 10.0, rng) * np.exp(2j * np.pi * own * np.arange(sent.size) / 1e6).astype(np.complex64)
     samples[3] = 0
     (found,) = detect(samples)
-    assert abs(found.start - 5000) <= 1
+    assert abs(found.at - 5000) <= 1
     assert np.abs(found.cfo_hz - own[:, 0])[:3].max() < 4 * cfo_bound_hz(7, 10.0)
     assert np.isfinite(found.cfo_hz).all()
     assert found.snr_db[3] < -50
@@ -150,7 +150,7 @@ def test_frames_are_found_well_below_what_can_be_read() -> None:
     """At SF7 and −9 dB, 1.5 dB less than the sensitivity, one antenna finds nearly all; four do at −12 dB."""
     for antennas, snr_db in ((1, -9.0), (4, -12.0)):
         samples, starts, _ = recording(np.random.default_rng(antennas), 25, 5000, antennas, snr_db)
-        found = np.array([d.start for d in detect(samples)])
+        found = np.array([d.at for d in detect(samples)])
         near = [np.abs(found - start).min() for start in starts]
         assert len(found) <= len(starts)
         assert np.mean(np.array(near) < 4) > 0.9
@@ -186,7 +186,7 @@ def test_a_loud_payload_is_no_preamble() -> None:
     rng = np.random.default_rng(0)
     sent = [transmit(rng.bytes(200), 7, 1 + number, sync_word=0x34) for number in range(4)]
     found = detect(heard(np.concatenate(sent), 4, 20.0, rng))
-    assert [d.start for d in found] == [0, *np.cumsum([x.size for x in sent[:-1]])]
+    assert [d.at for d in found] == [0, *np.cumsum([x.size for x in sent[:-1]])]
 
 
 def test_all_spreading_factors_at_once() -> None:
@@ -199,7 +199,7 @@ def test_all_spreading_factors_at_once() -> None:
         pieces += [np.zeros(10_000, complex), sent]
         at += 10_000 + sent.size
     found = detect(heard(np.concatenate(pieces), 1, 10.0, rng), None, block=50_000)
-    assert [d.start for d in found] == starts
+    assert [d.at for d in found] == starts
     assert [d.header.transmitter for d in found] == [f"2601{factor:04x}" for factor in (9, 7, 8, 10)]
 
 
@@ -214,15 +214,15 @@ def test_half_frames_at_either_end() -> None:
     sent = transmit(payload(3, 20), 7, 1, sync_word=0x34)
     x = np.concatenate([sent[3000:], np.zeros(4000), sent[:30_000]])
     (found,) = detect(heard(x, 2, 10.0, np.random.default_rng(0)))
-    assert found.start == x.size - 30_000
+    assert found.at == x.size - 30_000
     assert found.samples == sent.size
     assert found.iq.shape == (2, 30_000)
     assert (found.header.length, found.header.fcs, found.header.transmitter) == (33, None, None)
     (at_once,) = detect(heard(sent, 1, 10.0, np.random.default_rng(0)))
-    assert at_once.start == 0
+    assert at_once.at == 0
     only_preamble = np.concatenate([np.zeros(5000), sent[: round(12.25 * 1024) + 10]])
     (short,) = detect(heard(only_preamble, 1, 10.0, np.random.default_rng(0)))
-    assert (short.start, short.samples, short.header.kind) == (5000, None, None)
+    assert (short.at, short.samples, short.header.kind) == (5000, None, None)
     assert detect(heard(only_preamble[:-1000], 1, 10.0, np.random.default_rng(0))) == []
 
 
@@ -233,7 +233,7 @@ def test_a_frame_without_a_readable_header_is_cut_after_it() -> None:
     (found,) = detect(
         heard(np.concatenate([np.zeros(3000), broken, np.zeros(3000)]), 1, 10.0, np.random.default_rng(0))
     )
-    assert abs(found.start - 3000) <= 1
+    assert abs(found.at - 3000) <= 1
     assert found.samples is None
     assert found.iq.shape[1] == round(20.25 * 1024)
 
@@ -245,23 +245,23 @@ def test_a_frame_that_begins_in_anothers_payload_is_found_too() -> None:
         sent = transmit(payload(number, 40), 7, 1, sync_word=0x34)
         x[start : start + sent.size] += sent * np.exp(2j * np.pi * 0.004 * number * np.arange(sent.size))
     found = detect(heard(x, 2, 10.0, rng))
-    assert [abs(d.start - start) <= 1 for d, start in zip(found, (10_000, 40_321), strict=True)] == [True, True]
+    assert [abs(d.at - start) <= 1 for d, start in zip(found, (10_000, 40_321), strict=True)] == [True, True]
 
 
 def test_of_a_longer_preamble_the_last_upchirps_are_taken() -> None:
     sent = transmit(payload(3), 7, 1, sync_word=0x12, preamble=20)
     (found,) = detect(heard(np.concatenate([np.zeros(7777), sent]), 1, 5.0, np.random.default_rng(5)))
-    assert abs(found.start - 7777 - 12 * 1024) <= 1
+    assert abs(found.at - 7777 - 12 * 1024) <= 1
     assert found.header.fcs is True
     (whole,) = detect(heard(np.concatenate([np.zeros(7777), sent]), 1, 5.0, np.random.default_rng(5)), preamble=20)
-    assert abs(whole.start - 7777) <= 1
+    assert abs(whole.at - 7777) <= 1
 
 
 def test_bandwidths_and_rates_that_divide() -> None:
     sent = transmit(payload(3), 7, 1, sync_word=0x34, sample_rate_hz=500e3, bandwidth_hz=250e3)
     x = heard(np.concatenate([np.zeros(7777), sent, np.zeros(1000)]), 1, 15.0, np.random.default_rng(5))
     (found,) = detect(x, sample_rate_hz=500e3, bandwidth_hz=250e3)
-    assert found.start == 7777
+    assert found.at == 7777
     assert found.header.transmitter == "26010003"
     with pytest.raises(ConfigError, match="whole number"):
         LoraDetector(7, sample_rate_hz=1.1e6)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.signal.detection import Detection, WifiDetector, with_headers
+from pisa_capc.signal.detection import FoundFrame, WifiDetector, with_headers
 from pisa_capc.signal.detection.wifi.background import Powers, without_background
 from pisa_capc.signal.detection.wifi.chunk import PART, Plain
 from pisa_capc.signal.detection.wifi.detector import CHUNK
@@ -19,14 +19,14 @@ from tests.signal.detection.air import RATE_HZ, Air, sent
 from tests.signal.recordings.tools import encoded
 
 
-def detect(iq: NDArray[np.complex64], cuts: list[int] | None = None) -> list[Detection]:
+def detect(iq: NDArray[np.complex64], cuts: list[int] | None = None) -> list[FoundFrame]:
     detector = WifiDetector(len(iq))
     found = [one for block in np.split(iq, cuts or [], axis=1) for one in detector.push(block)]
     return found + detector.finish()
 
 
-def starts(found: list[Detection]) -> list[int]:
-    return [one.start for one in found]
+def starts(found: list[FoundFrame]) -> list[int]:
+    return [one.at for one in found]
 
 
 def busy(antennas: int, snr_db: float, count: int = 40, seed: int = 0, **how: object) -> tuple[Air, list[int]]:
@@ -110,7 +110,7 @@ def test_the_samples_are_those_that_were_received() -> None:
     air, _ = busy(2, 15.0, count=5)
     for one in detect(air.iq):
         assert one.samples == len(sent(air.rng))
-        assert np.array_equal(one.iq, air.iq[:, one.start : one.start + one.samples])
+        assert np.array_equal(one.iq, air.iq[:, one.at : one.at + one.samples])
 
 
 def test_of_a_frame_whose_length_cannot_be_read_some_samples_are_given() -> None:

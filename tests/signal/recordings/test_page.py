@@ -11,8 +11,8 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli import detect as _registered  # noqa: F401
-from pisa_capc.signal.detection.finding import FoundFrame, as_annotations, detect
-from pisa_capc.signal.phy import Header
+from pisa_capc.signal.detection.base import NO_IQ, FoundFrame
+from pisa_capc.signal.detection.finding import as_annotations, detect
 from pisa_capc.signal.recordings import open_recording
 from pisa_capc.signal.recordings.encoding import ENDINGS
 from tests.signal.detection.senders import conversation
@@ -34,7 +34,7 @@ def test_the_bytes_of_the_example_are_the_samples_beside_them(tmp_path: Path) ->
 
 def test_the_json_has_the_fields_of_a_frame() -> None:
     shown = json.loads(PAGE.split("```json")[1].split("```")[0])
-    frame = FoundFrame("a", 0, 0.0, 0, None, (0.0,), (0.0,), 1.0, Header())
+    frame = FoundFrame(0, NO_IQ, np.zeros(1), np.zeros(1), 1.0)
     assert list(shown["frames"][0]) == list(frame.to_json())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.together import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
-from pisa_capc.signal.detection import Found
+from pisa_capc.signal.detection import Found, FoundFrame, Identity
 
 UNKNOWN = -1
 
@@ -76,6 +77,12 @@ class Identified:
     def __len__(self) -> int:
         return len(self.decision)
 
+    @cached_property
+    def frames(self) -> tuple[FoundFrame, ...]:
+        """The frames, each with who sent it."""
+        who = identities(self.devices, self.probability, self.decision, self.unknown_score)
+        return tuple(replace(frame, identity=one) for frame, one in zip(self.seen.about, who, strict=True))
+
     @property
     def device(self) -> list[str | None]:
         """The name of each frame's device, None for one that the model does not know."""
@@ -90,6 +97,19 @@ class Identified:
     def confidence(self) -> NDArray[np.float64]:
         """(N,) probability of that device among those the model knows."""
         return np.asarray(self.probability.max(axis=1))
+
+
+def identities(
+    devices: Sequence[str],
+    probability: NDArray[np.float64],
+    decision: NDArray[np.int64],
+    unknown_score: NDArray[np.float64] | None,
+) -> list[Identity]:
+    """Decisions on N frames, one by one; as of `Identified`."""
+    like, there = probability.argmax(axis=1), np.arange(len(probability))
+    scores = [None] * len(probability) if unknown_score is None else unknown_score.tolist()
+    columns = zip(decision.tolist(), like.tolist(), probability[there, like].tolist(), scores, strict=True)
+    return [Identity(None if k == UNKNOWN else devices[k], devices[most], p, u) for k, most, p, u in columns]
 
 
 def identify(

@@ -55,12 +55,7 @@ class Observed:
     @cached_property
     def address(self) -> list[str | None]:
         """Whom each frame claims to be from."""
-        return [claimed(frame) for frame in self.about]
-
-
-def claimed(frame: FoundFrame) -> str | None:
-    """The address of the transmitter; a header with a wrong checksum claims nothing."""
-    return None if frame.header.fcs is False else frame.header.transmitter
+        return [frame.claimed for frame in self.about]
 
 
 def waveform_of(trained: TrainedModel) -> str:
@@ -126,7 +121,7 @@ def observe(
     abouts = [one.recording.about for one in found]
     carrier_hz = abouts[0].carrier_hz or CARRIER_HZ
     cfo_hz = np.array([frame.cfo_hz for frame in about])
-    senders = [(r, claimed(frame)) for r, frame in usable]
+    senders = [(r, frame.claimed) for r, frame in usable]
     track = tracks(senders, np.nanmedian(cfo_hz, axis=1), carrier_hz)
     order = np.arange(len(about))
     streams = [one.stream for one in found]

@@ -33,18 +33,17 @@ def check_format(out: Path, recordings: int) -> None:
 
 def frames(who: Identified) -> Iterator[dict[str, Any]]:
     """What is known of each frame, as JSON has it; `device` is null for one that the model does not know."""
-    seen, scores = who.seen, who.unknown_score
-    columns = zip(who.device, who.like, who.confidence.tolist(), seen.about, seen.recording.tolist(), strict=True)
-    for i, (device, like, confidence, frame, r) in enumerate(columns):
-        began = seen.found[r].recording.about.time
+    for frame, r in zip(who.frames, who.seen.recording.tolist(), strict=True):
+        found, identity = who.seen.found[r], frame.who
+        began, score = found.recording.about.time, identity.unknown_score
         yield {
             **frame.to_json(),
-            "samples": samples_of(seen.found[r], frame),
+            "samples": samples_of(found, frame),
             "time": None if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),
-            "device": device,
-            "like": like,
-            "probability": round(confidence, 6),
-            "unknown_score": None if scores is None else round(float(scores[i]), 6),
+            "device": identity.device,
+            "like": identity.like,
+            "probability": round(identity.probability, 6),
+            "unknown_score": None if score is None else round(score, 6),
         }
 
 

@@ -14,7 +14,7 @@ events                  what it says
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pisa_capc.live.listen.events import Alarm, Decision, Event, Status
+    from pisa_capc.live.listen.events import Alarm, Event, Status
     from pisa_capc.live.listen.listener import Listener
     from pisa_capc.live.listen.plan import Air, Plan
     from pisa_capc.live.listen.recognise import Choices
@@ -32,7 +32,6 @@ __all__ = [
     "Air",
     "Alarm",
     "Choices",
-    "Decision",
     "Event",
     "Listener",
     "Plan",
@@ -48,7 +47,7 @@ __all__ = [
 
 # Imported when it is first asked for: the process that finds frames does without PyTorch.
 _LAZY = {
-    "events": ("Alarm", "Decision", "Event", "Status"),
+    "events": ("Alarm", "Event", "Status"),
     "listener": ("Listener",),
     "plan": ("Air", "Plan"),
     "recognise": ("Choices",),
@@ -70,4 +69,10 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
+    if name == "Decision":
+        from pisa_capc.core.moved import warn_of
+        from pisa_capc.signal.detection import FoundFrame
+
+        warn_of(f"{__name__}.Decision", "pisa_capc.FoundFrame")
+        return FoundFrame
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

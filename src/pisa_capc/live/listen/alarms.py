@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pisa_capc.data.store.files import atomic, write_text_atomic
 from pisa_capc.live.listen.events import (
@@ -29,8 +28,8 @@ from pisa_capc.live.listen.events import (
     RESOLVED,
     UNKNOWN_DEVICE,
     Alarm,
-    Decision,
 )
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings import sigmf
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.sigmf import DATA, META
@@ -48,43 +47,26 @@ STORED = Encoding.named("cf32")  # samples of snippets
 ANNOTATED = ("number", "start", "at", "cfo_hz", "snr_db", "like", "probability")  # of a decision
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Samples (A, T) as received that are kept for a while, and what was decided of them, where they are a frame.
-
-    start, at: of the first of them, in the stream and in UTC. embedding: (D,) of a frame. turn_hz: as of
-    `Detection`.
-    """
-
-    iq: NDArray[np.complex64]
-    cfo_hz: NDArray[np.float64]
-    decision: Decision | None
-    start: int
-    at: str
-    embedding: NDArray[np.float32] | None = None
-    turn_hz: float = 0.0
-
-
 class Recent:
-    """The newest frames by the numbers of their decisions, as many as fit in `RECENT_BYTES`.
+    """The newest frames by their numbers, with their samples, as many as fit in `RECENT_BYTES`.
 
     Half of the room is for frames that claim an enrolled address: however many others come, those are there when an
     alarm is to show them.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[bool, OrderedDict[int, Kept]] = {claimed: OrderedDict() for claimed in (False, True)}
+        self._kept: dict[bool, OrderedDict[int, FoundFrame]] = {claimed: OrderedDict() for claimed in (False, True)}
         self._bytes = {False: 0, True: 0}
 
-    def add(self, number: int, frame: Kept) -> None:
-        claimed = frame.decision is not None and frame.decision.verdict is not None
-        self._kept[claimed][number] = frame
+    def add(self, frame: FoundFrame) -> None:
+        claimed = frame.verdict is not None
+        self._kept[claimed][frame.number] = frame
         self._bytes[claimed] += frame.iq.nbytes
         while sum(self._bytes.values()) > RECENT_BYTES:
             larger = self._bytes[True] > RECENT_BYTES // 2
             self._bytes[larger] -= self._kept[larger].popitem(last=False)[1].iq.nbytes
 
-    def get(self, number: int) -> Kept | None:
+    def get(self, number: int) -> FoundFrame | None:
         return self._kept[True].get(number) or self._kept[False].get(number)
 
 
@@ -93,7 +75,7 @@ class Finding:
     """Something that gives cause for an alarm; as long as it stands it is found again and again.
 
     subject: what tells it from others of its kind. sample: where in the stream. frames: gives the numbers of the
-    decisions that show it. kept: samples that show it where no frame does.
+    decisions that show it. kept: samples that show it where no frame does, as one of which nothing else is known.
     """
 
     kind: str
@@ -103,7 +85,7 @@ class Finding:
     address: str | None = None
     device: str | None = None
     frames: Callable[[], tuple[int, ...]] = tuple
-    kept: Sequence[Kept] = ()
+    kept: Sequence[FoundFrame] = ()
 
 
 @dataclass(eq=False)
@@ -294,7 +276,7 @@ class Folder:
         self.path, self._rate_hz, self._carrier_hz, self._most = path, sample_rate_hz, carrier_hz, most_bytes
         path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, number: int, text: str, frames: Sequence[Kept], stranger: bool = False) -> str | None:
+    def write(self, number: int, text: str, frames: Sequence[FoundFrame], stranger: bool = False) -> str | None:
         """The name of the metadata of a snippet: its frames one after the other, each a capture of its own.
 
         None for a stranger's where those of enrolled devices fill the folder.
@@ -308,12 +290,12 @@ class Folder:
         write_text_atomic(self.path / (stem + META), sigmf.as_text(metadata))
         return None if stem in self._shrink(keep=stem) else stem + META
 
-    def _metadata(self, text: str, frames: Sequence[Kept], lengths: list[int], antennas: int) -> dict[str, Any]:
+    def _metadata(self, text: str, frames: Sequence[FoundFrame], lengths: list[int], antennas: int) -> dict[str, Any]:
         captures, notes, start = [], [], 0
         for frame, length in zip(frames, lengths, strict=True):
-            captures.append(sigmf.capture(self._carrier_hz, frame.at, start))
-            if frame.decision is not None:
-                notes.append(annotation(frame.decision, start, length, GENERATOR))
+            captures.append(sigmf.capture(self._carrier_hz, frame.utc, start))
+            if frame.identity is not None:
+                notes.append(annotation(frame, start, length, GENERATOR))
             start += length
         info = sigmf.global_info(STORED, self._rate_hz, antennas, {"description": text, "recorder": GENERATOR})
         return {"global": info, "captures": captures, "annotations": notes}
@@ -341,15 +323,16 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def annotation(said: Decision, start: int, samples: int, generator: str) -> dict[str, Any]:
-    """A decision as SigMF has it, of `samples` samples from `start` on."""
-    plain = said.to_json()
-    known = {name: plain[name] for name in ANNOTATED}
+def annotation(frame: FoundFrame, start: int, samples: int, generator: str) -> dict[str, Any]:
+    """A frame with its decision as SigMF has it, of `samples` samples from `start` on."""
+    said = frame.to_json()
+    device, address = said["device"], said["address"]
+    known = {name: said[name] for name in ANNOTATED}
     return sigmf.annotation(
         start,
         samples,
-        said.device or "unknown device",
-        emitter=None if said.device is None else {"label": said.device},
+        device or "unknown device",
+        emitter=None if device is None else {"label": device},
         generator=generator,
-        pisa=known if said.address is None else {**known, "address": said.address},
+        pisa=known if address is None else {**known, "address": address},
     )

@@ -1,4 +1,4 @@
-"""What a listener says: decisions, alarms, and how it is doing. Everything in them can be written as JSON."""
+"""What a listener says: frames with their decisions, alarms, and how it is doing. `to_json` writes each as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pisa_capc.signal.detection import FoundFrame
+
 UNKNOWN_DEVICE, NOT_ITS_ADDRESS, SHARED_ADDRESS = "unknown device", "not its address", "shared address"
 CHANGED, RECEIVER, MANY = "changed", "receiver", "many alarms"
 ALARMS = (NOT_ITS_ADDRESS, SHARED_ADDRESS, CHANGED, RECEIVER, UNKNOWN_DEVICE, MANY)  # the most pressing first
@@ -14,38 +16,6 @@ OPEN, RESOLVED, ACKNOWLEDGED = "open", "resolved", "acknowledged"
 STATES = (OPEN, RESOLVED, ACKNOWLEDGED)
 CONNECTED, WAITING, ENDED = "connected", "waiting", "ended"
 OK, NO_SAMPLES, STUCK = "ok", "no samples", "stuck"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Who sent one frame.
-
-    number: increasing, and never given twice, restarts included. start: the frame's first sample in the stream, those
-    that were missed counted; time_s: the same in seconds. at: UTC, ISO 8601. device: None for one that the model does
-    not know; like: the device it is most like all the same, and probability: of that one among the known.
-    address, receiver, kind, rate_mbps: as its header says, None where it does not. cfo_hz, snr_db: of each antenna, NaN
-    where one is dead. quality: as of `Detection`. verdict: on the claim of its address, so far; None where nobody is
-    enrolled with it.
-    """
-
-    number: int
-    time_s: float
-    at: str
-    start: int
-    device: str | None
-    like: str
-    probability: float
-    address: str | None
-    receiver: str | None
-    kind: str | None
-    rate_mbps: float | None
-    cfo_hz: tuple[float, ...]
-    snr_db: tuple[float, ...]
-    quality: float
-    verdict: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"event": "decision", **_plain(self)}
 
 
 @dataclass(frozen=True)
@@ -134,11 +104,11 @@ class Status:
         return {"event": "status", **_plain(self)}
 
 
-Event = Decision | Alarm
+Event = FoundFrame | Alarm
 OnEvent = Callable[[Event], None]
 
 
-def _plain(event: Decision | Alarm | Status) -> dict[str, Any]:
+def _plain(event: Alarm | Status) -> dict[str, Any]:
     """JSON has no word for numbers that are not finite."""
     return {name: _finite(value) for name, value in vars(event).items()}
 

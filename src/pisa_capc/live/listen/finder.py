@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import PisaError
-from pisa_capc.live.listen.hearing import Heard, Hearing
+from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.receiver import Health
 from pisa_capc.live.listen.ring import Piece, Ring
+from pisa_capc.signal.detection import FoundFrame
 
 POLL_S = 0.1  # how soon an end is noticed
 CLOSE_S = 2.0  # that it may take to end
@@ -31,7 +32,7 @@ class Part:
     taken: bytes of these samples. health: of the receiver, after them. advice: what explains that nothing is found.
     """
 
-    heard: list[Heard]
+    frames: list[FoundFrame]
     shown: NDArray[np.complex64]
     first: int
     taken: int
@@ -68,9 +69,9 @@ def parts_of(hearing: Hearing, pieces: Iterable[Piece]) -> Iterator[Part]:
     first = 0
     for piece in pieces:
         first = piece.first
-        heard = hearing.push(piece.data, first, piece.fresh)
+        frames = hearing.push(piece.data, first, piece.fresh)
         shown = hearing.shown(piece.data, SNIPPET)
-        yield Part(heard, shown, first, len(piece.data), hearing.receiver.health, hearing.advice())
+        yield Part(frames, shown, first, len(piece.data), hearing.receiver.health, hearing.advice())
     last = hearing.finish()
     advice = "" if last else hearing.advice(ended=True)
     yield Part(last, np.empty((0, 0), dtype=np.complex64), first, 0, hearing.receiver.health, advice)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.live.listen.receiver import Receiver
-from pisa_capc.signal.detection import Detection, with_headers
-from pisa_capc.signal.detection.finding import DETECTORS, HEADERS, TAKING_BYTES, waveform_named
+from pisa_capc.signal.detection import FoundFrame, with_headers
+from pisa_capc.signal.detection.finding import DETECTORS, HEADERS, TAKING_BYTES, placed, waveform_named
 from pisa_capc.signal.recordings import About, Annotation, resampled
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.resample import Resampled
@@ -25,15 +25,6 @@ KEPT = 2048  # samples of a frame that are handed on: beyond the addresses at ev
 WONDER_S, WONDER_SAMPLES, ARRAYS, ENOUGH = (2.0, 20.0), 1 << 19, (1, 2, 4, 8), 2
 # What reads headers no further than their addresses, of waveforms where that is quicker.
 QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
-
-
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """A frame. start, end: its first sample in the stream and the one after its last, as far as it was received."""
-
-    start: int
-    end: int
-    found: Detection
 
 
 class Hearing:
@@ -93,7 +84,7 @@ class Hearing:
         some = data[: most * self.sample_bytes * self.receiver.health.in_trouble]
         return self._encoding.decode(some, self._about.antennas)
 
-    def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[Heard]:
+    def push(self, data: NDArray[np.uint8], first: int, fresh: bool) -> list[FoundFrame]:
         """The frames that are complete with these samples, from number `first` on."""
         done = []
         if fresh or first != self._next:
@@ -106,7 +97,7 @@ class Hearing:
             self._unheard = None if found else self._unheard.after(data, first)
         return found
 
-    def finish(self) -> list[Heard]:
+    def finish(self) -> list[FoundFrame]:
         """The frames that the end of the stream cuts."""
         return self._placed(self._detector.finish())
 
@@ -118,20 +109,12 @@ class Hearing:
         block = self._encoding.decode(data, self._about.antennas)
         return block if self._resampled is None else self._window.through(self._resampled, block)
 
-    def _placed(self, found: list[Detection]) -> list[Heard]:
+    def _placed(self, found: list[FoundFrame]) -> list[FoundFrame]:
         if not found:
             return []
-        ratio = self._about.sample_rate_hz / self.waveform.sample_rate_hz
-        return [
-            Heard(
-                self._first + round(one.start * ratio),
-                self._first + round((one.start + one.iq.shape[1]) * ratio),
-                replace(one, iq=np.ascontiguousarray(one.iq[:, : self.kept]), front=None),
-            )
-            for one in self._read(found)
-        ]
+        return [placed(frame, self._about, self.waveform, self._first, self.kept) for frame in self._read(found)]
 
-    def _read(self, found: list[Detection]) -> list[Detection]:
+    def _read(self, found: list[FoundFrame]) -> list[FoundFrame]:
         """The frames with their headers.
 
         The checksum is asked for only where the address was not heard before: wrong bits do not give a known address.

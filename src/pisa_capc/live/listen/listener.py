@@ -20,8 +20,9 @@ from pisa_capc.core.process import quick_turns
 from pisa_capc.data.store.lock import only_runner
 from pisa_capc.decide.calibration import OnlineCalibrator
 from pisa_capc.decide.enrolment import enrol
+from pisa_capc.decide.identification.decide import UNKNOWN, identities
 from pisa_capc.decide.identification.observation import CARRIER_HZ, check_recording, waveform_of
-from pisa_capc.live.listen.alarms import Alarms, Finding, Folder, Kept, Recent, utc
+from pisa_capc.live.listen.alarms import Alarms, Finding, Folder, Recent, utc
 from pisa_capc.live.listen.claims import Tests
 from pisa_capc.live.listen.events import (
     CHANGED,
@@ -34,17 +35,16 @@ from pisa_capc.live.listen.events import (
     UNKNOWN_DEVICE,
     WAITING,
     Alarm,
-    Decision,
     OnEvent,
     Status,
 )
 from pisa_capc.live.listen.finder import CLOSE_S, STUCK_S, FrameFinder, Part, ThreadFinder
 from pisa_capc.live.listen.finder_process import ProcessFinder, Shared
-from pisa_capc.live.listen.hearing import KEPT, Heard, Hearing
+from pisa_capc.live.listen.hearing import KEPT, Hearing
 from pisa_capc.live.listen.meter import Meter
 from pisa_capc.live.listen.plan import Air, Plan
 from pisa_capc.live.listen.receiver import Health
-from pisa_capc.live.listen.recognise import Recognised, Recogniser
+from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.ring import Ring
 from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.live.listen.sources import FileSource, Source
@@ -52,6 +52,8 @@ from pisa_capc.live.listen.state import Keeper, Mark
 from pisa_capc.live.listen.verifier import Verifier
 from pisa_capc.live.listen.watch import Trouble, Watch
 from pisa_capc.model.inference import TrainedModel
+from pisa_capc.signal.detection import FoundFrame
+from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.detection.finding import renamed
 from pisa_capc.signal.recordings import About
 
@@ -169,18 +171,9 @@ class Listener:
             )
         self._next_verifier = self._prepared(model)
 
-    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None:
-        """(A, T) samples of a recent frame from its preamble on, as received, and its carrier offset (A,) in Hz.
-
-        By the number of its decision; None where it is no longer kept.
-        """
-        kept = self._recent.get(number)
-        return None if kept is None else (kept.iq, kept.cfo_hz)
-
-    def embedding(self, number: int) -> NDArray[np.float32] | None:
-        """(D,) of a recent frame, as the model has it; None where it is no longer kept."""
-        kept = self._recent.get(number)
-        return None if kept is None else kept.embedding
+    def frame(self, number: int) -> FoundFrame | None:
+        """A recent frame by its number, with its samples and its embedding; None where it is no longer kept."""
+        return self._recent.get(number)
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel:
         """The model with one more device, which sent these recent frames; `exchange` takes it into use.
@@ -191,7 +184,7 @@ class Listener:
         kept = [one for n in numbers if (one := self._recent.get(n)) is not None and recogniser.usable(one)]
         if not kept:
             raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
-        origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].at, "last": kept[-1].at}
+        origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].utc, "last": kept[-1].utc}
         frames = recogniser.frames(kept)
         return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
 
@@ -280,7 +273,7 @@ class Listener:
             if self._next_verifier is not None:
                 self._verifier, self._next_verifier = self._next_verifier, None
                 self._note("another model decides from now on.")
-            self._hear([self._named(one) for part in parts for one in part.heard])
+            self._hear([self._named(frame) for part in parts for frame in part.frames])
             for advice in filter(None, (part.advice for part in parts)):
                 self._note(advice)
             self._health = parts[-1].health if parts else self._health
@@ -290,68 +283,45 @@ class Listener:
         if not self._stop.is_set():
             self._alarms.finish()
 
-    def _named(self, one: Heard) -> Heard:
+    def _named(self, frame: FoundFrame) -> FoundFrame:
         """The frame with pseudonyms, where they are wanted."""
-        if self.plan.rename is None:
-            return one
-        return replace(one, found=replace(one.found, header=renamed(one.found.header, self.plan.rename)))
+        rename = self.plan.rename
+        return frame if rename is None else replace(frame, header=renamed(frame.header, rename))
 
-    def _hear(self, heard: Sequence[Heard]) -> None:
-        usable = [
-            one for one in heard if one.start > self._keeper.mark.sample and self._verifier.recogniser.usable(one.found)
-        ]
-        for first in range(0, len(usable), TOGETHER):
-            self._decide(usable[first : first + TOGETHER])
+    def _hear(self, frames: Sequence[FoundFrame]) -> None:
+        decided, usable = self._keeper.mark.sample, self._verifier.recogniser.usable
+        new = [frame for frame in frames if frame.start > decided and usable(frame)]
+        for first in range(0, len(new), TOGETHER):
+            self._decide(new[first : first + TOGETHER])
 
-    def _decide(self, heard: Sequence[Heard]) -> None:
+    def _decide(self, frames: Sequence[FoundFrame]) -> None:
         """Decide frames, say it, and see whether there is an alarm in it."""
-        addresses = [_claimed(one) for one in heard]
-        senders = [self._senders.of(a, one.found.cfo_hz) for a, one in zip(addresses, heard, strict=True)]
-        traces = [sender.push(one.found.cfo_hz) for sender, one in zip(senders, heard, strict=True)]
-        got = self._verifier.recogniser.recognise([one.found for one in heard], newest_descriptors(traces))
+        senders = [self._senders.of(frame.claimed, frame.cfo_hz) for frame in frames]
+        traces = [sender.push(frame.cfo_hz) for sender, frame in zip(senders, frames, strict=True)]
+        got = self._verifier.recogniser.recognise(frames, newest_descriptors(traces))
+        decision = np.where(got.known, got.probability.argmax(axis=1), UNKNOWN)
+        who = identities(self._verifier.devices, got.probability, decision, got.unknown)
         first = self._keeper.mark.decisions
-        for i, (one, sender) in enumerate(zip(heard, senders, strict=True)):
-            self._keeper.advance(decisions=first + i + 1, sample=one.start)
-            sender.numbers.append(first + i)
-            verdict, causes = self._verifier.tested(sender, one.start / self.air.sample_rate_hz, got, i)
-            decision = self._decision(first + i, one, sender.address, got, i, verdict)
-            found = one.found.iq, one.found.cfo_hz, decision, one.start, decision.at, got.embedding[i]
-            kept = Kept(*found, one.found.turn_hz)
-            self._recent.add(decision.number, kept)
-            self._meter.delay(time.monotonic() - self._ring.arrival(one.end - 1))
-            self._on_event(decision)
+        for i, (frame, sender) in enumerate(zip(frames, senders, strict=True)):
+            number = first + i
+            self._keeper.advance(decisions=number + 1, sample=frame.start)
+            sender.numbers.append(number)
+            verdict, causes = self._verifier.tested(sender, frame.time_s, got, i)
+            at = self._when(frame.start)
+            said = replace(frame, iq=NO_IQ, identity=who[i], number=number, utc=at, verdict=verdict)
+            self._recent.add(replace(said, iq=frame.iq, embedding=got.embedding[i]))
+            self._meter.delay(time.monotonic() - self._ring.arrival(frame.end - 1))
+            self._on_event(said)
             for kind, device, text, everybody in causes:
                 subject = str(device if kind == CHANGED else sender.address)
-                frames = partial(self._frames_of, sender, everybody)
-                self._alarms.found(Finding(kind, subject, text, one.start, sender.address, device, frames))
+                own = partial(self._frames_of, sender, everybody)
+                self._alarms.found(Finding(kind, subject, text, frame.start, sender.address, device, own))
 
     def _frames_of(self, sender: Sender, everybody: bool) -> tuple[int, ...]:
         return self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
 
     def _is_enrolled(self, address: str | None) -> bool:
         return self._verifier.tests.device_of(address) is not None
-
-    def _decision(
-        self, number: int, one: Heard, address: str | None, got: Recognised, i: int, verdict: str | None
-    ) -> Decision:
-        found, devices, like = one.found, self._verifier.devices, int(got.probability[i].argmax())
-        return Decision(
-            number=number,
-            time_s=one.start / self.air.sample_rate_hz,
-            at=self._when(one.start),
-            start=one.start,
-            device=devices[like] if got.known[i] else None,
-            like=devices[like],
-            probability=float(got.probability[i, like]),
-            address=address,
-            receiver=found.header.receiver if found.header.fcs is not False else None,
-            kind=found.header.kind,
-            rate_mbps=found.header.rate_mbps,
-            cfo_hz=tuple(found.cfo_hz.tolist()),
-            snr_db=tuple(found.snr_db.tolist()),
-            quality=float(found.quality),
-            verdict=verdict,
-        )
 
     def _begin_alarm(self, finding: Finding) -> Alarm:
         number, frames = self._keeper.mark.alarms, finding.frames()
@@ -380,7 +350,7 @@ class Listener:
 
     def _trouble(self, trouble: Trouble, newest: Part | None) -> None:
         """An alarm about the receiver; with some of its samples, where they show something."""
-        snippet, sample = list[Kept](), self._ring.received if newest is None else newest.first
+        snippet, sample = list[FoundFrame](), self._ring.received if newest is None else newest.first
         if (
             trouble.shown
             and newest is not None
@@ -388,7 +358,7 @@ class Listener:
             and self.sample_rate_hz == self.air.sample_rate_hz
         ):
             nowhere = np.full(self.air.antennas, np.nan)
-            snippet = [Kept(newest.shown, nowhere, None, sample, self._when(sample))]
+            snippet = [FoundFrame(sample, newest.shown, nowhere, nowhere, 0.0, start=sample, utc=self._when(sample))]
         self._alarms.found(Finding(RECEIVER, trouble.cause, trouble.text, sample, kept=snippet))
 
     def _when(self, sample: int) -> str:
@@ -446,9 +416,3 @@ class Listener:
             "tests": tests,
         }
         self._keeper.keep(self._verifier.recogniser.calibrator, arrays, about)
-
-
-def _claimed(one: Heard) -> str | None:
-    """The address of the transmitter; a header with a wrong checksum claims nothing."""
-    header = one.found.header
-    return None if header.fcs is False else header.transmitter

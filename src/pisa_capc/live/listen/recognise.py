@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from pisa_capc.decide.identification.observation import as_trained
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.inference.absent import available_input, available_mean
 from pisa_capc.model.inference.recorded import recorded
-from pisa_capc.signal.detection import Detection
+from pisa_capc.signal.detection import FoundFrame
 
 LAG = 64  # frames: at 500 a second they last longer than a run of what calibrates, some 50 ms where others compute
 
@@ -48,19 +47,6 @@ class Recognised:
     embedding: NDArray[np.float32]
 
 
-class Sampled(Protocol):
-    """A frame as it was received, (A, T), its carrier offset (A,), and `turn_hz` as of `Detection`."""
-
-    @property
-    def iq(self) -> NDArray[np.complex64]: ...
-
-    @property
-    def cfo_hz(self) -> NDArray[np.float64]: ...
-
-    @property
-    def turn_hz(self) -> float: ...
-
-
 class Recogniser:
     """A model at work. live: frames come one by one, and none can wait."""
 
@@ -85,11 +71,11 @@ class Recogniser:
         rejection = self.calibrator.rejection
         return np.empty(0) if rejection is None else rejection.reference
 
-    def usable(self, found: Sampled) -> bool:
+    def usable(self, found: FoundFrame) -> bool:
         """Whether there is enough of a frame."""
         return found.iq.shape[1] >= self.samples and bool(np.isfinite(found.cfo_hz).any())
 
-    def recognise(self, found: Sequence[Detection], descriptor: NDArray[np.float32]) -> Recognised:
+    def recognise(self, found: Sequence[FoundFrame], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
         embedding, logits, cfo_hz = self._embedded(self.frames(found), descriptor)
         decided = self.calibrator.push(embedding, logits, cfo_hz)
@@ -108,7 +94,7 @@ class Recogniser:
         assert frames.cfo_hz is not None
         return embedding, logits.astype(np.float64), available_mean(frames.cfo_hz, present)
 
-    def frames(self, found: Sequence[Sampled]) -> UnlabelledFrames:
+    def frames(self, found: Sequence[FoundFrame]) -> UnlabelledFrames:
         """As `decide.identification.observe` shows frames to a model."""
         cfo_hz = np.array([one.cfo_hz for one in found])
         iq = np.stack([one.iq[:, : self.samples] for one in found])

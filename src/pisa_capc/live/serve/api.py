@@ -29,6 +29,7 @@ from pisa_capc.live.serve.memory import ROWS, now
 from pisa_capc.live.serve.metrics import CONTENT_TYPE, metrics
 from pisa_capc.live.serve.rows import STEP_S, STEPS
 from pisa_capc.live.serve.views import Projection, spectrum_db, waveform
+from pisa_capc.signal.detection import FoundFrame
 
 STATIC = FilePath(__file__).parent / "static"
 ARCHIVE, META = "application/x-tar", "application/json"
@@ -186,16 +187,15 @@ async def annotated(hub: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 500
 @api.get("/api/frames/{number}", tags=["frames"], responses=GONE)
 async def frame(hub: At, number: Numbered) -> models.Frame:
     """Samples, spectrum and place of a recent frame."""
-    iq, cfo_hz = _kept(hub, number)
-    decision = hub.memory.decisions.get(number)
-    shape, spectrum = await asyncio.to_thread(lambda: (waveform(iq), spectrum_db(iq)))
+    kept, decision = _kept(hub, number), hub.memory.decisions.get(number)
+    shape, spectrum = await asyncio.to_thread(lambda: (waveform(kept.iq), spectrum_db(kept.iq)))
     return models.Frame(
         decision=None if decision is None else models.Decision(**decision.to_json()),
         sample_rate_hz=hub.listener.sample_rate_hz,
-        samples=iq.shape[1],
-        cfo_hz=[float(value) if np.isfinite(value) else None for value in cfo_hz],
+        samples=kept.iq.shape[1],
+        cfo_hz=[float(value) if np.isfinite(value) else None for value in kept.cfo_hz],
         spectrum_db=spectrum,
-        place=_place(hub.projection(), hub.listener.embedding(number)),
+        place=_place(hub.projection(), kept.embedding),
         **shape,
     )
 
@@ -203,13 +203,12 @@ async def frame(hub: At, number: Numbered) -> models.Frame:
 @api.get("/api/frames/{number}/sigmf", tags=["frames"], response_class=Response, responses=GONE_FILE)
 async def frame_file(hub: At, number: Numbered) -> Response:
     """A recent frame as a SigMF archive."""
-    iq, _ = _kept(hub, number)
-    decision = hub.memory.decisions.get(number)
+    kept, decision = _kept(hub, number), hub.memory.decisions.get(number)
     if decision is None:
         raise HTTPException(404, f"Frame {number} is no longer remembered.")
     listener = hub.listener
     content = await asyncio.to_thread(
-        downloads.frame_archive, decision, iq, listener.sample_rate_hz, listener.air.carrier_hz
+        downloads.frame_archive, decision, kept.iq, listener.sample_rate_hz, listener.air.carrier_hz
     )
     return _download(content, f"frame-{number}.sigmf", ARCHIVE)
 
@@ -285,7 +284,7 @@ async def names(hub: At) -> models.Names:
 @api.put("/api/names", tags=["names"], dependencies=CHANGING, responses=CHANGED)
 async def name(given: models.Naming, hub: At, request: Request) -> models.Names:
     """Call a device or an address something."""
-    heard = {row.newest.address for row in hub.memory.rows.values()}
+    heard = {row.newest.claimed for row in hub.memory.rows.values()}
     known = hub.listener.model.devices if given.kind == "device" else heard
     if given.key not in known and given.key not in hub.keepsakes.names[given.kind]:
         raise HTTPException(404, f"There is no such {given.kind}.")
@@ -338,7 +337,7 @@ def _note(hub: Hub, request: Request, action: str, asked: dict[str, Any]) -> Non
     hub.audit.write(AuditEntry(utc(time.time()), scope["token"].holder, scope["address"], action, asked))
 
 
-def _kept(hub: Hub, number: int) -> tuple[Any, Any]:
+def _kept(hub: Hub, number: int) -> FoundFrame:
     found = hub.listener.frame(number)
     if found is None:
         raise HTTPException(404, f"The samples of frame {number} are no longer kept; those of recent frames are.")

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.live.listen import Air, Decision
+from pisa_capc.live.listen import Air
 from pisa_capc.live.listen.alarms import STORED, annotation
+from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings.sigmf import DATA, META, archive, as_text, capture, global_info
 
 SNIPPET = re.compile(r"alarm-[0-9]{1,20}\.sigmf-meta")
@@ -42,20 +43,18 @@ def _content(path: Path) -> bytes:
 
 
 def frame_archive(
-    decision: Decision, iq: NDArray[np.complex64], sample_rate_hz: float, carrier_hz: float | None
+    frame: FoundFrame, iq: NDArray[np.complex64], sample_rate_hz: float, carrier_hz: float | None
 ) -> bytes:
-    """One frame (A, T) with what was decided of it."""
-    info = global_info(
-        STORED, sample_rate_hz, len(iq), {"recorder": GENERATOR, "description": f"frame {decision.number}"}
-    )
-    note = annotation(decision, 0, iq.shape[1], GENERATOR)
-    metadata = {"global": info, "captures": [capture(carrier_hz, decision.at)], "annotations": [note]}
-    return archive(f"frame-{decision.number}", as_text(metadata).encode(), iq.T.astype("<c8").tobytes())
+    """One frame as it may be shown, with its samples (A, T)."""
+    info = global_info(STORED, sample_rate_hz, len(iq), {"recorder": GENERATOR, "description": f"frame {frame.number}"})
+    note = annotation(frame, 0, iq.shape[1], GENERATOR)
+    metadata = {"global": info, "captures": [capture(carrier_hz, frame.utc)], "annotations": [note]}
+    return archive(f"frame-{frame.number}", as_text(metadata).encode(), iq.T.astype("<c8").tobytes())
 
 
-def annotated(decisions: Iterable[Decision], air: Air, samples: int) -> bytes:
-    """Metadata of the stream as it was received, with the decisions as annotations. samples: that each rests on."""
+def annotated(frames: Iterable[FoundFrame], air: Air, samples: int) -> bytes:
+    """Metadata of the stream as it was received, with its frames as annotations. samples: that each rests on."""
     said = {"recorder": GENERATOR, "metadata_only": True}
     info = global_info(air.encoding, air.sample_rate_hz, air.antennas, said)
-    notes = [annotation(one, one.start, samples, GENERATOR) for one in sorted(decisions, key=lambda one: one.start)]
+    notes = [annotation(one, one.start, samples, GENERATOR) for one in sorted(frames, key=lambda one: one.start)]
     return as_text({"global": info, "captures": [capture(air.carrier_hz)], "annotations": notes}).encode()

@@ -98,7 +98,7 @@ class Hub:
     async def enrol(self, row: Row, name: str, anyway: bool) -> Path | None:
         """Add the device that sent the recent unknown frames of a transmitter; the model's folder, if it is kept."""
         own = self.memory.newest_decisions(FRAMES, row=row.id)
-        numbers = [one.number for one in reversed(own) if one.device is None]
+        numbers = [one.number for one in reversed(own) if one.who.device is None]
         async with self._enrolling:
             model = await asyncio.to_thread(self.listener.with_device, name, numbers, anyway)
             out = None

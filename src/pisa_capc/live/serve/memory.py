@@ -14,10 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from pisa_capc.core.progress import visible
-from pisa_capc.live.listen import Alarm, Decision, Event
+from pisa_capc.live.listen import Alarm, Event
 from pisa_capc.live.listen.events import OPEN, UNKNOWN_DEVICE
 from pisa_capc.live.serve.metrics import Histogram
 from pisa_capc.live.serve.rows import STEP_S, STEPS, Key, Row, key_of
+from pisa_capc.signal.detection import FoundFrame
 
 DECISIONS, ALARMS, ROWS = 20_000, 500, 256  # that are remembered; strangers' alarms and rows are forgotten first
 LONGEST = 96  # characters of a name that came over the air
@@ -44,9 +45,9 @@ class Memory:
     """`hear` is for the listener's thread, all else for another one."""
 
     def __init__(self) -> None:
-        self._decisions_in: deque[tuple[Decision, float]] = deque(maxlen=DECISIONS)
+        self._decisions_in: deque[tuple[FoundFrame, float]] = deque(maxlen=DECISIONS)
         self._alarms_in: deque[Alarm] = deque(maxlen=ALARMS)
-        self.decisions: OrderedDict[int, Decision] = OrderedDict()
+        self.decisions: OrderedDict[int, FoundFrame] = OrderedDict()
         self.alarms: OrderedDict[int, Alarm] = OrderedDict()
         self.rows: OrderedDict[Key, Row] = OrderedDict()  # who was heard last is last
         self.counts: Counter[str | None] = Counter()  # decisions by device
@@ -57,7 +58,7 @@ class Memory:
 
     def hear(self, event: Event) -> None:
         """Leave an event here."""
-        if isinstance(event, Decision):
+        if isinstance(event, FoundFrame):
             self._decisions_in.append((event, time.time()))
         else:
             self._alarms_in.append(event)
@@ -71,31 +72,29 @@ class Memory:
             taken.append(self.remember(self._alarms_in.popleft()))
         return taken
 
-    def _decided(self, decision: Decision, heard_s: float) -> Decision:
-        decision = replace(
-            decision,
-            address=_shown(decision.address),
-            receiver=_shown(decision.receiver),
-            kind=_shown(decision.kind),
-        )
+    def _decided(self, frame: FoundFrame, heard_s: float) -> FoundFrame:
+        said = frame.header
+        texts = _shown(said.transmitter), _shown(said.receiver), _shown(said.kind)
+        header = replace(said, transmitter=texts[0], receiver=texts[1], kind=texts[2])
+        frame = replace(frame, header=header)
         if self.decisions:
-            self.lost += max(0, decision.number - next(reversed(self.decisions)) - 1)
-        self.decisions[decision.number] = decision
+            self.lost += max(0, frame.number - next(reversed(self.decisions)) - 1)
+        self.decisions[frame.number] = frame
         if len(self.decisions) > DECISIONS:
             self.decisions.popitem(last=False)
-        received_s = _seconds(decision.at)
-        self._row(decision).add(decision, int(received_s // STEP_S))
-        self.counts[decision.device] += 1
+        received_s = _seconds(frame.utc)
+        self._row(frame).add(frame, int(received_s // STEP_S))
+        self.counts[frame.who.device] += 1
         self.delays.add(max(0.0, heard_s - received_s))
-        self.confidences.add(decision.probability)
-        return decision
+        self.confidences.add(frame.who.probability)
+        return frame
 
-    def _row(self, decision: Decision) -> Row:
-        key = key_of(decision)
+    def _row(self, frame: FoundFrame) -> Row:
+        key = key_of(frame)
         row = self.rows.get(key)
         if row is None:
             self._met += 1
-            row = self.rows[key] = Row(self._met, decision.at, decision)
+            row = self.rows[key] = Row(self._met, frame.utc, frame)
             if len(self.rows) > ROWS:
                 others = (one for one in self.rows if one != key)
                 strangers = (one for one in self.rows if one != key and not self.rows[one].enrolled)
@@ -127,17 +126,17 @@ class Memory:
             found.append(row)
         return found
 
-    def newest_decisions(self, most: int, before: int | None = None, row: int | None = None) -> list[Decision]:
+    def newest_decisions(self, most: int, before: int | None = None, row: int | None = None) -> list[FoundFrame]:
         """The newest first. before: a number. row: of the transmitter that they are of."""
         chosen = next((key for key, own in self.rows.items() if own.id == row), None)
         if row is not None and chosen is None:
             return []
-        found: list[Decision] = []
-        for decision in reversed(self.decisions.values()):
+        found: list[FoundFrame] = []
+        for frame in reversed(self.decisions.values()):
             if len(found) == most:
                 break
-            if (before is None or decision.number < before) and (chosen is None or key_of(decision) == chosen):
-                found.append(decision)
+            if (before is None or frame.number < before) and (chosen is None or key_of(frame) == chosen):
+                found.append(frame)
         return found
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pisa_capc.live.listen import Decision
+from pisa_capc.signal.detection import FoundFrame
 
 STEP_S, STEPS = 2.0, 300  # ten minutes
 VOTERS = 32  # newest frames that say who a transmitter is
@@ -20,9 +21,9 @@ MEASURED = {"cfo_hz": CFO, "snr_db": SNR, "confidence": CONFIDENCE}
 Key = tuple[str, str | None]
 
 
-def key_of(decision: Decision) -> Key:
+def key_of(frame: FoundFrame) -> Key:
     """By what frames of one transmitter are known: the address they claim, or else the device they sound like."""
-    return ("device", decision.device) if decision.address is None else ("address", decision.address)
+    return ("device", frame.who.device) if frame.claimed is None else ("address", frame.claimed)
 
 
 class History:
@@ -56,22 +57,22 @@ class Row:
 
     id: int
     first_at: str
-    newest: Decision
+    newest: FoundFrame
     frames: int = 0
     votes: deque[tuple[str | None, float]] = field(default_factory=lambda: deque(maxlen=VOTERS))
     history: History = field(default_factory=History)
 
-    def add(self, decision: Decision, step: int) -> None:
-        self.newest, self.frames = decision, self.frames + 1
-        self.votes.append((decision.device, decision.probability))
-        values = (middle(decision.cfo_hz), middle(decision.snr_db), decision.probability)
+    def add(self, frame: FoundFrame, step: int) -> None:
+        self.newest, self.frames, who = frame, self.frames + 1, frame.who
+        self.votes.append((who.device, who.probability))
+        values = (middle(frame.cfo_hz), middle(frame.snr_db), who.probability)
         self.history.add(step, values)
 
     @property
     def enrolled(self) -> bool:
         """Whether its address is enrolled, or without one it sounds like a device that is."""
         newest = self.newest
-        return newest.verdict is not None if newest.address is not None else newest.device is not None
+        return newest.who.device is not None if newest.claimed is None else newest.verdict is not None
 
     @property
     def identity(self) -> tuple[str | None, int]:
@@ -86,27 +87,27 @@ class Row:
         return {
             "id": self.id,
             "device": device,
-            "like": newest.like,
-            "address": newest.address,
+            "like": newest.who.like,
+            "address": newest.claimed,
             "confidence": _rounded(sum(confidences) / len(confidences)),
             "agree": agree,
             "of": len(self.votes),
             "verdict": newest.verdict,
             "frames": self.frames,
             "first_at": self.first_at,
-            "last_at": newest.at,
+            "last_at": newest.utc,
             "newest": newest.number,
-            "kind": newest.kind,
-            "rate_mbps": newest.rate_mbps,
+            "kind": newest.header.kind,
+            "rate_mbps": newest.header.rate_mbps,
             "cfo_hz": _rounded(middle(newest.cfo_hz)),
             "snr_db": _rounded(middle(newest.snr_db)),
             "history": self.history.since(since),
         }
 
 
-def middle(values: Sequence[float]) -> float:
+def middle(values: NDArray[np.float64]) -> float:
     """The mean over antennas, dead ones left out; NaN where all are."""
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [value for value in values.tolist() if math.isfinite(value)]
     return math.fsum(finite) / len(finite) if finite else math.nan
 
 

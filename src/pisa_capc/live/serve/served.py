@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pisa_capc.live.listen import Air, Status
 from pisa_capc.model.inference import SourceStatistics, TrainedModel
+from pisa_capc.signal.detection import FoundFrame
 
 
 class Known(Protocol):
@@ -41,9 +39,7 @@ class ServedListener(Protocol):
 
     def acknowledge(self, number: int, by: str) -> None: ...
 
-    def frame(self, number: int) -> tuple[NDArray[np.complex64], NDArray[np.float64]] | None: ...
-
-    def embedding(self, number: int) -> NDArray[np.float32] | None: ...
+    def frame(self, number: int) -> FoundFrame | None: ...
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel: ...
 

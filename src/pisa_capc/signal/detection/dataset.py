@@ -22,7 +22,8 @@ from pisa_capc.data.geometry import default_geometry
 from pisa_capc.data.store.dataset import CaptureSpec, Dataset
 from pisa_capc.data.store.native import write_capture_chunks
 from pisa_capc.data.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
-from pisa_capc.signal.detection.finding import Found, FoundFrame
+from pisa_capc.signal.detection.base import FoundFrame
+from pisa_capc.signal.detection.finding import Found
 from pisa_capc.signal.detection.labels import file_name, labeller
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import without_ending
@@ -204,7 +205,7 @@ def _origins(spec: CaptureSpec, members: Sequence[_Chosen]) -> Iterator[Origin]:
             spec.device,
             spec.capture,
             i,
-            frame.recording,
+            frame.source,
             frame.start,
             frame.time_s,
             "" if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.engines import available_cores, run_jobs
 from pisa_capc.core.errors import ConfigError, unknown_name
-from pisa_capc.signal.detection.base import Detection, Detector
+from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
 from pisa_capc.signal.detection.lora import LoraDetector
 from pisa_capc.signal.detection.wifi import WifiDetector, with_headers
 from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST
@@ -31,49 +32,6 @@ LEAST_PARTS = 8  # for each process, which takes a second to begin
 GENERATOR = "pisa detect"  # of annotations
 
 Rename = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class FoundFrame:
-    """A frame of a recording.
-
-    start: its first preamble sample, counted in the recording. time_s: the same in seconds. at, samples: its first
-    sample and, where its header says it, its length, at the waveform's own rate.
-    cfo_hz, snr_db: of each antenna. quality, turn_hz: as of `Detection`.
-    """
-
-    recording: str
-    start: int
-    time_s: float
-    at: int
-    samples: int | None
-    cfo_hz: tuple[float, ...]
-    snr_db: tuple[float, ...]
-    quality: float
-    header: Header
-    turn_hz: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        header = self.header
-        return {
-            "recording": self.recording,
-            "start": self.start,
-            "time_s": self.time_s,
-            "cfo_hz": _numbers(self.cfo_hz),
-            "snr_db": _numbers(self.snr_db),
-            "quality": self.quality,
-            "rate_mbps": header.rate_mbps,
-            "length": header.length,
-            "kind": header.kind,
-            "transmitter": header.transmitter,
-            "receiver": header.receiver,
-            "fcs": header.fcs,
-        }
-
-
-def _numbers(values: Sequence[float]) -> list[float | None]:
-    """JSON has no word for what a dead antenna gives."""
-    return [value if math.isfinite(value) else None for value in values]
 
 
 @dataclass(frozen=True)
@@ -107,7 +65,7 @@ TAKING_BYTES: dict[str, Callable[..., Detector]] = {
     "wifi": lambda about, encoding, **span: WifiDetector(about.antennas, encoding=encoding, **span)
 }
 IN_PARTS = ("wifi",)  # whose detectors can begin anywhere, and find the same
-HEADERS: dict[str, Callable[[Sequence[Detection]], list[Detection]]] = {"wifi": with_headers}
+HEADERS: dict[str, Callable[[Sequence[FoundFrame]], list[FoundFrame]]] = {"wifi": with_headers}
 
 
 def detect(
@@ -189,9 +147,9 @@ def _search(
     read = HEADERS.get(waveform, list) if decode else _without_headers
     with threadpool_limits(1):  # its arrays are small: threads of BLAS would only spin
         frames = [
-            _placed(detection, recording, known)
-            for some in _detections(_ahead(blocks), detector, after_block)
-            for detection in read(some)
+            placed(frame, recording.about, known)
+            for some in _as_found(_ahead(blocks), detector, after_block)
+            for frame in read(some)
         ]
     return _Searched(first, end, sorted(frames, key=lambda frame: frame.at), watched)
 
@@ -215,9 +173,9 @@ def _joined(searched: Sequence[_Searched]) -> list[FoundFrame]:
     return frames
 
 
-def _detections(
+def _as_found(
     blocks: Iterator[NDArray[Any]], detector: Detector, after_block: Callable[[], None]
-) -> Iterator[list[Detection]]:
+) -> Iterator[list[FoundFrame]]:
     for block in blocks:
         yield detector.push(block)
         after_block()
@@ -233,8 +191,8 @@ def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
             yield block
 
 
-def _without_headers(found: Sequence[Detection]) -> list[Detection]:
-    return [replace(detection, header=Header()) for detection in found]
+def _without_headers(found: Sequence[FoundFrame]) -> list[FoundFrame]:
+    return [replace(frame, header=Header()) for frame in found]
 
 
 def blocks_of(recording: Recording, waveform: str) -> int:
@@ -243,20 +201,22 @@ def blocks_of(recording: Recording, waveform: str) -> int:
     return math.ceil(recording.about.length * rate / BLOCK)
 
 
-def _placed(detection: Detection, recording: Recording, waveform: Waveform) -> FoundFrame:
-    rate = recording.about.sample_rate_hz
-    start = round(detection.start * rate / waveform.sample_rate_hz)
-    return FoundFrame(
-        recording.about.name,
-        start,
-        start / rate,
-        detection.start,
-        detection.samples,
-        tuple(detection.cfo_hz.tolist()),
-        tuple(detection.snr_db.tolist()),
-        float(detection.quality),
-        detection.header,
-        detection.turn_hz,
+def placed(frame: FoundFrame, about: About, waveform: Waveform, first: int = 0, kept: int = 0) -> FoundFrame:
+    """A frame in the samples of its recording or stream, of which a detector was given those from `first` on.
+
+    kept: samples of the frame that stay with it.
+    """
+    rate_hz, own_hz = about.sample_rate_hz, waveform.sample_rate_hz
+    start = first + round(frame.at * rate_hz / own_hz)
+    return replace(
+        frame,
+        iq=np.ascontiguousarray(frame.iq[:, :kept]) if kept else NO_IQ,
+        quality=float(frame.quality),
+        front=None,
+        source=about.name,
+        start=start,
+        end=first + round((frame.at + frame.iq.shape[1]) * rate_hz / own_hz),
+        time_s=start / rate_hz,
     )
 
 
@@ -287,6 +247,6 @@ def _annotation(found: Found, frame: FoundFrame, antennas: slice) -> dict[str, A
         header.transmitter or header.kind or waveform.name,
         emitter=None if header.transmitter is None else {"label": header.transmitter},
         band_hz=(centre - half, centre + half),
-        unique=f"{GENERATOR} {frame.recording} {frame.start}",
+        unique=f"{GENERATOR} {frame.source} {frame.start}",
         pisa=own | {name: said[name] for name in others if said[name] is not None},
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.store.dataset import UNLABELLED
-from pisa_capc.signal.detection.finding import FoundFrame
+from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.recordings import Annotation
 
 KINDS = ("address", "annotation", "pattern", "none")

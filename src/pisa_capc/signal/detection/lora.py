@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
-from pisa_capc.signal.detection.base import Detection
+from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.detection.history import History
 from pisa_capc.signal.phy.lora import Modulation
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS
@@ -62,27 +62,27 @@ class LoraDetector:
         self._searches = [
             _Search(Modulation(factor, bandwidth_hz, sample_rate_hz), preamble, carrier_hz) for factor in factors
         ]
-        self._ready: list[Detection] = []
+        self._ready: list[FoundFrame] = []
 
     def wanted(self, received: int) -> int:
         """Any number will do."""
         return 1
 
-    def push(self, block: NDArray[np.complex64]) -> list[Detection]:
+    def push(self, block: NDArray[np.complex64]) -> list[FoundFrame]:
         """The frames that are complete with these (A, n) further samples."""
         self._history.append(block)
         return self._advance(ended=False)
 
-    def finish(self) -> list[Detection]:
+    def finish(self) -> list[FoundFrame]:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
         return self._advance(ended=True)
 
-    def _advance(self, ended: bool) -> list[Detection]:
+    def _advance(self, ended: bool) -> list[FoundFrame]:
         for search in self._searches:
             self._ready += search.advance(self._history, ended)
         settled = math.inf if ended else min(search.earliest for search in self._searches)
-        self._ready.sort(key=lambda found: found.start)
-        count = sum(found.start < settled for found in self._ready)
+        self._ready.sort(key=lambda found: found.at)
+        count = sum(found.at < settled for found in self._ready)
         done, self._ready = self._ready[:count], self._ready[count:]
         if not ended:
             self._history.drop(int(settled))
@@ -96,7 +96,7 @@ class _Pending:
     start: int
     preamble: Preamble
     end: int  # as far as it is known: the header's, until that tells more
-    turn_hz: float  # as of `Detection`
+    turn_hz: float  # as of `FoundFrame`
 
 
 @cache
@@ -121,7 +121,7 @@ class _Search:
         back = self._upchirps + SYNC_SYMBOLS + MARGIN
         return min([self._position - back * self._modulation.symbol_samples, *(frame.start for frame in self._pending)])
 
-    def advance(self, history: History, ended: bool) -> list[Detection]:
+    def advance(self, history: History, ended: bool) -> list[FoundFrame]:
         """The frames that are complete with what has come."""
         if not history.antennas:
             return []
@@ -171,9 +171,9 @@ class _Search:
         if start > -self._modulation.oversampling and data <= history.end:
             self._pending.append(_Pending(max(start, 0), found, data + HEADER_SYMBOLS * size, turn_hz))
 
-    def _complete(self, history: History, ended: bool) -> list[Detection]:
+    def _complete(self, history: History, ended: bool) -> list[FoundFrame]:
         """The pending frames whose end has come, or the stream's."""
-        done: list[Detection] = []
+        done: list[FoundFrame] = []
         waiting: list[_Pending] = []
         for frame in self._pending:
             found = self._look(frame, history, ended)
@@ -184,7 +184,7 @@ class _Search:
         self._pending = waiting
         return done
 
-    def _look(self, frame: _Pending, history: History, ended: bool) -> Detection | None:
+    def _look(self, frame: _Pending, history: History, ended: bool) -> FoundFrame | None:
         """The frame, if all of it that is known of is there; its header may tell that there is more."""
         if history.end < frame.end and not ended:
             return None
@@ -196,4 +196,4 @@ class _Search:
             return self._look(frame, history, ended)
         snr_db = found.snr_db(self._modulation)
         measured = found.cfo_hz, snr_db, found.quality
-        return Detection(frame.start, iq, *measured, header.samples, header, turn_hz=frame.turn_hz)
+        return FoundFrame(frame.start, iq, *measured, header.samples, header, turn_hz=frame.turn_hz)

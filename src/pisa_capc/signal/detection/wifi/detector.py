@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.signal.detection.base import Detection
+from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.detection.wifi.background import without_background
 from pisa_capc.signal.detection.wifi.chunk import PART, Chunk, Coded, Plain, Room
 from pisa_capc.signal.detection.wifi.preamble import EXCERPT, SEARCH, Fit, fit
@@ -29,7 +29,7 @@ LONGEST = HEAD + SYMBOL_SAMPLES * -(-(16 + 8 * 4095 + 6) // 24)  # samples of a 
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPreamble:
     """A preamble in the stream: its first sample, what was measured of it, and what its L-SIG says."""
 
     start: int
@@ -83,7 +83,7 @@ def screened(
     return np.flatnonzero(np.repeat(loud, PART // BLOCK))[found], angles
 
 
-def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[Found]]:
+def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[FoundPreamble]]:
     """Preambles that begin in each chunk, in order, counted from its first; those of all are fitted together."""
     looks = [one for one in chunks if one is not None]
     if not looks:
@@ -100,7 +100,7 @@ def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[
     return results
 
 
-def _kept(got: Fit, first: NDArray[np.intp], rows: slice) -> list[Found]:
+def _kept(got: Fit, first: NDArray[np.intp], rows: slice) -> list[FoundPreamble]:
     """Those of a chunk that are its own; of those that overlap, the one that fits best."""
     start = first + got.start[rows]
     own = (got.good[rows] & (start >= -BORDER) & (start < CHUNK + BORDER)).tolist()
@@ -110,7 +110,7 @@ def _kept(got: Fit, first: NDArray[np.intp], rows: slice) -> list[Found]:
             kept.append(k)
     kept.sort(key=starts.__getitem__)
     return [
-        Found(starts[k], got.cfo_hz[row], got.snr_db[row], float(got.quality[row]))
+        FoundPreamble(starts[k], got.cfo_hz[row], got.snr_db[row], float(got.quality[row]))
         for k, row in ((k, rows.start + k) for k in kept)
     ]
 
@@ -147,14 +147,14 @@ class WifiDetector:
         self._received = self._room.end
         self._next, self._end = first, end  # where the next chunk begins, and the first that is another's
         self._last = -PREAMBLE_SAMPLES  # where the frame found last does
-        self._coming: deque[Found] = deque()
+        self._coming: deque[FoundPreamble] = deque()
 
     def wanted(self, received: int) -> int:
         """Until a chunk is whole. Two together cost less than twice one, but their frames wait for longer."""
         whole = max(received - BEHIND, 0) // CHUNK
         return (whole + 1) * CHUNK + BEHIND - received
 
-    def push(self, block: NDArray[np.complex64] | NDArray[np.uint8]) -> list[Detection]:
+    def push(self, block: NDArray[np.complex64] | NDArray[np.uint8]) -> list[FoundFrame]:
         """The frames that are complete with these (A, n) further samples, as far as chunks are; bytes if encoded."""
         rows = self._rows(block)
         self._room.append(rows)
@@ -164,7 +164,7 @@ class WifiDetector:
         self._room.drop(min([self._next - AHEAD, *(found.start for found in self._coming)]))
         return done
 
-    def finish(self) -> list[Detection]:
+    def finish(self) -> list[FoundFrame]:
         """The frames of which the end of the stream has only a part, from their whole preamble on."""
         self._room.append(self._silence(CHUNK + BEHIND))
         self._examine()
@@ -210,7 +210,7 @@ class WifiDetector:
         self._coming += self._with_fronts(found)
         self._next += CHUNK * len(firsts)
 
-    def _with_fronts(self, found: list[Found]) -> list[Found]:
+    def _with_fronts(self, found: list[FoundPreamble]) -> list[FoundPreamble]:
         """The same with what each L-SIG says; all of a block are read together, which costs little more than one."""
         if not found:
             return []
@@ -220,7 +220,7 @@ class WifiDetector:
         read = fronts(heads, [one.cfo_hz for one in found])
         return [replace(one, front=front) for one, front in zip(found, read, strict=True)]
 
-    def _complete(self, end: int | None) -> list[Detection]:
+    def _complete(self, end: int | None) -> list[FoundFrame]:
         """The frames that are whole, in order; all of them where the stream has ended."""
         done = []
         while self._coming:
@@ -230,6 +230,6 @@ class WifiDetector:
                 break
             iq = self._chunk(found.start, min(last, self._received)).whole()
             measured = found.cfo_hz, found.snr_db, found.quality
-            done.append(Detection(found.start, iq, *measured, found.samples, front=found.front))
+            done.append(FoundFrame(found.start, iq, *measured, found.samples, front=found.front))
             self._coming.popleft()
         return done
