@@ -35,7 +35,7 @@ exclude_patterns = ["_build", "_templates", "gallery/*.py", "gallery/*.ipynb"]
 templates_path = ["_templates"]
 
 # Markdown, as it reads on GitHub too: headings are anchors, links to other pages and files are relative.
-myst_enable_extensions = ["dollarmath", "deflist"]
+myst_enable_extensions = ["dollarmath", "deflist", "attrs_inline"]
 myst_heading_anchors = 3
 
 # Docstrings are plain text with equations in Unicode and code in single backticks.
