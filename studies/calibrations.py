@@ -33,22 +33,13 @@ from pisa_capc.data.chance import at_chance
 from pisa_capc.data.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.data.scores import confusion_matrix, mean_f1
 from pisa_capc.data.store.files import write_text_atomic
-from pisa_capc.decide.calibration import (
-    UCAPC,
-    Calibrator,
-    Careful,
-    Gated,
-    Joint,
-    SourceStatistics,
-    calibrators,
-    find_groups,
-)
+from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful, SourceStatistics, calibrators, find_groups
 from pisa_capc.decide.calibration.careful import NEVER
-from pisa_capc.decide.calibration.guard import Guard, Rehearsals
-from pisa_capc.decide.calibration.joint import Fit
 from pisa_capc.decide.calibration.peers import LDA
-from pisa_capc.decide.rehearsal.rehearse import rehearse
+from pisa_capc.decide.calibration.safe import Guard
+from pisa_capc.decide.rehearsal.guard import Rehearsals, learn_thresholds, rehearse
 from studies.embeddings import kept_in
+from studies.joint import Fit, Gated, Joint
 
 SOURCE = ("E2", "E3")
 LOST = 0.02  # of Macro-F1: a capture that lost more is counted
@@ -192,7 +183,7 @@ def guard_of(models: Sequence[Model], seed: int) -> Guard:
         rows = model.at(missing or SOURCE)
         at = (model.embedding[rows], model.logits[rows], model.device[rows], model.capture[rows])
         parts.append(rehearse(*at, seed))
-    return Guard.learn(Rehearsals.join(parts))
+    return learn_thresholds(Rehearsals.join(parts))
 
 
 class Once:

@@ -32,7 +32,7 @@ from pisa_capc.data.openset_scores import OpenSetScores, plot_openset
 from pisa_capc.data.protocol import Evaluator, split
 from pisa_capc.decide.calibration import Calibration, OpenSet, unknown_scores
 from pisa_capc.decide.calibration.openset import score_frames
-from pisa_capc.decide.calibration.peers.direct import Direct
+from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
 from pisa_capc.model.training import Run, TrainingConfig, fit
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pisa_capc.decide.calibration import Calibration, Calibrator, Decisions, SourceStatistics
-    from pisa_capc.decide.calibration.guard import Decision
+    from pisa_capc.decide.calibration.safe import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
 _RESULT = ("probability", "score", "prediction", "known", "unknown_score")
@@ -119,7 +119,7 @@ def calibrate(
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import OpenSet, SourceStatistics
-    from pisa_capc.decide.calibration.balance import warn_where_uneven
+    from pisa_capc.decide.calibration.careful import warn_where_uneven
     from pisa_capc.decide.calibration.policy import AUTO, rejection
     from pisa_capc.evidence.figures.calibration import plot_capture as draw
     from pisa_capc.evidence.figures.style import check_picture

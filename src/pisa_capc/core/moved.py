@@ -77,6 +77,7 @@ MOVED = {
     "training": "model.training",
     "training.fit": "model.training.fitting",
     "calibration": "decide.calibration",
+    "calibration.guard": "decide.calibration.safe",
     "rehearsal": "decide.rehearsal",
     "enrolment": "decide.enrolment",
     "identify": "decide.identification",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful, OnlineCalibrator, OpenSet, SourceStatistics
-from pisa_capc.decide.calibration.balance import LOOKED_AT, uneven, warn_of
+from pisa_capc.decide.calibration.careful import LOOKED_AT, uneven, warn_of
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (a fixture)
 from tests.decide.calibration.test_joint import CLASSES, EQUAL, SIZE, SKEWED, SOURCE, frames, logits
 

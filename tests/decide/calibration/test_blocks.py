@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.decide.calibration.batches import batches, row_blocks
 from pisa_capc.decide.calibration.blocks import Blocks, spilled
 from pisa_capc.decide.calibration.inputs import check_inputs
 from pisa_capc.decide.calibration.sinkhorn import class_potential
 from pisa_capc.decide.calibration.ucapc import capture_prototypes
+from pisa_capc.decide.calibration.workspace import batches, row_blocks
 
 
 class Counted:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from studies import joint
+from studies.joint import Gated, Joint
 
 from pisa_capc.data.scores import macro_f1
-from pisa_capc.decide.calibration import UCAPC, Gated, Joint, SourceStatistics, joint
+from pisa_capc.decide.calibration import UCAPC, SourceStatistics
 
 CLASSES, SIZE, WIDTH = 6, 12, 0.15
 RANDOM = np.random.default_rng(1)

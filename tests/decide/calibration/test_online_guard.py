@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import Decisions, OnlineCalibrator
-from pisa_capc.decide.calibration.guard import Guard
+from pisa_capc.decide.calibration.safe import Guard
 
 CLASSES, FEATURES = 4, 8
 INF = float("inf")

@@ -22,10 +22,9 @@ from pisa_capc.decide.calibration.peers import (
     StatA,
     TransCLIP,
 )
-from pisa_capc.decide.calibration.peers.bbse import label_shift_weights
 from pisa_capc.decide.calibration.peers.bd_cspn import domain_shift
-from pisa_capc.decide.calibration.peers.label_propagation import normalised_graph
-from pisa_capc.decide.calibration.peers.neighbours import nearest_neighbours
+from pisa_capc.decide.calibration.peers.graph import nearest_neighbours, normalised_graph
+from pisa_capc.decide.calibration.peers.label_shift import label_shift_weights
 from pisa_capc.decide.calibration.peers.transclip import log_likelihood, shared_variance
 from pisa_capc.decide.calibration.vectors import softmax_rows
 from tests.decide.calibration.examples import Example, shifted_captures
@@ -87,7 +86,7 @@ def test_lame_is_a_fixed_point_of_its_equation(example: Example):
 
 
 def test_neighbours_equal_a_full_similarity_matrix(example: Example, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pisa_capc.decide.calibration.peers.neighbours._ELEMENTS", 1000)
+    monkeypatch.setattr("pisa_capc.decide.calibration.peers.graph._ELEMENTS", 1000)
     index, cosine = nearest_neighbours(torch.from_numpy(example.embedding), 3)
     similarity = unit(example.embedding) @ unit(example.embedding).T
     np.fill_diagonal(similarity, -2)

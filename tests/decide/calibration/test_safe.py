@@ -28,9 +28,17 @@ from pisa_capc.decide.calibration import (
     Safe,
     SourceStatistics,
 )
-from pisa_capc.decide.calibration.guard import LEVELS, PENALTY, TOLERATED_LOSS, Guard, Rehearsals
-from pisa_capc.decide.calibration.safe import LEVEL_CALIBRATIONS, prices
-from pisa_capc.decide.rehearsal.rehearse import KINDS, REPEATS, SIZES, rehearse
+from pisa_capc.decide.calibration.safe import LEVEL_CALIBRATIONS, LEVELS, Guard, prices
+from pisa_capc.decide.rehearsal.guard import (
+    KINDS,
+    PENALTY,
+    REPEATS,
+    SIZES,
+    TOLERATED_LOSS,
+    Rehearsals,
+    learn_thresholds,
+    rehearse,
+)
 from tests.decide.calibration.examples import shifted_captures
 
 EXAMPLE = shifted_captures(sizes=(400, 300, 300))
@@ -198,7 +206,7 @@ class TestLearning:
         price = np.linspace(0, 1, 200)
         full = np.where(price < 0.5, 0.1, -0.3)
         gain = np.stack([full, full / 2, 0 * full, 0 * full], axis=1)
-        guard = Guard.learn(Rehearsals(price, gain, (price > 0.6).astype(int)))
+        guard = learn_thresholds(Rehearsals(price, gain, (price > 0.6).astype(int)))
         assert guard.level(0.3) == "full"
         assert guard.level(0.6) in ("mild", "off")
         assert guard.level(0.99) in ("mild", "off")
@@ -206,14 +214,14 @@ class TestLearning:
     def test_no_kind_may_lose_for_the_others(self) -> None:
         # One price for all: allowing "full" would gain on the average and lose in one kind.
         gain = [[0.10, 0.0, 0.0, 0.0]] * 9 + [[-0.2, 0.0, 0.0, 0.0]]
-        guard = Guard.learn(self.made_up(gain, [1.0] * 10, list(range(10))))
+        guard = learn_thresholds(self.made_up(gain, [1.0] * 10, list(range(10))))
         assert 0.2 * PENALTY > 0.1
         assert guard.level(1.0) != "full"
         tolerated = [[0.10, 0.0, 0.0, 0.0]] * 9 + [[-TOLERATED_LOSS, 0.0, 0.0, 0.0]]
-        assert Guard.learn(self.made_up(tolerated, [1.0] * 10, list(range(10)))).level(1.0) == "full"
+        assert learn_thresholds(self.made_up(tolerated, [1.0] * 10, list(range(10)))).level(1.0) == "full"
 
     def test_equally_good_is_decided_for_caution(self) -> None:
-        guard = Guard.learn(self.made_up([[0.0] * 4] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0] * 6))
+        guard = learn_thresholds(self.made_up([[0.0] * 4] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0] * 6))
         assert guard.level(0.0) == "off"
 
     def test_search_agrees_with_trying_everything(self) -> None:
@@ -226,7 +234,7 @@ class TestLearning:
             means = np.array([gain[part.kind == k].mean() for k in range(3)])
             return float(means.mean() - PENALTY * np.maximum(0, -TOLERATED_LOSS - means).sum())
 
-        learnt = value(Guard.learn(part))
+        learnt = value(learn_thresholds(part))
         cuts = [-math.inf, *np.quantile(part.price, np.linspace(0, 1, 24)).tolist(), math.inf]
         tried = [value(Guard((a, b, c))) for a in cuts for b in cuts for c in cuts if a <= b <= c]
         assert learnt == pytest.approx(max(tried), abs=1e-12)
@@ -268,14 +276,14 @@ class TestRehearsals:
 
 def test_a_price_beyond_all_rehearsals_is_never_trusted() -> None:
     helps = Rehearsals(np.linspace(0, 1, 40), np.tile([0.2, 0.1, 0.05, 0.0], (40, 1)), np.zeros(40, dtype=int))
-    guard = Guard.learn(helps)
+    guard = learn_thresholds(helps)
     assert guard.level(1.0) == "full"
     assert guard.level(1.001) == "off"
 
 
 def test_a_kind_that_was_never_drawn_has_no_say() -> None:
     helps = Rehearsals(np.linspace(0, 1, 40), np.tile([0.2, 0.1, 0.05, 0.0], (40, 1)), np.repeat([0, 2], 20))
-    assert Guard.learn(helps).level(0.5) == "full"
+    assert learn_thresholds(helps).level(0.5) == "full"
 
 
 def test_rejection_keeps_what_the_guard_decided() -> None:

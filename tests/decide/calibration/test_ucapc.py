@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.randomness import generator
-from pisa_capc.decide.calibration import batches
+from pisa_capc.decide.calibration import workspace
 from pisa_capc.decide.calibration.blocks import Blocks
 from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC, capture_prototypes
 from tests.decide.calibration.examples import Example, shifted_captures
@@ -97,7 +97,7 @@ def test_streamed_blocks_equal_one_block(
     example: Example, parameters: dict, workspace_mib: int, monkeypatch: pytest.MonkeyPatch
 ):
     whole = UCAPC(**parameters).calibrate(example.embedding, example.logits, example.capture)
-    monkeypatch.setattr(batches, "BLOCK_ELEMENTS", {"cpu": 130})  # thirteen frames a block
+    monkeypatch.setattr(workspace, "BLOCK_ELEMENTS", {"cpu": 130})  # thirteen frames a block
     streamed = UCAPC(**parameters, workspace_mib=workspace_mib).calibrate(
         example.embedding, example.logits, example.capture
     )

@@ -10,7 +10,7 @@ from studies.identify import found_by_truth
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.geometry import linear
-from pisa_capc.decide.calibration.peers.direct import Direct
+from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.decide.identification import Choices, Identified, check_recording, identify, observe, verify, waveform_of
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.signal.recordings import About

@@ -10,8 +10,8 @@ from pisa_capc import Frames
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.calibration import Safe
 from pisa_capc.decide.rehearsal import fit_with_guard
+from pisa_capc.decide.rehearsal.guard import rehearse
 from pisa_capc.decide.rehearsal.leave_one_out import runs_leaving_one_out
-from pisa_capc.decide.rehearsal.rehearse import rehearse
 from pisa_capc.evidence.evaluation import infer
 from pisa_capc.model.inference import load_model
 from pisa_capc.model.training import Run, TrainingConfig, fit

@@ -15,7 +15,7 @@ from rich.console import Console
 from pisa_capc.core.errors import ConfigError, MissingExtraError, ModelError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import Evaluator
-from pisa_capc.decide.calibration.guard import Decision
+from pisa_capc.decide.calibration.safe import Decision
 from pisa_capc.evidence.evaluation import infer_runs, load_runs
 from pisa_capc.evidence.figures.projection import draw_sample, project
 from pisa_capc.evidence.figures.run import Subject, draw_run, stages

@@ -11,10 +11,9 @@ itself.
 from pisa_capc.core.moved import renamed
 from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register_calibration
 from pisa_capc.decide.calibration.careful import Careful
-from pisa_capc.decide.calibration.decisions import Decisions
 from pisa_capc.decide.calibration.frozen import Applied, FrozenCalibration
 from pisa_capc.decide.calibration.grouping import Finder, GroupFinder, find_groups
-from pisa_capc.decide.calibration.joint import Gated, Joint
+from pisa_capc.decide.calibration.learning import Decisions
 from pisa_capc.decide.calibration.online import Online, OnlineCalibrator
 from pisa_capc.decide.calibration.openset import OpenSet, unknown_scores
 from pisa_capc.decide.calibration.peers import Peer, Transduced
@@ -37,9 +36,7 @@ __all__ = [
     "Decisions",
     "Finder",
     "FrozenCalibration",
-    "Gated",
     "GroupFinder",
-    "Joint",
     "Online",
     "OnlineCalibrator",
     "OpenSet",

@@ -22,25 +22,31 @@ devices are left to the classifier, with two votes, and LDA. There is nothing to
 Signals, panels and numbers are those of source environments: of models of one source environment that met the other
 one, and of models of both on frames held out there. It was not made blind, for the third had been looked at meanwhile;
 what came of it there is in the results (`studies.calibrations`).
+
+U-CAPC as published takes all devices for equally frequent in every capture, and nothing in its output says where they
+are not. `warn_where_uneven` does, from the unlabelled frames alone: by the same evenness, or where the source lacks
+what that needs, by that of the scores before they were balanced.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register_calibration, require
+from pisa_capc.decide.calibration.base import Calibrator, check_range, register_calibration, require
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
-from pisa_capc.decide.calibration.peers.lame import LAME
+from pisa_capc.decide.calibration.peers.graph import LAME
+from pisa_capc.decide.calibration.peers.label_shift import MLLS
 from pisa_capc.decide.calibration.peers.lda import LDA
-from pisa_capc.decide.calibration.peers.mlls import MLLS
-from pisa_capc.decide.calibration.peers.stata import StatA
 from pisa_capc.decide.calibration.peers.t3a import T3A
-from pisa_capc.decide.calibration.result import Judged
+from pisa_capc.decide.calibration.peers.transclip import StatA
+from pisa_capc.decide.calibration.result import Calibration, Judged
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -50,6 +56,12 @@ NEVER = 2.0  # evenness that no capture has
 NEEDED = {"class_mean": "CD", "covariance": "DD", "weight": "CD"}  # of the source, and its shape
 USED = (*NEEDED, "bias", "mean", "prior", "temperature")
 SMALLEST = 1e-6  # share of a class that nobody seems to use
+LOOKED_AT = 512  # frames of a capture at most: what is looked for is large, and a calibration takes milliseconds
+NAMED = 5  # captures in a warning
+HARM = (
+    "U-CAPC as published takes devices for equally frequent and may do great harm there. Use the usual calibration, "
+    "which no option asks for, or careful."
+)
 
 
 @register_calibration("careful")
@@ -150,3 +162,47 @@ def distilled(probability: Tensor, embedding: Tensor, logits: Tensor) -> tuple[T
         if lacking.abs().max() < SETTLED:
             break
     return prototypes, potential - potential.mean()
+
+
+def warn_where_uneven(calibrator: Calibrator, result: Calibration, source: SourceStatistics) -> None:
+    """Warn of captures that `calibrator` has balanced although their devices seem to send unevenly."""
+    warn_of(uneven(calibrator, result, source))
+
+
+def uneven(calibrator: Calibrator, result: Calibration, source: SourceStatistics) -> dict[str | int, float]:
+    """These captures and their evenness; none where nothing was balanced."""
+    if not isinstance(calibrator, UCAPC) or calibrator.prior != "balanced":
+        return {}
+    return {key: found for key, found in _evenness(result, source).items() if not Careful().believed(found)}
+
+
+def warn_of(captures: Mapping[str | int, float]) -> None:
+    """Warn of captures, by name and evenness, if there are any."""
+    if not captures:
+        return
+    named = ", ".join(f"{key} ({found:.2f})" for key, found in list(captures.items())[:NAMED])
+    more = f" and {len(captures) - NAMED} more" if len(captures) > NAMED else ""
+    warnings.warn(
+        f"devices seem to send unevenly in {named}{more}: found is the evenness, expected at least {Careful.even}. "
+        f"{HARM}",
+        stacklevel=3,
+    )
+
+
+def _evenness(result: Calibration, source: SourceStatistics) -> dict[str | int, float]:
+    """How evenly devices seem to send, by capture; of the frames that were not set aside."""
+    inputs, score = result.inputs, torch.as_tensor(result.score)
+    decided = torch.as_tensor(result.prediction) >= 0
+    found: dict[str | int, float] = {}
+    for r, key in enumerate(inputs.groups.keys):
+        rows = inputs.groups.rows(r)
+        rows = rows[decided[rows]]
+        if not len(rows):
+            continue
+        rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT), device=rows.device).round().long()]
+        if knows_enough(source):
+            seen = unbalanced(inputs.embedding[rows].double(), inputs.logits[rows].double(), source)
+            found[key] = evenness(torch.stack(seen).mean(dim=0))
+        else:
+            found[key] = evenness(torch.softmax(score[rows].double(), dim=1))
+    return found

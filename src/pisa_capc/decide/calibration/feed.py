@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.decide.calibration.decisions import Decisions
 from pisa_capc.decide.calibration.grouping import check_column
 from pisa_capc.decide.calibration.inputs import check_inputs
+from pisa_capc.decide.calibration.learning import Decisions
 
 LONGEST = 2**20  # bytes of a line: some 50,000 numbers
 EXPECTED = '{"embedding": […], "logits": […]}'

@@ -29,14 +29,13 @@ import torch
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
-from pisa_capc.decide.calibration.balance import warn_where_uneven
 from pisa_capc.decide.calibration.base import Calibrator
-from pisa_capc.decide.calibration.batches import batches, block_rows, row_blocks
-from pisa_capc.decide.calibration.guard import Decision
+from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.decide.calibration.result import Calibration, Recorder, html_table
+from pisa_capc.decide.calibration.safe import Decision
 from pisa_capc.decide.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
-from pisa_capc.decide.calibration.workspace import read_embedding, read_logits
+from pisa_capc.decide.calibration.workspace import batches, block_rows, read_embedding, read_logits, row_blocks
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 NAME, SCHEMA, MADE_BY = "calibration", 1, "`pisa calibrate fit`"

@@ -53,13 +53,11 @@ from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration import alarm
 from pisa_capc.decide.calibration.careful import Careful, used
-from pisa_capc.decide.calibration.decisions import Decisions, among
 from pisa_capc.decide.calibration.grouping import BLOCK, Finder, GroupFinder
-from pisa_capc.decide.calibration.guard import Guard
-from pisa_capc.decide.calibration.learning import Learner, Learnt
+from pisa_capc.decide.calibration.learning import Decisions, Learner, Learnt, among
 from pisa_capc.decide.calibration.openset.reject import Rejection
 from pisa_capc.decide.calibration.policy import usual
-from pisa_capc.decide.calibration.safe import Safe
+from pisa_capc.decide.calibration.safe import Guard, Safe
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.decide.calibration.vectors import softmax, unit_rows
 from pisa_capc.model.inference.statistics import SourceStatistics

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pisa_capc.core.errors import DataError, unknown_name
-from pisa_capc.decide.calibration.batches import Rows
-from pisa_capc.decide.calibration.guard import Decision
 from pisa_capc.decide.calibration.inputs import Array, Inputs
+from pisa_capc.decide.calibration.workspace import Rows
+
+if TYPE_CHECKING:
+    from pisa_capc.decide.calibration.safe import Decision
 
 ROWS_SHOWN = 50  # of a table in a notebook
 

@@ -1,22 +1,91 @@
-"""Calibration that may be left switched on: U-CAPC under the guard, capture by capture."""
+"""U-CAPC under a guard, which decides without labels, capture by capture, how far a calibration may go.
+
+The balanced transport of U-CAPC makes every class of a capture equally full. Where the classes are equally frequent
+that corrects a biased classifier; where they are not it forces frames into classes they do not belong to. The two
+differ in their **price**: the score that frames give up, on average, to make the classes equally full,
+
+    price = mean_i ( max_k s_ik − s_i,ŷ(i) ),      ŷ the balanced decision, s its scores.
+
+It is no measure of success that the transport could have optimised: it is what the constraint cost. A small price says
+that the frames were about to fill the classes anyway. What is small depends on the model, so the thresholds are learnt
+by rehearsal (`decide.rehearsal`): calibrations of source environments that a model like this one has not
+seen, with captures resampled to all sorts of class frequencies and sizes, where the source's labels say what helped.
+
+The price decides between four levels, from the boldest to the most cautious:
+
+    full   U-CAPC as published: balance, held exactly
+    part   balance, held loosely, ρ = 3
+    mild   no balance: prototypes of the frames as they are
+    off    the classifier's own decisions
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from pisa_capc.core.errors import DataError
+from pisa_capc.core.errors import DataError, unknown_name
 from pisa_capc.decide.calibration.base import Calibrator, register_calibration
-from pisa_capc.decide.calibration.guard import LEVELS, Decision, Guard
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.prior import PriorUCAPC
 from pisa_capc.decide.calibration.result import Calibration, Recorder
 from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC
 from pisa_capc.model.inference.statistics import SourceStatistics
+
+LEVELS = ("full", "part", "mild", "off")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the guard decided for one capture, and on what grounds. thresholds: highest price of full, part and mild."""
+
+    capture: str | int
+    level: str
+    price: float
+    thresholds: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file: JSON knows no infinity, so a number that is not finite becomes a word, as "-inf"."""
+        price, *thresholds = (v if math.isfinite(v) else str(v) for v in (self.price, *self.thresholds))
+        return {**asdict(self), "price": price, "thresholds": thresholds}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Decision:
+        """A decision as `to_json` wrote it."""
+        if values["level"] not in LEVELS:
+            raise DataError(unknown_name("guard level", str(values["level"]), LEVELS))
+        guard = Guard(tuple(map(float, values["thresholds"])))
+        return cls(values["capture"], values["level"], float(values["price"]), guard.thresholds)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Highest prices at which a calibration may go to the levels full, part and mild; above the last it is off."""
+
+    thresholds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        values = self.thresholds
+        if (
+            len(values) != len(LEVELS) - 1
+            or any(math.isnan(v) for v in values)
+            or any(a > b for a, b in pairwise(values))
+        ):
+            raise DataError(
+                f"guard: thresholds {values}; expected three prices in rising order. Train again to make them."
+            )
+
+    def level(self, price: float) -> str:
+        """The boldest level whose threshold the price does not exceed."""
+        return LEVELS[int(np.searchsorted(self.thresholds, price, side="left"))]
+
 
 # What each level of the guard does; the last does nothing.
 LEVEL_CALIBRATIONS: dict[str, UCAPC] = {

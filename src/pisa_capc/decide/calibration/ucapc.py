@@ -30,13 +30,12 @@ from torch import Tensor
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.decide.calibration import sinkhorn
 from pisa_capc.decide.calibration.base import Calibrator, register_calibration
-from pisa_capc.decide.calibration.batches import batches
 from pisa_capc.decide.calibration.blocks import Blocks
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.result import Calibration, Recorder
 from pisa_capc.decide.calibration.retained import retained_sums
 from pisa_capc.decide.calibration.vectors import unit
-from pisa_capc.decide.calibration.workspace import Workspace, workspace
+from pisa_capc.decide.calibration.workspace import Workspace, batches, workspace
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")

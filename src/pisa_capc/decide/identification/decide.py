@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics
-from pisa_capc.decide.calibration.balance import warn_where_uneven
+from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.together import decide_together, groups_in_time

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pisa_capc.data.protocol import DIRECT, stage_title
-from pisa_capc.decide.calibration.guard import LEVELS
+from pisa_capc.decide.calibration.safe import LEVELS
 from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import Results, mean

@@ -16,7 +16,7 @@ from pisa_capc.data.protocol import CAREFUL, PAPER
 from pisa_capc.data.scores import Scores, pool
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.decide.calibration import Calibration
-from pisa_capc.decide.calibration.guard import LEVELS
+from pisa_capc.decide.calibration.safe import LEVELS
 from pisa_capc.evidence.figures.dataset import dataset_picture
 from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.evidence.figures.style import Picture

@@ -1,4 +1,4 @@
-"""What the comparison methods share: one group of frames at a time, in and out."""
+"""What the comparison methods share, one group of frames at a time, in and out; and direct inference, the baseline."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import Calibrator, require
-from pisa_capc.decide.calibration.batches import Rows
+from pisa_capc.decide.calibration.base import Calibrator, register_calibration, require
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.result import Calibration, Judged, Recorder
+from pisa_capc.decide.calibration.workspace import Rows
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 
@@ -75,3 +75,14 @@ def class_anchors(source: SourceStatistics, classes: int, like: Tensor, user: st
     """One direction per class from the source (C, D): class means, or else the classifier's rows."""
     means = source.tensor("class_mean", (classes, like.shape[1]), like)
     return means if means is not None else require(source, "weight", (classes, like.shape[1]), like, user)
+
+
+@register_calibration("direct")
+@dataclass(frozen=True)
+class Direct(Peer):
+    """p = softmax(ℓ). Needs no source statistics."""
+
+    title = "direct"
+
+    def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
+        return Transduced(logits, torch.softmax(logits, dim=1))

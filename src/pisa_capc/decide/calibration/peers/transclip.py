@@ -1,6 +1,9 @@
-"""TransCLIP-style transduction: a Gaussian mixture of the frames, tied to the classifier and to neighbours.
+"""TransCLIP-style transduction: a Gaussian mixture of the frames, tied to the classifier and to neighbours; and StatA,
+whose statistics stay anchored to the source.
 
-M. Zanella, B. Gérin and I. Ben Ayed. Boosting vision-language models with transduction. NeurIPS 2024.
+TransCLIP: M. Zanella, B. Gérin and I. Ben Ayed. Boosting vision-language models with transduction. NeurIPS 2024.
+StatA: M. Zanella, C. Fuchs, C. De Vleeschouwer and I. Ben Ayed. Realistic test-time adaptation of vision-language
+models. CVPR 2025.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.decide.calibration.base import check_range, register_calibration
-from pisa_capc.decide.calibration.peers.base import Peer, Transduced
-from pisa_capc.decide.calibration.peers.neighbours import nearest_neighbours
+from pisa_capc.decide.calibration.peers.base import Peer, Transduced, class_anchors
+from pisa_capc.decide.calibration.peers.graph import nearest_neighbours
 from pisa_capc.decide.calibration.peers.pt_map import means_of
 from pisa_capc.decide.calibration.vectors import softmax_rows, unit
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -80,3 +83,34 @@ def shared_variance(squares: Tensor, sums: Tensor, mass: Tensor, means: Tensor, 
 def log_likelihood(features: Tensor, means: Tensor, variance: Tensor) -> Tensor:
     """log N(z_i; μ_k, diag σ²) without what all classes share, (n, C)."""
     return features @ (means / variance).T - 0.5 * (means.square() / variance).sum(dim=1)
+
+
+@register_calibration("stata")
+@dataclass(frozen=True)
+class StatA(TransCLIP):
+    """μ_k = β_k · (mean of its frames) + (1 − β_k) · source, β_k = n_k / (n_k + α), n_k the frames assigned to k.
+
+    A class that few frames claim keeps its source statistic, so absent classes do no harm. Needs `class_mean` (or else
+    `weight`) as the source anchor; both are used at unit length.
+    """
+
+    title = "StatA"
+
+    anchor: float = 1.0  # α
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, anchor=(0, float("inf")))
+
+    def anchors(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Tensor:
+        return unit(class_anchors(source, logits.shape[1], embedding, self.title))
+
+    def means(self, sums: Tensor, mass: Tensor, anchors: Tensor | None) -> Tensor:
+        assert anchors is not None
+        trust = source_trust(mass, self.anchor).unsqueeze(1)
+        return (1 - trust) * means_of(sums, mass) + trust * anchors
+
+
+def source_trust(mass: Tensor, anchor: float) -> Tensor:
+    """1 − β_k = α / (n_k + α), one for an infinite anchor."""
+    return 1 / (1 + mass / anchor) if anchor > 0 else mass * 0.0

@@ -24,7 +24,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from pisa_capc.decide.calibration.base import check_range, register_calibration
+from pisa_capc.decide.calibration.base import check_range
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.decide.calibration.peers.lda import Space
@@ -146,7 +146,6 @@ def _one_hot(label: Tensor, classes: int, like: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(label.long(), classes).to(like.dtype)
 
 
-@register_calibration("joint")
 @dataclass(frozen=True)
 class Joint(Peer):
     """Shift of the capture and shares of the devices, fitted jointly; see the module.
@@ -187,7 +186,6 @@ class Joint(Peer):
         return [*(_one_hot(label.to(u.device), classes, u) for label in hard), clustered(u, space.means)]
 
 
-@register_calibration("gated")
 @dataclass(frozen=True)
 class Gated(Joint):
     """Joint where it resolves a collision, U-CAPC where the shares come out equal, direct inference elsewhere.
