@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from pisa_capc.decide.calibration.peers.direct import Direct
 
+from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.decide.identification import Choices, identify
 from pisa_capc.decide.identification.write import write
 from pisa_capc.live.listen import Air, Event, Listener, Plan
