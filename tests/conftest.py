@@ -29,6 +29,7 @@ def own_parts() -> Iterator[None]:
     """What a test registers, and the plugins it loads, are forgotten after it."""
     for name in (
         "signal.formats",
+        "signal.detection",
         "signal.waveforms",
         "model.encoders",
         "model.methods",

@@ -315,14 +315,12 @@ def _messages(ports: int) -> Callable[[Path], None]:
 
 def _listener(folder: Path) -> None:
     """The state of a listener that has heard some frames."""
-    from pisa_capc.live.listen import Listener, Plan, hearing
-    from pisa_capc.signal.detection import finding
-    from tests.live.listen.air import AIR, ENROLLED, ToyDetector, in_turn, played, script
+    from pisa_capc.live.listen import Listener, Plan
+    from pisa_capc.signal.detection import FINDERS
+    from tests.live.listen.air import AIR, ENROLLED, ToyFinder, in_turn, played, script
 
     _trained().save(folder / "run")
-    finding.DETECTORS["wifi"], finding.HEADERS["wifi"] = ToyDetector, list
-    hearing.QUICK_HEADERS = {}
-    finding.TAKING_BYTES.pop("wifi", None)
+    FINDERS._parts["wifi"] = ToyFinder()
     plan = Plan(addresses=ENROLLED, state=folder / "state")
     listener = Listener(_trained(), script(played(in_turn(40))), AIR, plan)
     listener.run(lambda event: None)

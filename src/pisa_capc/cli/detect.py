@@ -37,7 +37,7 @@ ENDING = "detected"  # NAME.detected.sigmf-meta
 def detect_(
     reading: Reading,
     recordings: list[str] = Recordings,
-    waveform: str = typer.Option("wifi", help="What to look for: wifi or lora."),
+    waveform: str = typer.Option("wifi", help="What to look for: wifi, lora or the waveform of a plugin."),
     out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
     annotate: bool = typer.Option(
         False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."

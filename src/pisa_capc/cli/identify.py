@@ -42,7 +42,9 @@ NAMED = 6  # addresses in a line of the table
 SMALLEST = 1e-99  # chance that is shown
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
-WaveformName = typer.Option(None, help="wifi or lora; that of the model unless told.", show_default=False)
+WaveformName = typer.Option(
+    None, help="wifi, lora or that of a plugin; that of the model unless told.", show_default=False
+)
 CalibrationName = typer.Option(
     None,
     "--calibration",

@@ -57,6 +57,7 @@ MOVED = {
     "phy.wifi.transmit": "signal.phy.wifi.transmission",
     "simulate": "signal.simulation",
     "detect": "signal.detection",
+    "detect.history": "signal.detection.finders",
     "detect.notes": "signal.detection.finding",
     "stacked": "model.stacked",
     "stacked.elsewhere": "model.stacked.compilers",

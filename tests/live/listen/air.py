@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.live.listen import Air
 from pisa_capc.live.listen.ring import Ring
-from pisa_capc.signal.detection import FoundFrame
+from pisa_capc.signal.detection import Finder, FoundFrame
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -88,6 +88,11 @@ class ToyDetector:
 
     def finish(self) -> list[FoundFrame]:
         return []
+
+
+class ToyFinder(Finder):
+    def detector(self, about: About, *_: object) -> ToyDetector:
+        return ToyDetector(about)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.signal.detection.history import History
+from pisa_capc.signal.detection.finders import History
 
 
 def test_what_is_read_does_not_depend_on_how_it_came() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.live.listen.receiver import Receiver
-from pisa_capc.signal.detection import FoundFrame, with_headers
-from pisa_capc.signal.detection.finding import DETECTORS, HEADERS, TAKING_BYTES, placed, waveform_named
+from pisa_capc.signal.detection import FoundFrame, finder_of
+from pisa_capc.signal.detection.finding import placed
 from pisa_capc.signal.recordings import About, Annotation, resampled
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.resample import Resampled
+from pisa_capc.signal.waveforms import WAVEFORMS
 
 ENDLESS = 1 << 62
 LEAST_S = 0.0015  # seconds of samples that are waited for in any case
@@ -23,8 +23,6 @@ FAMILIAR = 4096
 KEPT = 2048  # samples of a frame that are handed on: beyond the addresses at every rate of Wi-Fi
 # What is looked at for another number of antennas, where nothing was found: after so many seconds, and at the end.
 WONDER_S, WONDER_SAMPLES, ARRAYS, ENOUGH = (2.0, 20.0), 1 << 19, (1, 2, 4, 8), 2
-# What reads headers no further than their addresses, of waveforms where that is quicker.
-QUICK_HEADERS = {"wifi": partial(with_headers, header_only=True)}
 
 
 class Hearing:
@@ -37,7 +35,8 @@ class Hearing:
 
     def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT, curious: bool = True) -> None:
         self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
-        self.waveform = waveform_named(waveform)
+        self.waveform = WAVEFORMS[waveform]
+        self._finder = finder_of(self.waveform)
         self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
         self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
@@ -49,11 +48,9 @@ class Hearing:
         self._window = _Window(self._about)
         stream = resampled(self._window, self.waveform.sample_rate_hz, self.waveform.occupied)
         self._resampled = stream if isinstance(stream, Resampled) else None
-        self._whole = self._resampled is not None or self._encoding.kind == "u" or self._name not in TAKING_BYTES
-        if self._whole:  # is to be decoded
-            self._detector = DETECTORS[self._name](self._about)
-        else:
-            self._detector = TAKING_BYTES[self._name](self._about, self._encoding)
+        self._whole = self._resampled is not None or self._encoding.kind == "u" or not self._finder.takes_bytes
+        encoding = None if self._whole else self._encoding  # of what is not to be decoded
+        self._detector = self._finder.detector(self._about, encoding)
 
     @property
     def settings(self) -> tuple[About, Encoding, str, int]:
@@ -119,12 +116,9 @@ class Hearing:
 
         The checksum is asked for only where the address was not heard before: wrong bits do not give a known address.
         """
-        read = QUICK_HEADERS.get(self._name)
-        if read is None:
-            return HEADERS.get(self._name, list)(found)
-        found = read(found)
+        found = self._finder.with_headers(found, addresses_only=True)
         new = [i for i, one in enumerate(found) if one.header.fcs is None and self._is_new(one.header.transmitter)]
-        for i, whole in zip(new, HEADERS[self._name]([found[i] for i in new]), strict=True):
+        for i, whole in zip(new, self._finder.with_headers([found[i] for i in new]), strict=True):
             found[i] = whole
         for one in found:
             if one.header.fcs and one.header.transmitter is not None:

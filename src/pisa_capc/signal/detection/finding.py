@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.engines import available_cores, run_jobs
-from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.signal.detection import lora, wifi  # noqa: F401  (they register their finders)
 from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
-from pisa_capc.signal.detection.lora import LoraDetector
-from pisa_capc.signal.detection.wifi import WifiDetector, with_headers
-from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST
+from pisa_capc.signal.detection.correlation import PreambleFinder
+from pisa_capc.signal.detection.finders import FINDERS, Finder
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import About, Recording, Watched, resampled
 from pisa_capc.signal.recordings.sigmf import annotation
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
-from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES
 
 BLOCK = 1 << 20  # samples of each antenna that are read at a time: some chunks of the detector
 PART = 8 * BLOCK  # samples that a process searches before it takes others: 0.4 s of Wi-Fi
@@ -44,28 +42,9 @@ class Found:
     frames: tuple[FoundFrame, ...]
 
 
-def waveform_named(name: str) -> Waveform:
-    """A waveform of which frames can be found."""
-    if name not in DETECTORS:
-        raise ConfigError(unknown_name("waveform", name, DETECTORS))
-    return WAVEFORMS[name]
-
-
-def _lora(about: About) -> Detector:
-    return LoraDetector(carrier_hz=about.carrier_hz)
-
-
-# By waveform: what finds its frames at its own rate, and what then reads their headers, where that does not.
-DETECTORS: dict[str, Callable[..., Detector]] = {
-    "wifi": lambda about, **span: WifiDetector(about.antennas, **span),
-    "lora": _lora,
-}
-# Those that take samples as they lie in memory, where they are not unsigned, and decode no more than they must.
-TAKING_BYTES: dict[str, Callable[..., Detector]] = {
-    "wifi": lambda about, encoding, **span: WifiDetector(about.antennas, encoding=encoding, **span)
-}
-IN_PARTS = ("wifi",)  # whose detectors can begin anywhere, and find the same
-HEADERS: dict[str, Callable[[Sequence[FoundFrame]], list[FoundFrame]]] = {"wifi": with_headers}
+def finder_of(waveform: Waveform) -> Finder:
+    """What finds the frames of a waveform: its own finder, or else one that looks for its preamble."""
+    return FINDERS[waveform.name] if waveform.name in FINDERS else PreambleFinder(waveform)
 
 
 def detect(
@@ -81,17 +60,17 @@ def detect(
     """Find the frames of a recording; it is resampled where its rate is not the waveform's.
 
     decode: read their headers. rename: what is put in the place of addresses. detector: in the place of the waveform's
-    own. workers: processes among which a long recording of Wi-Fi is shared; None: one for each core. The frames are the
-    same. What is wrong with the samples is warned about at the end.
+    own. workers: processes among which a long recording is shared, where its finder allows it (that of Wi-Fi); None:
+    one for each core. The frames are the same. What is wrong with the samples is warned about at the end.
 
     >>> found = detect(open_recording("roof.sigmf-meta"))      # doctest: +SKIP
     >>> found.frames[0].header.transmitter                     # doctest: +SKIP
     'e8:de:27:90:6e:42'
     """
-    known = waveform_named(waveform)
+    known = WAVEFORMS[waveform]
     stream = resampled(Watched(recording), known.sample_rate_hz, known.occupied)
     length = stream.about.length
-    shared = detector is None and waveform in IN_PARTS
+    shared = detector is None and finder_of(known).in_parts
     parts = range(0, length, PART) if shared else ()
     workers = min(available_cores() if workers is None else workers, len(parts) // LEAST_PARTS)
     if workers > 1:
@@ -105,7 +84,8 @@ def detect(
     for note in watched.notes():
         warnings.warn(note, stacklevel=2)
     frames = [
-        frame if rename is None else replace(frame, header=renamed(frame.header, rename)) for frame in _joined(searched)
+        frame if rename is None else replace(frame, header=renamed(frame.header, rename))
+        for frame in _joined(searched, len(known.preamble()))
     ]
     return Found(recording, stream, known, tuple(frames))
 
@@ -132,19 +112,20 @@ def _search(
 
     A detector hears what is before and after them, too, so that it finds what one of the whole recording would.
     """
-    known = waveform_named(waveform)
+    known = WAVEFORMS[waveform]
+    finder = finder_of(known)
     ratio = recording.about.sample_rate_hz / known.sample_rate_hz
     watched = Watched(recording, round(first * ratio), round(end * ratio))
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
     part = first > 0 or end < stream.about.length
-    span = {"first": first, "end": end} if part else {}
-    heard = range(max(first - AHEAD, 0), min(end + LONGEST, stream.about.length) if part else end, BLOCK)
+    span = (first, end) if part else ()
+    heard = range(max(first - finder.ahead, 0), min(end + finder.longest, stream.about.length) if part else end, BLOCK)
     blocks: Iterator[NDArray[Any]] = (stream.read(at, min(BLOCK, heard.stop - at)) for at in heard)
-    if detector is None and stream is watched and watched.integers is not None and waveform in TAKING_BYTES:
-        detector = TAKING_BYTES[waveform](recording.about, watched.integers.encoding, **span)
+    if detector is None and stream is watched and watched.integers is not None and finder.takes_bytes:
+        detector = finder.detector(recording.about, watched.integers.encoding, *span)
         blocks = watched.pieces(watched.integers, BLOCK, heard.start, heard.stop)
-    detector = detector or DETECTORS[waveform](recording.about, **span)
-    read = HEADERS.get(waveform, list) if decode else _without_headers
+    detector = detector or finder.detector(recording.about, None, *span)
+    read = finder.with_headers if decode else finder.without_headers
     with threadpool_limits(1):  # its arrays are small: threads of BLAS would only spin
         frames = [
             placed(frame, recording.about, known)
@@ -164,11 +145,11 @@ def _in_order(searched: Iterable[_Searched], after_block: Callable[[], None]) ->
     return sorted(done, key=lambda one: one.first)
 
 
-def _joined(searched: Sequence[_Searched]) -> list[FoundFrame]:
+def _joined(searched: Sequence[_Searched], preamble: int) -> list[FoundFrame]:
     """The frames of all parts; one that begins where two meet may be found in both, and is then the first one's."""
     frames = list(searched[0].frames)
     for later in searched[1:]:
-        taken = frames[-1].at + PREAMBLE_SAMPLES if frames else 0
+        taken = frames[-1].at + preamble if frames else 0
         frames += [frame for frame in later.frames if frame.at >= taken]
     return frames
 
@@ -191,13 +172,9 @@ def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
             yield block
 
 
-def _without_headers(found: Sequence[FoundFrame]) -> list[FoundFrame]:
-    return [replace(frame, header=Header()) for frame in found]
-
-
 def blocks_of(recording: Recording, waveform: str) -> int:
     """How often `detect` calls `after_block`, for a progress bar."""
-    rate = waveform_named(waveform).sample_rate_hz / recording.about.sample_rate_hz
+    rate = WAVEFORMS[waveform].sample_rate_hz / recording.about.sample_rate_hz
     return math.ceil(recording.about.length * rate / BLOCK)
 
 

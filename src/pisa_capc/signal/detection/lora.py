@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
-from pisa_capc.signal.detection.base import FoundFrame
-from pisa_capc.signal.detection.history import History
+from pisa_capc.signal.detection.base import Detector, FoundFrame
+from pisa_capc.signal.detection.finders import Finder, History, register_finder
 from pisa_capc.signal.phy.lora import Modulation
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS
 from pisa_capc.signal.phy.lora.despread import correlate, normalised_power
 from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, SYNC_SYMBOLS
 from pisa_capc.signal.phy.lora.reception import receive_frame
 from pisa_capc.signal.phy.lora.synchronise import LOOK_AHEAD, Preamble, synchronise
+from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings.encoding import Encoding
 
 RUN = 6  # symbols in a row that must have their peak in the same bin
 TRIGGERS_PER_S = 0.1  # how often noise may look like such a run
@@ -87,6 +89,16 @@ class LoraDetector:
         if not ended:
             self._history.drop(int(settled))
         return done
+
+
+@register_finder("lora")
+class LoraFinder(Finder):
+    """Headers are read as frames are found: they say how long these are."""
+
+    def detector(
+        self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
+    ) -> Detector:
+        return LoraDetector(carrier_hz=about.carrier_hz)
 
 
 @dataclass

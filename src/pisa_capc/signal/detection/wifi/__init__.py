@@ -8,7 +8,29 @@ detector     a stream in chunks, and the frames that are still coming in
 headers      whom they claim to be from
 """
 
-from pisa_capc.signal.detection.wifi.detector import WifiDetector
-from pisa_capc.signal.detection.wifi.headers import with_headers
+from collections.abc import Sequence
 
-__all__ = ["WifiDetector", "with_headers"]
+from pisa_capc.signal.detection.base import Detector, FoundFrame
+from pisa_capc.signal.detection.finders import Finder, register_finder
+from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST, WifiDetector
+from pisa_capc.signal.detection.wifi.headers import with_headers
+from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings.encoding import Encoding
+
+__all__ = ["WifiDetector", "WifiFinder", "with_headers"]
+
+
+@register_finder("wifi")
+class WifiFinder(Finder):
+    """Samples are decoded no further than they must be; a long recording is shared among processes."""
+
+    takes_bytes = in_parts = True
+    ahead, longest = AHEAD, LONGEST
+
+    def detector(
+        self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
+    ) -> Detector:
+        return WifiDetector(about.antennas, encoding=encoding, first=first, end=end)
+
+    def with_headers(self, found: Sequence[FoundFrame], addresses_only: bool = False) -> list[FoundFrame]:
+        return with_headers(found, header_only=addresses_only)
