@@ -48,7 +48,7 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import square
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.calibration import Online, OnlineCalibrator
-from pisa_capc.live.listen import Air, Event, Listener, Plan, open_source
+from pisa_capc.live.listen import Air, Event, Listener, ListenPlan, open_source
 from pisa_capc.live.listen.output import Lines
 from pisa_capc.live.listen.recognise import LAG
 from pisa_capc.live.listen.ring import Ring
@@ -176,7 +176,7 @@ def real_time(model: TrainedModel, air: Scene, seconds: float, pace: float) -> d
     publisher = multiprocessing.get_context("fork").Process(target=publish, args=(air.data, seconds, pace, there))
     publisher.start()
     source = open_source(f"zmq:tcp://127.0.0.1:{here.recv()}", antennas=ANTENNAS, encoding=CS16)
-    listener = Listener(model, source, AIR, Plan(addresses={address(d): f"D{d + 1:02d}" for d in range(DEVICES)}))
+    listener = Listener(model, source, AIR, ListenPlan(addresses={address(d): f"D{d + 1:02d}" for d in range(DEVICES)}))
     heard: list[tuple[float, int]] = []
     runner = threading.Thread(target=listener.run, args=(lambda event: _note(event, heard),))
     runner.start()
@@ -298,7 +298,7 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
 
         source = Replay(air.data, lambda: decided >= frames)
         kept = {"state": Path(folder) / "state", "alarms": Path(folder) / "alarms"}
-        plan = Plan(**kept, save_every_s=2.0, alarm_every_s=60.0, own_process=True)
+        plan = ListenPlan(**kept, save_every_s=2.0, alarm_every_s=60.0, own_process=True)
         Listener(model, source, AIR, plan).run(take)
         lines.close()
     later = resident[2:] or resident
@@ -361,7 +361,7 @@ def _child(model: TrainedModel, folder: Path) -> Any:
 
 def _listen(model: TrainedModel, folder: Path) -> None:
     lines = Lines(folder / "out.jsonl")
-    plan = Plan(state=folder / "state", save_every_s=0.05, own_process=True)
+    plan = ListenPlan(state=folder / "state", save_every_s=0.05, own_process=True)
 
     def say(event: Event) -> None:
         lines.write(event)

@@ -13,7 +13,7 @@ from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
 from pisa_capc.decide.calibration.openset.session import SessionDistance
 from pisa_capc.decide.calibration.policy import AUTO
 from pisa_capc.decide.identification import Choices
-from pisa_capc.live.listen.recognise import Choices as Listening
+from pisa_capc.live.listen.recognise import LiveChoices
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/openset.md").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_the_default_score_is_the_one_chosen_on_the_source() -> None:
     assert max(fingerprint, key=lambda name: area("selection", name)) == STRANGERS["chosen"] == DEFAULT
     assert max(alone, key=lambda name: area("selection", name)) == "carrier"  # which has to be asked for
     assert OpenSet(UCAPC()).score == usual(SourceStatistics(session_mean=np.eye(3))).rejection == DEFAULT
-    assert Choices().reject == Listening().reject == AUTO
+    assert Choices().reject == LiveChoices().reject == AUTO
     moved = next(iter(WAVEFORMS))["moved"]
     assert float(max(moved, key=lambda value: area("moved", value))) == SessionDistance().moved
     assert f"λ = {SessionDistance().moved:g}" in PAGE

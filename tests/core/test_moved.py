@@ -136,11 +136,25 @@ def test_register_is_the_function_that_has_the_name_of_its_kind(package: str, ki
     assert at[0].filename == __file__
 
 
-@pytest.mark.parametrize(
-    "old", ["pisa_capc.Detection", "pisa_capc.signal.detection.Detection", "pisa_capc.live.listen.Decision"]
-)
-def test_what_a_found_frame_was_called_gives_it_with_a_warning(old: str) -> None:
-    package, _, name = old.rpartition(".")
-    with pytest.warns(DeprecationWarning, match=f"{old} is now pisa_capc.*FoundFrame") as found:
-        assert getattr(import_module(package), name) is pisa_capc.FoundFrame
+OLD_CLASSES = {
+    "Detection": "FoundFrame",
+    "signal.detection.Detection": "FoundFrame",
+    "live.listen.Decision": "FoundFrame",
+    "live.listen.Plan": "live.listen.ListenPlan",
+    "live.listen.Choices": "live.listen.LiveChoices",
+    "signal.recordings.Watched": "signal.recordings.WatchedRecording",
+    "signal.phy.wifi.Signal": "signal.phy.wifi.SignalField",
+}
+
+
+def _get(name: str) -> object:
+    package, _, own = f"pisa_capc.{name}".rpartition(".")
+    return getattr(import_module(package), own)
+
+
+@pytest.mark.parametrize("old", OLD_CLASSES)
+def test_a_class_is_found_by_the_name_that_it_had(old: str) -> None:
+    new = _get(OLD_CLASSES[old])
+    with pytest.warns(DeprecationWarning, match=f"pisa_capc.{old} is now .*{OLD_CLASSES[old].split('.')[-1]}") as found:
+        assert _get(old) is new
     assert found[0].filename == __file__

@@ -69,13 +69,13 @@ def _set(folder: Path) -> None:
 
 def _detected(folder: Path) -> None:
     from pisa_capc.signal.detection import detect
-    from pisa_capc.signal.detection.dataset import Choices, write_frames
+    from pisa_capc.signal.detection.dataset import DatasetChoices, write_frames
     from tests.signal.detection.senders import Marks, marked
     from tests.signal.recordings.tools import InMemory
 
     recording = InMemory(marked((100, 500, 900)))
     recording.about = replace(recording.about, carrier_hz=5.2e9)
-    write_frames(folder, [detect(recording, detector=Marks(), decode=False)], Choices("none", samples=20))
+    write_frames(folder, [detect(recording, detector=Marks(), decode=False)], DatasetChoices("none", samples=20))
 
 
 def _card(folder: Path) -> None:
@@ -315,13 +315,13 @@ def _messages(ports: int) -> Callable[[Path], None]:
 
 def _listener(folder: Path) -> None:
     """The state of a listener that has heard some frames."""
-    from pisa_capc.live.listen import Listener, Plan
+    from pisa_capc.live.listen import Listener, ListenPlan
     from pisa_capc.signal.detection import FINDERS
     from tests.live.listen.air import AIR, ENROLLED, ToyFinder, in_turn, played, script
 
     _trained().save(folder / "run")
     FINDERS._parts["wifi"] = ToyFinder()
-    plan = Plan(addresses=ENROLLED, state=folder / "state")
+    plan = ListenPlan(addresses=ENROLLED, state=folder / "state")
     listener = Listener(_trained(), script(played(in_turn(40))), AIR, plan)
     listener.run(lambda event: None)
     _written("given.json", json.dumps([listener.status().frames, listener.status().alarms]))(folder)

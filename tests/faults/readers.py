@@ -273,10 +273,10 @@ def _loaded(folder: Path) -> Any:
 
 def _listener(folder: Path) -> Any:
     """A listener that goes on from its state."""
-    from pisa_capc.live.listen import Listener, Plan
+    from pisa_capc.live.listen import Listener, ListenPlan
     from tests.live.listen.air import AIR, ENROLLED, script
 
-    listener = Listener(_loaded(folder / "run"), script(), AIR, Plan(addresses=ENROLLED, state=folder / "state"))
+    listener = Listener(_loaded(folder / "run"), script(), AIR, ListenPlan(addresses=ENROLLED, state=folder / "state"))
     try:
         listener._resume()
         state = listener.status()

@@ -25,7 +25,7 @@ from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.signal.detection import Found, FoundFrame
-    from pisa_capc.signal.detection.dataset import Choices, Written
+    from pisa_capc.signal.detection.dataset import DatasetChoices, Written
     from pisa_capc.signal.recordings.base import FileRecording
 
 SHOWN = 20  # frames in the table
@@ -65,9 +65,9 @@ def detect_(
 
     Exit code 0: frames were found; 1: none was; 2: a recording could not be used.
     """
-    from pisa_capc.signal.detection.dataset import Choices
+    from pisa_capc.signal.detection.dataset import DatasetChoices
 
-    choices = Choices(label, environment, capture, samples, keep_cfo)
+    choices = DatasetChoices(label, environment, capture, samples, keep_cfo)
     _check(choices, pattern, decode, out)
     opened = reading.open(recordings)
     _check_outputs(opened, out, annotate, force)
@@ -85,7 +85,7 @@ def detect_(
         raise typer.Exit(NONE_FOUND)
 
 
-def _check(choices: Choices, pattern: str | None, decode: bool, out: Path | None) -> None:
+def _check(choices: DatasetChoices, pattern: str | None, decode: bool, out: Path | None) -> None:
     """What contradicts itself is said before a long recording is read."""
     from pisa_capc.core.errors import unknown_name
     from pisa_capc.signal.detection.labels import KINDS
@@ -118,7 +118,9 @@ def _named(recording: FileRecording, pattern: str | None) -> dict[str, str]:
     return {} if pattern is None else named_by(recording.files[0].path, pattern)
 
 
-def _write(out: Path, found: Sequence[Found], choices: Choices, named: Sequence[dict[str, str]], show: bool) -> Written:
+def _write(
+    out: Path, found: Sequence[Found], choices: DatasetChoices, named: Sequence[dict[str, str]], show: bool
+) -> Written:
     from pisa_capc.signal.detection.dataset import write_frames
 
     return write_frames(out, found, choices, named, show)

@@ -95,7 +95,7 @@ class Listening:
         """A listener as they describe it."""
         import torch
 
-        from pisa_capc.live.listen import Air, Choices, Listener, Plan, StreamSettings, open_stream
+        from pisa_capc.live.listen import Air, Listener, ListenPlan, LiveChoices, StreamSettings, open_stream
         from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
@@ -115,8 +115,8 @@ class Listening:
         if stream.sample_rate_hz is None:
             raise ConfigError(f"source {self.source}: does not say its sample rate. Give --sample-rate, as 20e6.")
         antennas, encoding = stream.layout
-        plan = Plan(
-            choices=Choices(rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas),
+        plan = ListenPlan(
+            choices=LiveChoices(rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas),
             addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
             rename=rename,
             alpha=self.alarm_alpha,

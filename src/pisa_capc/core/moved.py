@@ -139,11 +139,12 @@ def renamed(package: str, old: str, function: Callable[P, R]) -> Callable[P, R]:
 
 
 def by_old_name(package: str, names: Mapping[str, str], name: str) -> Any:
-    """What a package's `__getattr__` gives for the names, old → new, that its classes had there."""
+    """What a package's `__getattr__` gives for names, old → new, of its classes; a new one with dots is elsewhere."""
     if name not in names:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    warn_of(f"{package}.{name}", f"{package}.{names[name]}", stacklevel=4)
-    return getattr(import_module(package), names[name])
+    place, _, new = names[name].rpartition(".")
+    warn_of(f"{package}.{name}", f"{place or package}.{new}", stacklevel=4)
+    return getattr(import_module(place or package), new)
 
 
 class _OldNames:

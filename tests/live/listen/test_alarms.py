@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pisa_capc.live.listen import Alarm, Event, Listener, Plan
+from pisa_capc.live.listen import Alarm, Event, Listener, ListenPlan
 from pisa_capc.live.listen import alarms as module
-from pisa_capc.live.listen.alarms import A_MINUTE, MINUTE_S, Alarms, Finding, Folder, Recent
+from pisa_capc.live.listen.alarms import A_MINUTE, MINUTE_S, AlarmFinding, Alarms, Folder, Recent
 from pisa_capc.live.listen.events import (
     ACKNOWLEDGED,
     CHANGED,
@@ -41,13 +41,13 @@ class Told:
         self.now, self.told, self._number = 1000.0, list[Alarm](), 0
         self.alarms = Alarms(every_s, self._begin, self.told.append, lambda: enrolled, lambda: self.now)
 
-    def _begin(self, finding: Finding) -> Alarm:
+    def _begin(self, finding: AlarmFinding) -> Alarm:
         self._number += 1
         about = finding.kind, finding.address, finding.device, finding.text
         return Alarm(self._number - 1, 0.0, "", *about, finding.frames(), None)
 
     def find(self, subject: str, kind: str = UNKNOWN_DEVICE, text: str = "text") -> None:
-        self.alarms.found(Finding(kind, subject, text, 0))
+        self.alarms.found(AlarmFinding(kind, subject, text, 0))
 
     def pass_(self, seconds: float) -> None:
         """Time passes, and the listener goes on."""
@@ -245,7 +245,7 @@ def heard(toy: None, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> 
 
     def run(sent: list[tuple[int, int]]) -> list[Event]:
         events: list[Event] = []
-        Listener(trained, script(played(sent)), AIR, Plan(addresses=ENROLLED)).run(events.append)
+        Listener(trained, script(played(sent)), AIR, ListenPlan(addresses=ENROLLED)).run(events.append)
         return events
 
     return run

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pisa_capc.live.listen import Alarm, Event, Listener, Plan
+from pisa_capc.live.listen import Alarm, Event, Listener, ListenPlan
 from pisa_capc.live.listen.events import NO_SAMPLES, OK, RECEIVER, STUCK
 from pisa_capc.live.listen.ring import GAP_S, Ring
 from pisa_capc.live.listen.sources.zeromq import ZmqSource
@@ -65,7 +65,7 @@ def a_listener(
     """Frames of all kinds of alarms, from a source that does not end by itself."""
     sent = [*in_turn(60), *[(2, 1)] * 40, *[(9, 77)] * 40]
     folders = {"state": tmp_path / "state", "alarms": tmp_path / "alarms"}
-    plan = Plan(addresses=ENROLLED, own_process=own_process, save_every_s=0.01, **folders)  # type: ignore[arg-type]
+    plan = ListenPlan(addresses=ENROLLED, own_process=own_process, save_every_s=0.01, **folders)  # type: ignore[arg-type]
     source = script(*(played(sent, seed=seed) for seed in range(2)), ends=False)
     return Listener(trained, source, AIR, plan, note=[].append if notes is None else notes.append)
 
@@ -76,7 +76,7 @@ PLACES = [
     ("pisa_capc.live.listen.ring.Ring.take", False),  # what finds frames
     ("pisa_capc.live.listen.ring.Ring.free", False),
     ("pisa_capc.live.listen.hearing.Hearing.push", False),
-    ("pisa_capc.live.listen.receiver.Receiver.look", False),
+    ("pisa_capc.live.listen.receiver.ReceiverCheck.look", False),
     ("tests.live.listen.air.ToyDetector.push", False),
     ("pisa_capc.live.listen.senders.Senders.of", False),  # what decides
     ("pisa_capc.live.listen.recognise.Recogniser.recognise", False),
@@ -185,7 +185,7 @@ def test_a_process_that_fails_or_hangs_is_begun_anew_and_at_last_is_an_error(
     step = as_bytes(played(in_turn(30)))
     source = Script([lambda ring: [ring.write(step), wait_until(lambda: ring.missed > 0)]] * 2, ends=False)
     source.patient = False
-    run = Run(Listener(trained, source, AIR, Plan(addresses=ENROLLED, own_process=True), note=notes.append))
+    run = Run(Listener(trained, source, AIR, ListenPlan(addresses=ENROLLED, own_process=True), note=notes.append))
     assert run.ends(6 * SOON_S)
     assert words in str(run.error)
     assert any("another begins" in note for note in notes)
@@ -220,7 +220,7 @@ def test_a_source_that_gives_nothing_is_not_stuck(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pisa_capc.live.listen.watch.SILENCE_S", 0.2)
-    listener = Listener(trained, Script([], patient=False, ends=False), AIR, Plan(own_process=False))
+    listener = Listener(trained, Script([], patient=False, ends=False), AIR, ListenPlan(own_process=False))
     assert listener.health == OK
     run = Run(listener)
     wait_until(lambda: listener.health == NO_SAMPLES)
@@ -293,7 +293,7 @@ def test_a_stream_is_never_far_ahead_of_the_clock() -> None:
 
 
 def test_a_state_from_the_year_9000_does_not_blind_the_next_run(trained: TrainedModel, tmp_path: Path) -> None:
-    plan, notes = Plan(addresses=ENROLLED, state=tmp_path, own_process=False), list[str]()
+    plan, notes = ListenPlan(addresses=ENROLLED, state=tmp_path, own_process=False), list[str]()
     first: list[Event] = []
     Listener(trained, replace(script(played(in_turn(30))), patient=False), AIR, plan).run(first.append)
     ledger = Ledger(tmp_path / "ledger")

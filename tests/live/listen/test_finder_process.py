@@ -18,7 +18,7 @@ import pytest
 
 from pisa_capc.core.errors import PisaError
 from pisa_capc.live.listen.finder import Part, ThreadFinder
-from pisa_capc.live.listen.finder_process import Link, ProcessFinder, Shared
+from pisa_capc.live.listen.finder_process import FinderLink, ProcessFinder, SharedMemory
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.live.listen.ring import Ring
 from tests.live.listen.test_hearing import CF32, coded, stream
@@ -29,7 +29,7 @@ ROOM = 1 << 20  # samples
 
 @contextmanager
 def process_finder(hearing: Hearing, notes: list[str]) -> Iterator[tuple[Ring, ProcessFinder]]:
-    shared = Shared(ROOM * hearing.sample_bytes)
+    shared = SharedMemory(ROOM * hearing.sample_bytes)
     ring = Ring(ROOM, hearing.sample_bytes, memory=shared.memory)
     finder = ProcessFinder(ring, shared, hearing, ROOM, notes.append)
     try:
@@ -132,7 +132,7 @@ def test_a_listener_that_is_slow_to_ask_holds_nobody_up_for_ever() -> None:
 
 
 def test_a_link_says_arrays_as_they_are() -> None:
-    one, other = (Link(end.detach()) for end in socket.socketpair())
+    one, other = (FinderLink(end.detach()) for end in socket.socketpair())
     with one, other:
         assert not other.waits(0)
         one.send({"iq": np.arange(6, dtype=np.complex64).reshape(2, 3)})

@@ -10,7 +10,7 @@ import numpy as np
 from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.decide.identification import Choices, identify
 from pisa_capc.decide.identification.write import write
-from pisa_capc.live.listen import Air, Event, Listener, Plan
+from pisa_capc.live.listen import Air, Event, Listener, ListenPlan
 from pisa_capc.live.listen.sources import FileSource
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.model.inference import TrainedModel
@@ -43,7 +43,7 @@ def test_a_frame_is_one_type_from_the_recording_to_the_page(trained: TrainedMode
     write(out, who, recording)
 
     air = Air(20e6, ANTENNAS, Encoding.named("cs16"), recording.about.carrier_hz)
-    listener = Listener(trained, FileSource(path.with_name(path.name.replace(META, DATA))), air, Plan())
+    listener = Listener(trained, FileSource(path.with_name(path.name.replace(META, DATA))), air, ListenPlan())
     listener.run(lambda event: (events.append(event), memory.hear(event)))  # type: ignore[func-returns-value]
     memory.take()
     heard = [event for event in events if isinstance(event, FoundFrame)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.live.listen import Air, Event, Listener, Plan, open_source
+from pisa_capc.live.listen import Air, Event, Listener, ListenPlan, open_source
 from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings.encoding import Encoding
 from tests.live.listen.air import AIR, CF32, SPACING, as_bytes, in_turn, played
@@ -99,7 +99,7 @@ def test_a_flow_graph_is_listened_to(trained: object, tmp_path: Path) -> None:
     options = ("--antennas", str(AIR.antennas), "--sample-rate", "200000", "--repeat")
     with playing(tmp_path / "air.cf32", *options) as address:
         source = open_source(f"zmq:{address}", antennas=AIR.antennas, encoding=CF32)
-        plan = Plan(own_process=False)  # another process would not have the toy's detector
+        plan = ListenPlan(own_process=False)  # another process would not have the toy's detector
         listener = Listener(trained, source, air, plan)  # type: ignore[arg-type]
         runner = threading.Thread(target=listener.run, args=(events.append,))
         runner.start()

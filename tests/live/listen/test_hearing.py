@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import DataError
 from pisa_capc.live.listen.finder import parts_of
 from pisa_capc.live.listen.hearing import Hearing
-from pisa_capc.live.listen.receiver import Health, Receiver
+from pisa_capc.live.listen.receiver import Health, ReceiverCheck
 from pisa_capc.live.listen.ring import Piece
 from pisa_capc.signal.detection import detect
 from pisa_capc.signal.phy.wifi import mac, transmit
@@ -92,7 +92,7 @@ def test_what_is_no_number_is_zero(name: str) -> None:
     encoding = Encoding.named(name)
     values = np.ones((100, 2, 2), dtype=encoding.number)
     values[7, 1, 0], values[9, 0, 1] = np.nan, 1e30
-    receiver = Receiver(2, encoding, 20e6)
+    receiver = ReceiverCheck(2, encoding, 20e6)
     seen = encoding.decode(receiver.look(values.reshape(-1).view(np.uint8)), 2)
     expected = np.full((2, 100), 1 + 1j, np.complex64)
     expected[1, 7] = expected[0, 9] = 0
@@ -107,7 +107,7 @@ def test_health_does_not_depend_on_the_pieces_that_samples_come_in(piece: int) -
     numbers = rng.integers(-2000, 2000, (200_000, 3, 2)).astype("<i2")
     numbers[::7, 1] = 32767
     numbers[:, 2] = 0
-    receiver = Receiver(3, encoding, 100_000.0)
+    receiver = ReceiverCheck(3, encoding, 100_000.0)
     for first in range(0, len(numbers), piece):
         receiver.look(numbers[first : first + piece].reshape(-1).view(np.uint8))
     assert receiver.health == Health(clipped=(1,), dead=(2,))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pisa_capc.core.errors import DataError, ModelError
-from pisa_capc.live.listen import Alarm, Choices, Event, Listener, Plan
+from pisa_capc.live.listen import Alarm, Event, Listener, ListenPlan, LiveChoices
 from pisa_capc.live.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, SHARED_ADDRESS, UNKNOWN_DEVICE
 from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.sources import FileSource
@@ -49,7 +49,7 @@ def alarms(events: list[Event], kind: str | None = None) -> list[Alarm]:
 
 def test_every_frame_is_decided_once_in_order(trained: TrainedModel) -> None:
     sent = in_turn(90)
-    listener = Listener(trained, script(played(sent)), AIR, Plan(addresses=ENROLLED))
+    listener = Listener(trained, script(played(sent)), AIR, ListenPlan(addresses=ENROLLED))
     got = decisions(heard(listener))
     assert [one.number for one in got] == list(range(90))
     assert [one.start for one in got] == [SPACING * i + 100 for i in range(90)]
@@ -80,7 +80,7 @@ def test_frames_after_a_gap_have_their_right_numbers(trained: TrainedModel) -> N
 
 def test_an_address_that_another_device_uses_raises_an_alarm(trained: TrainedModel, tmp_path: Path) -> None:
     sent = [*in_turn(60), *[(2, 1)] * 60]  # D3 sends as D1
-    plan = Plan(addresses=ENROLLED, alarms=tmp_path)
+    plan = ListenPlan(addresses=ENROLLED, alarms=tmp_path)
     events = heard(Listener(trained, script(played(sent)), AIR, plan))
     [alarm] = [alarm for alarm in alarms(events, NOT_ITS_ADDRESS) if alarm.address == address(1)]
     assert alarm.device == "D1"
@@ -97,7 +97,7 @@ def test_an_address_that_another_device_uses_raises_an_alarm(trained: TrainedMod
 def test_an_address_that_two_devices_use_at_once_raises_one_of_its_own(trained: TrainedModel, tmp_path: Path) -> None:
     sent = [(2 if i % 5 == 0 else 0, 1) for i in range(200)]  # every fifth frame of D1's address is D3's
     iq = played([*sent, *[(0, 1)] * 300], offset_hz=20e3)
-    events = heard(Listener(trained, script(iq), AIR, Plan(addresses=ENROLLED, alarms=tmp_path)))
+    events = heard(Listener(trained, script(iq), AIR, ListenPlan(addresses=ENROLLED, alarms=tmp_path)))
     [alarm] = alarms(events, SHARED_ADDRESS)
     assert (alarm.address, alarm.device) == (address(1), "D1")
     said = decisions(events)
@@ -110,7 +110,7 @@ def test_an_address_that_two_devices_use_at_once_raises_one_of_its_own(trained: 
 
 def test_looks_for_two_devices_are_counted_on_after_a_restart(trained: TrainedModel, tmp_path: Path) -> None:
     """Were they counted anew, many restarts would find two where there is one."""
-    plan = Plan(addresses=ENROLLED, state=tmp_path)
+    plan = ListenPlan(addresses=ENROLLED, state=tmp_path)
     for again in (1, 2):
         listener = Listener(trained, script(played([(0, 1), (2, 1)] * 32, offset_hz=20e3)), AIR, plan)
         heard(listener)
@@ -122,21 +122,21 @@ def test_a_device_whose_carrier_jumps_is_one(trained: TrainedModel) -> None:
     blocks = [block for _ in range(40) for block in (mine, again)]
     for block in blocks[1::2]:
         block[0].imag[np.abs(block[0].real - 1001) < 0.5] = 30.0  # kHz, of which its samples know nothing
-    model = Choices(reject=None, keep_cfo=True)
-    events = heard(Listener(trained, script(*blocks), AIR, Plan(model, addresses=ENROLLED)))
+    model = LiveChoices(reject=None, keep_cfo=True)
+    events = heard(Listener(trained, script(*blocks), AIR, ListenPlan(model, addresses=ENROLLED)))
     assert {one.cfo_hz[0] for one in decisions(events)} == {0.0, 30e3}
     assert not alarms(events, SHARED_ADDRESS)
 
 
 def test_devices_that_are_who_they_claim_raise_none_and_are_confirmed(trained: TrainedModel) -> None:
-    events = heard(Listener(trained, script(played(in_turn(300))), AIR, Plan(addresses=ENROLLED, alpha=1e-4)))
+    events = heard(Listener(trained, script(played(in_turn(300))), AIR, ListenPlan(addresses=ENROLLED, alpha=1e-4)))
     assert not alarms(events, NOT_ITS_ADDRESS)
     assert "genuine" in {one.verdict for one in decisions(events)[-3:]}
 
 
 def test_a_stranger_raises_an_alarm_and_does_not_flood(trained: TrainedModel, tmp_path: Path) -> None:
     sent = [pair for both in zip(in_turn(400), [(9, 77)] * 400, strict=True) for pair in both]
-    listener = Listener(trained, script(played(sent)), AIR, Plan(addresses=ENROLLED, alarms=tmp_path))
+    listener = Listener(trained, script(played(sent)), AIR, ListenPlan(addresses=ENROLLED, alarms=tmp_path))
     events = heard(listener)
     [alarm] = alarms(events, UNKNOWN_DEVICE)
     assert alarm.address == address(77)
@@ -147,7 +147,7 @@ def test_a_stranger_raises_an_alarm_and_does_not_flood(trained: TrainedModel, tm
 
 def test_what_calibrates_is_what_is_usual_with_the_model(trained: TrainedModel) -> None:
     def by(model: TrainedModel) -> str:
-        return Recogniser(model, Choices(), torch.device("cpu")).calibrator.by
+        return Recogniser(model, LiveChoices(), torch.device("cpu")).calibrator.by
 
     guarded = trained.with_guard((0.1, 0.2, 0.3))
     unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
@@ -155,7 +155,7 @@ def test_what_calibrates_is_what_is_usual_with_the_model(trained: TrainedModel) 
 
 
 def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:
-    plan = Plan(Choices(reject=None))
+    plan = ListenPlan(LiveChoices(reject=None))
     events = heard(Listener(trained, script(played([(9, 77)] * 100)), AIR, plan))
     assert not alarms(events, UNKNOWN_DEVICE)
     assert None not in {one.who.device for one in decisions(events)}
@@ -165,7 +165,7 @@ def test_a_device_that_changes_raises_an_alarm(trained: TrainedModel) -> None:
     before, after = played([(0, 1)] * 200), played([(0, 1)] * 200, seed=1)
     frames = np.abs(after[0]) > 0.1
     after[:, frames & (np.abs(after[0]) < 100)] += 0.12  # its carrier leaks more than it did
-    plan = Plan(Choices(reject=None), addresses=ENROLLED, change_spacing_s=0.0)
+    plan = ListenPlan(LiveChoices(reject=None), addresses=ENROLLED, change_spacing_s=0.0)
     events = heard(Listener(trained, script(before, after), AIR, plan))
     found = alarms(events, CHANGED)
     assert found
@@ -179,7 +179,7 @@ def test_a_dead_antenna_raises_an_alarm_and_frames_are_decided(trained: TrainedM
     air = replace(AIR, sample_rate_hz=20e6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pisa_capc.live.listen.receiver.WINDOW_S", 1e-3)
-        events = heard(Listener(trained, script(iq), air, Plan(alarms=tmp_path)))
+        events = heard(Listener(trained, script(iq), air, ListenPlan(alarms=tmp_path)))
     [alarm] = alarms(events, RECEIVER)
     assert "antenna 1 is dead" in alarm.text
     assert len(decisions(events)) == 600
@@ -239,7 +239,7 @@ def test_garbage_is_survived(trained: TrainedModel, encoding: str) -> None:
 
 def test_a_listener_goes_on_where_it_was_stopped(trained: TrainedModel, tmp_path: Path) -> None:
     first, second = played([*in_turn(60), *[(2, 1)] * 20]), played([(2, 1)] * 20)
-    plan = Plan(addresses=ENROLLED, state=tmp_path / "state", alarms=tmp_path / "alarms")
+    plan = ListenPlan(addresses=ENROLLED, state=tmp_path / "state", alarms=tmp_path / "alarms")
     one = heard(Listener(trained, script(first), AIR, plan))
     two = heard(Listener(trained, script(second), AIR, plan))
     whole = heard(Listener(trained, script(first, second), AIR, replace(plan, state=None)))
@@ -252,7 +252,7 @@ def test_a_listener_goes_on_where_it_was_stopped(trained: TrainedModel, tmp_path
 
 
 def test_strangers_are_set_aside_after_a_restart_too(trained: TrainedModel, tmp_path: Path) -> None:
-    plan = Plan(state=tmp_path)
+    plan = ListenPlan(state=tmp_path)
     heard(Listener(trained, script(played(in_turn(60))), AIR, plan))
     again = decisions(heard(Listener(trained, script(played([(9, 77)] * 60)), AIR, plan)))
     assert np.mean([one.who.device is None for one in again]) > 0.5
@@ -260,7 +260,7 @@ def test_strangers_are_set_aside_after_a_restart_too(trained: TrainedModel, tmp_
 
 def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, tmp_path: Path) -> None:
     path, data = tmp_path / "roof.cf32", as_bytes(played(in_turn(1500)))
-    plan = Plan(state=tmp_path / "state")
+    plan = ListenPlan(state=tmp_path / "state")
     starts: list[int] = []
     for end in (100_000, 101_003, 3_000_000, len(data)):
         path.write_bytes(data[:end])
@@ -269,7 +269,7 @@ def test_a_file_is_read_on_and_no_frame_is_decided_twice(trained: TrainedModel, 
 
 
 def test_a_state_of_another_calibration_is_said_and_left(trained: TrainedModel, tmp_path: Path) -> None:
-    plan, notes = Plan(state=tmp_path), list[str]()
+    plan, notes = ListenPlan(state=tmp_path), list[str]()
     unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
     heard(Listener(unsaid, script(played(in_turn(20))), AIR, plan))
     later = Listener(trained, script(played(in_turn(20))), AIR, plan, note=notes.append)
@@ -280,7 +280,7 @@ def test_a_state_of_another_calibration_is_said_and_left(trained: TrainedModel, 
 def test_a_state_of_another_model_keeps_numbers_alone(
     trained: TrainedModel, other: TrainedModel, tmp_path: Path
 ) -> None:
-    plan, notes = Plan(addresses=ENROLLED, state=tmp_path), list[str]()
+    plan, notes = ListenPlan(addresses=ENROLLED, state=tmp_path), list[str]()
     heard(Listener(trained, script(played(in_turn(10))), AIR, plan))
     again = Listener(other, script(played(in_turn(10))), AIR, plan, note=notes.append)
     assert decisions(heard(again))[0].number == 10
@@ -288,7 +288,7 @@ def test_a_state_of_another_model_keeps_numbers_alone(
 
 
 def test_two_listeners_do_not_share_a_state(trained: TrainedModel, tmp_path: Path) -> None:
-    code = Listener(trained, Script([], ends=False), AIR, Plan(state=tmp_path))
+    code = Listener(trained, Script([], ends=False), AIR, ListenPlan(state=tmp_path))
     runner = threading.Thread(target=code.run, args=(lambda event: None,))
     runner.start()
     wait_until(lambda: (tmp_path / ".lock").exists() and (tmp_path / "ledger").exists())
@@ -311,7 +311,7 @@ def test_a_model_is_exchanged_while_listening(trained: TrainedModel, other: Trai
         lambda ring: ready.wait(20),
         lambda ring: ring.write(as_bytes(iq[:, 6000:])),
     ]
-    listener = Listener(trained, Script(steps), AIR, Plan(addresses=ENROLLED))
+    listener = Listener(trained, Script(steps), AIR, ListenPlan(addresses=ENROLLED))
     runner = threading.Thread(target=listener.run, args=(events.append,))
     runner.start()
     wait_until(lambda: len(decisions(events)) >= 29)

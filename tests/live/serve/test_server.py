@@ -28,7 +28,7 @@ from pisa_capc.cli import serve as command_module
 from pisa_capc.cli.serve import keys, link
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.decide.enrolment import remove
-from pisa_capc.live.listen import Listener, Plan
+from pisa_capc.live.listen import Listener, ListenPlan
 from pisa_capc.live.serve import hub as hub_module
 from pisa_capc.live.serve import server
 from pisa_capc.live.serve.app import create_app
@@ -56,7 +56,7 @@ def got(url: str, **headers: str) -> Any:
 @pytest.mark.usefixtures("toy")
 def test_a_listener_is_seen_with_its_frames_among_the_devices(trained: TrainedModel, tmp_path: Path) -> None:
     stream = script(played([*in_turn(60), *[(2, 1)] * 60]))  # D3 sends as D1 in the end
-    listener = Listener(trained, stream, AIR, Plan(addresses=ENROLLED, alarms=tmp_path))
+    listener = Listener(trained, stream, AIR, ListenPlan(addresses=ENROLLED, alarms=tmp_path))
     hub, at = Hub(listener, Memory(), "script", tmp_path), bound("127.0.0.1", 0)
     url = url_of(at)
     with serving(create_app(hub, Rules()), at):
@@ -97,7 +97,7 @@ def test_who_is_not_known_is_enrolled_while_listening_and_after_a_restart(
         lambda ring: ready.wait(60),
         lambda ring: ring.write(as_bytes(iq[:, half:])),
     ]
-    listener = Listener(small, Script(steps), AIR, Plan(addresses=ENROLLED))
+    listener = Listener(small, Script(steps), AIR, ListenPlan(addresses=ENROLLED))
     hub = Hub(listener, Memory(), "script", None, state, run)
     runner = threading.Thread(target=listener.run, args=(hub.memory.hear,))
     with a_client(hub) as client:

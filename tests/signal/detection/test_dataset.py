@@ -18,7 +18,7 @@ from pisa_capc.data.protocol import split
 from pisa_capc.data.store.origins import NAME, read_origins
 from pisa_capc.data.store.summary import summarise
 from pisa_capc.signal.detection import Found, detect
-from pisa_capc.signal.detection.dataset import Choices, read_frames, without_cfo, write_frames
+from pisa_capc.signal.detection.dataset import DatasetChoices, read_frames, without_cfo, write_frames
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Annotation
 from tests.signal.detection.senders import AP, CFO_HZ, PHONE, Marks, conversation, marked
@@ -56,7 +56,7 @@ def test_frames_are_grouped_by_the_address_that_their_checksum_confirms(talk: Fo
 def test_frames_are_aligned_and_their_offset_is_beside_them(talk: Found, tmp_path: Path) -> None:
     """Compensated, a preamble repeats itself with its L-STF's period: what is left of the offset is its error."""
     write_frames(tmp_path / "set", [talk])
-    write_frames(tmp_path / "kept", [talk], Choices(keep_cfo=True))
+    write_frames(tmp_path / "kept", [talk], DatasetChoices(keep_cfo=True))
     taken_out, kept = load(tmp_path / "set"), load(tmp_path / "kept")
     assert taken_out.cfo_hz is not None
     assert taken_out.cfo_hz.mean(axis=1) == pytest.approx([CFO_HZ[0], CFO_HZ[3], CFO_HZ[1]], abs=800)
@@ -72,7 +72,7 @@ def test_frames_in_memory_are_those_on_disk(talk: Found, tmp_path: Path) -> None
     """All of them, whoever sent them, in the order of time."""
     frames, found = read_frames([talk])
     assert tuple(found) == talk.frames
-    write_frames(tmp_path / "set", [talk], Choices("none"))
+    write_frames(tmp_path / "set", [talk], DatasetChoices("none"))
     written = load(tmp_path / "set")
     assert np.array_equal(frames.iq, written.iq)
     assert np.array_equal(frames.cfo_hz, written.cfo_hz)
@@ -96,7 +96,7 @@ def test_frames_of_another_rate_are_cut_from_the_resampled_recording(tmp_path: P
 
     faster = resample_poly(conversation().astype(np.complex128), 5, 4, axis=1).astype(np.complex64)
     found = found_in(faster, 25e6)
-    write_frames(tmp_path / "set", [found], Choices(keep_cfo=True))
+    write_frames(tmp_path / "set", [found], DatasetChoices(keep_cfo=True))
     frames, plain = load(tmp_path / "set"), conversation()
     assert frames.sample_rate_hz == 20e6
     for row, place in enumerate((0, 3, 1)):
@@ -135,7 +135,7 @@ def test_what_was_stopped_is_gone_on_with(talk: Found, tmp_path: Path) -> None:
     assert np.array_equal(load(tmp_path / "set").iq, whole)
     assert read_origins(tmp_path / "set")
     with pytest.raises(DataError, match="already holds another dataset"):
-        write_frames(tmp_path / "set", [talk], Choices(samples=400))
+        write_frames(tmp_path / "set", [talk], DatasetChoices(samples=400))
 
 
 def test_recordings_are_captures_of_one_dataset(tmp_path: Path) -> None:
@@ -143,20 +143,22 @@ def test_recordings_are_captures_of_one_dataset(tmp_path: Path) -> None:
     write_frames(tmp_path / "set", parts)
     assert list(summarise(tmp_path / "set")["frames"]["roof"]) == ["night", "noon-6.5"]
     named = [{"environment": "X", "capture": "c1"}, {"environment": "X", "capture": "c2"}]
-    write_frames(tmp_path / "named", parts, Choices(), named)
+    write_frames(tmp_path / "named", parts, DatasetChoices(), named)
     assert list(summarise(tmp_path / "named")["frames"]["X"]) == ["c1", "c2"]
-    write_frames(tmp_path / "one", parts, Choices(environment="E9", capture="L1"))
+    write_frames(tmp_path / "one", parts, DatasetChoices(environment="E9", capture="L1"))
     assert summarise(tmp_path / "one")["frames"]["E9"]["L1"][AP_NAME] == 4
 
 
 class TestLabels:
     def test_annotations_name_devices(self, tmp_path: Path) -> None:
         notes = (Annotation(95, 50, "left: one"), Annotation(990, 50, "right"))
-        write_frames(tmp_path / "set", [marks((100, 500, 1000), annotations=notes)], Choices("annotation", samples=20))
+        write_frames(
+            tmp_path / "set", [marks((100, 500, 1000), annotations=notes)], DatasetChoices("annotation", samples=20)
+        )
         assert load(tmp_path / "set").devices == ("left- one", "right")
 
     def test_unlabelled_frames_can_be_read_but_not_trained_on(self, tmp_path: Path) -> None:
-        write_frames(tmp_path / "set", [marks((100, 500))], Choices("none", samples=20))
+        write_frames(tmp_path / "set", [marks((100, 500))], DatasetChoices("none", samples=20))
         frames = load(tmp_path / "set")
         assert (len(frames.unlabelled()), frames.devices) == (2, ("unlabelled",))
         with pytest.raises(DataError, match="frames that are unlabelled"):
@@ -165,7 +167,7 @@ class TestLabels:
 
 class TestWhatIsRefused:
     def test_frames_that_the_recording_ends_in_are_left_out_and_counted(self, tmp_path: Path) -> None:
-        written = write_frames(tmp_path / "set", [marks((100, 2990))], Choices("none", samples=20))
+        written = write_frames(tmp_path / "set", [marks((100, 2990))], DatasetChoices("none", samples=20))
         assert written.left_out == {"of which the recording ends before 20 samples": 1}
         assert len(load(tmp_path / "set")) == 1
 

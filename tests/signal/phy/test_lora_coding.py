@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.signal.phy import Header
 from pisa_capc.signal.phy.lora import Modulation, coding, lorawan, transmit
 from pisa_capc.signal.phy.lora.coding import ExplicitHeader
 from pisa_capc.signal.waveforms import lora
@@ -84,11 +85,11 @@ def test_settings_that_make_no_frame_are_refused() -> None:
 def test_lorawan_frames_tell_the_sender_of_an_uplink_and_the_addressee_of_a_downlink() -> None:
     up = lorawan.data_frame(0x26011BDA, 7, b"secret", port=2)
     assert len(up) == 13 + 6
-    assert lorawan.parse(up) == lorawan.Claim("unconfirmed-up", transmitter="26011bda")
+    assert lorawan.parse(up) == Header("unconfirmed-up", transmitter="26011bda")
     down = lorawan.data_frame(0x26011BDA, 7, kind="confirmed-down")
-    assert lorawan.parse(down) == lorawan.Claim("confirmed-down", receiver="26011bda")
+    assert lorawan.parse(down) == Header("confirmed-down", receiver="26011bda")
     join = bytes([0]) + bytes(range(8)) + bytes(range(16, 24)) + bytes(6)
-    assert lorawan.parse(join) == lorawan.Claim("join-request", "1716151413121110", "0706050403020100")
+    assert lorawan.parse(join) == Header("join-request", transmitter="1716151413121110", receiver="0706050403020100")
 
 
 def test_what_is_not_lorawan_claims_nothing() -> None:

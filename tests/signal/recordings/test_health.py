@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.signal.recordings import Watched, open_recording
+from pisa_capc.signal.recordings import WatchedRecording, open_recording
 from tests.signal.recordings.tools import InMemory, encoded, noise
 
 
@@ -56,7 +56,7 @@ class TestPlausibility:
 def notes(x: NDArray[np.complex64], full_scale: float = 1 - 2**-15) -> list[str]:
     recording = InMemory(x)
     recording.about = replace(recording.about, full_scale=full_scale)
-    watched = Watched(recording)
+    watched = WatchedRecording(recording)
     for _ in watched.blocks(700):
         pass
     return watched.notes()
@@ -93,7 +93,7 @@ class TestWatched:
         x = noise(2)
         x[1, 1234:1300] = np.nan
         x[0, 2000:2002] = np.inf, 1e30
-        watched = Watched(InMemory(x))
+        watched = WatchedRecording(InMemory(x))
         seen = np.concatenate(list(watched.blocks(700)), axis=1)
         good = np.abs(x) < 1e18
         assert np.array_equal(seen[good], x[good])
@@ -103,7 +103,7 @@ class TestWatched:
     def test_what_is_read_again_is_counted_once(self) -> None:
         x = noise(2)
         x[1, 1234:1300] = np.nan
-        watched = Watched(InMemory(x))
+        watched = WatchedRecording(InMemory(x))
         for first, count in ((0, 2000), (1200, 300), (1500, 1000), (2500, 0), (2500, 2500), (4900, 500)):
             watched.read(first, count)
         assert "66 samples are NaN, infinite or absurdly large, the first at 1,234" in watched.notes()[0]
@@ -114,7 +114,7 @@ class TestWatched:
         x[1] *= 8
         (tmp_path / "a.cs16").write_bytes(encoded(x, "cs16"))
         recording = open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, antennas=4)
-        decoded, as_they_lie = Watched(recording), Watched(recording)
+        decoded, as_they_lie = WatchedRecording(recording), WatchedRecording(recording)
         blocks = np.concatenate(list(decoded.blocks(700)), axis=1)
         assert as_they_lie.integers is not None
         data = np.concatenate(list(as_they_lie.pieces(as_they_lie.integers, 700)))
@@ -124,7 +124,7 @@ class TestWatched:
 
     def test_integers_of_one_antenna_are_judged_too(self, tmp_path: Path) -> None:
         (tmp_path / "a.cs16").write_bytes(encoded(noise(1, scale=0.8), "cs16"))
-        watched = Watched(open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, format="cs16"))
+        watched = WatchedRecording(open_recording(tmp_path / "a.cs16", sample_rate_hz=20e6, format="cs16"))
         assert watched.integers is not None
         for _ in watched.pieces(watched.integers, 700):
             pass
@@ -135,4 +135,4 @@ class TestWatched:
 
     def test_what_is_read_is_what_is_there(self) -> None:
         x = noise(2)
-        assert np.array_equal(Watched(InMemory(x)).read(100, 50), x[:, 100:150])
+        assert np.array_equal(WatchedRecording(InMemory(x)).read(100, 50), x[:, 100:150])

@@ -13,11 +13,13 @@ events                  what it says
 
 from typing import TYPE_CHECKING, Any
 
+from pisa_capc.core.moved import by_old_name
+
 if TYPE_CHECKING:
     from pisa_capc.live.listen.events import Alarm, Event, Status
     from pisa_capc.live.listen.listener import Listener
-    from pisa_capc.live.listen.plan import Air, Plan
-    from pisa_capc.live.listen.recognise import Choices
+    from pisa_capc.live.listen.plan import Air, ListenPlan
+    from pisa_capc.live.listen.recognise import LiveChoices
     from pisa_capc.live.listen.sources import (
         Source,
         SourceKind,
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Air",
     "Alarm",
-    "Choices",
     "Event",
+    "ListenPlan",
     "Listener",
-    "Plan",
+    "LiveChoices",
     "Source",
     "SourceKind",
     "Status",
@@ -49,8 +51,8 @@ __all__ = [
 _LAZY = {
     "events": ("Alarm", "Event", "Status"),
     "listener": ("Listener",),
-    "plan": ("Air", "Plan"),
-    "recognise": ("Choices",),
+    "plan": ("Air", "ListenPlan"),
+    "recognise": ("LiveChoices",),
     "sources": (
         "Source",
         "SourceKind",
@@ -61,6 +63,7 @@ _LAZY = {
         "register_source",
     ),
 }
+_OLD = {"Decision": "pisa_capc.FoundFrame", "Plan": "ListenPlan", "Choices": "LiveChoices"}
 
 
 def __getattr__(name: str) -> Any:
@@ -69,10 +72,4 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
-    if name == "Decision":
-        from pisa_capc.core.moved import warn_of
-        from pisa_capc.signal.detection import FoundFrame
-
-        warn_of(f"{__name__}.Decision", "pisa_capc.FoundFrame")
-        return FoundFrame
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return by_old_name(__name__, _OLD, name)

@@ -71,7 +71,7 @@ class Recent:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class AlarmFinding:
     """Something that gives cause for an alarm; as long as it stands it is found again and again.
 
     subject: what tells it from others of its kind. sample: where in the stream. frames: gives the numbers of the
@@ -113,7 +113,7 @@ class Alarms:
     def __init__(
         self,
         every_s: float,
-        begin: Callable[[Finding], Alarm],
+        begin: Callable[[AlarmFinding], Alarm],
         tell: Callable[[Alarm], None],
         enrolled: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
@@ -123,7 +123,9 @@ class Alarms:
         self.withheld: Counter[str] = Counter()  # findings of each kind that had to wait
         self._open: OrderedDict[Key, _Held] = OrderedDict()
         self._ended: OrderedDict[Key, _Held] = OrderedDict()  # lately
-        self._waiting: dict[str, OrderedDict[Key, tuple[Finding, float]]] = {kind: OrderedDict() for kind in ALARMS}
+        self._waiting: dict[str, OrderedDict[Key, tuple[AlarmFinding, float]]] = {
+            kind: OrderedDict() for kind in ALARMS
+        }
         self._raised: dict[str, deque[float]] = {kind: deque() for kind in ALARMS}
         self._acknowledged: deque[tuple[int, str]] = deque(maxlen=OPENED)
         self._ticked_s = -np.inf
@@ -132,7 +134,7 @@ class Alarms:
     def open(self) -> int:
         return len(self._open)
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: AlarmFinding) -> None:
         """Raise an alarm about this, or update the one that there is."""
         key, now = (finding.kind, finding.subject), self._clock()
         held = self._open.get(key)
@@ -187,7 +189,7 @@ class Alarms:
 
     # One alarm.
 
-    def _raise(self, key: Key, finding: Finding, now: float) -> None:
+    def _raise(self, key: Key, finding: AlarmFinding, now: float) -> None:
         self._ended.pop(key, None)
         self._raised[finding.kind].append(now)
         self._open[key] = held = _Held(self._begin(finding), now, now)
@@ -227,7 +229,7 @@ class Alarms:
             raised.popleft()
         return len(raised) < (A_MINUTE if kind in (RECEIVER, UNKNOWN_DEVICE) else max(A_MINUTE, self._enrolled()))
 
-    def _wait(self, key: Key, finding: Finding, now: float) -> None:
+    def _wait(self, key: Key, finding: AlarmFinding, now: float) -> None:
         waiting = self._waiting[finding.kind]
         if key not in waiting:
             self.withheld[finding.kind] += 1
@@ -240,7 +242,7 @@ class Alarms:
         if counts:
             said = ", ".join(f"{count:,} × {kind}" for kind, count in counts.items())
             text = f"more alarms than {A_MINUTE} of a kind in a minute: {said} wait until there is room."
-            self.found(Finding(MANY, "", text, -1))
+            self.found(AlarmFinding(MANY, "", text, -1))
 
     # What outlives a listener.
 

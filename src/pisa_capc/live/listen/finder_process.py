@@ -42,7 +42,7 @@ ROOM = 1 << 20  # bytes of parts on their way: the next samples are looked at wh
 _GONE = (EOFError, OSError)  # what a connection raises whose other end is no more
 
 
-class Shared:
+class SharedMemory:
     """Memory for a process and its children."""
 
     def __init__(self, size: int) -> None:
@@ -72,7 +72,7 @@ class Told(NamedTuple):
 _TOLD = struct.Struct("<qqq?")
 
 
-class Link(Connection):
+class FinderLink(Connection):
     """A connection that is asked many times a second whether something has come: `poll` makes a selector each time."""
 
     def __init__(self, number: int) -> None:
@@ -92,7 +92,9 @@ class Link(Connection):
 class ProcessFinder:
     """In a process of its own; `note` hears of it when that has died."""
 
-    def __init__(self, ring: Ring, shared: Shared, hearing: Hearing, most: int, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, ring: Ring, shared: SharedMemory, hearing: Hearing, most: int, note: Callable[[str], None]
+    ) -> None:
         self._ring, self._shared, self._hearing, self._most, self._note = ring, shared, hearing, most, note
         self._ended = False
         self._lost = 0  # times in a row
@@ -110,7 +112,7 @@ class ProcessFinder:
             self._child = subprocess.Popen(
                 command, pass_fds=numbers, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": paths}
             )
-        self._link = Link(here.detach())
+        self._link = FinderLink(here.detach())
         self._closed, self._stalled = threading.Event(), Stalled()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         try:
@@ -195,7 +197,7 @@ class ProcessFinder:
 # What the process itself does.
 
 
-def _pieces(link: Link, memory: NDArray[np.uint8], hearing: Hearing, most: int) -> Iterator[Piece]:
+def _pieces(link: FinderLink, memory: NDArray[np.uint8], hearing: Hearing, most: int) -> Iterator[Piece]:
     """Pieces as they come.
 
     Those that follow each other are joined until they are as long as is wanted, and further with those that wait, up to
@@ -215,7 +217,7 @@ def _pieces(link: Link, memory: NDArray[np.uint8], hearing: Hearing, most: int) 
         held = _next(link) if follows else told
 
 
-def _next(link: Link) -> Told | None:
+def _next(link: FinderLink) -> Told | None:
     message = link.recv_bytes()
     return Told(*_TOLD.unpack(message)) if message else None
 
@@ -224,7 +226,7 @@ def main(parent: str, socket_number: str, memory_number: str) -> None:
     begin_worker(int(parent))
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
         signal.signal(number, signal.SIG_IGN)
-    link = Link(int(socket_number))
+    link = FinderLink(int(socket_number))
     memory = np.frombuffer(mmap.mmap(int(memory_number), 0), dtype=np.uint8)
     try:
         settings, most = link.recv()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.live.listen.receiver import Receiver
+from pisa_capc.live.listen.receiver import ReceiverCheck
 from pisa_capc.signal.detection import FoundFrame, finder_of
 from pisa_capc.signal.detection.finding import placed
 from pisa_capc.signal.recordings import About, Annotation, resampled
@@ -37,7 +37,7 @@ class Hearing:
         self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
         self.waveform = WAVEFORMS[waveform]
         self._finder = finder_of(self.waveform)
-        self.receiver = Receiver(about.antennas, encoding, about.sample_rate_hz)
+        self.receiver = ReceiverCheck(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
         self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
         self._unheard: _Unheard | None = _Unheard(self) if curious else None

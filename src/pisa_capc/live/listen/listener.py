@@ -22,7 +22,7 @@ from pisa_capc.decide.calibration import OnlineCalibrator
 from pisa_capc.decide.enrolment import enrol
 from pisa_capc.decide.identification.decide import UNKNOWN, identities
 from pisa_capc.decide.identification.observation import CARRIER_HZ, check_recording, waveform_of
-from pisa_capc.live.listen.alarms import Alarms, Finding, Folder, Recent, utc
+from pisa_capc.live.listen.alarms import AlarmFinding, Alarms, Folder, Recent, utc
 from pisa_capc.live.listen.claims import Tests
 from pisa_capc.live.listen.events import (
     CHANGED,
@@ -39,10 +39,10 @@ from pisa_capc.live.listen.events import (
     Status,
 )
 from pisa_capc.live.listen.finder import CLOSE_S, STUCK_S, FrameFinder, Part, ThreadFinder
-from pisa_capc.live.listen.finder_process import ProcessFinder, Shared
+from pisa_capc.live.listen.finder_process import ProcessFinder, SharedMemory
 from pisa_capc.live.listen.hearing import KEPT, Hearing
 from pisa_capc.live.listen.meter import Meter
-from pisa_capc.live.listen.plan import Air, Plan
+from pisa_capc.live.listen.plan import Air, ListenPlan
 from pisa_capc.live.listen.receiver import Health
 from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.ring import Ring
@@ -79,11 +79,11 @@ class Listener:
         model: TrainedModel,
         source: Source,
         air: Air,
-        plan: Plan | None = None,
+        plan: ListenPlan | None = None,
         device: str | torch.device = "cpu",
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.air, self.plan, self.source = air, plan or Plan(), source
+        self.air, self.plan, self.source = air, plan or ListenPlan(), source
         self._device, self._note = torch.device(device), note
         self._about = About(source.name, air.sample_rate_hz, air.carrier_hz, air.antennas, 0)
         self._verifier = self._prepared(model)
@@ -126,7 +126,7 @@ class Listener:
                 f"--buffer {self.plan.buffer_s:g}: {room * size / 2**30:,.1f} GiB of samples; expected at most "
                 f"{MOST_BYTES / 2**30:g} GiB. Take fewer seconds."
             )
-        self._shared = Shared(room * size) if self._own_process else None
+        self._shared = SharedMemory(room * size) if self._own_process else None
         memory = None if self._shared is None else self._shared.memory
         rate_hz = self.air.sample_rate_hz
         return Ring(room, size, wait=self.source.patient, first=first, memory=memory, rate_hz=rate_hz)
@@ -315,7 +315,7 @@ class Listener:
             for kind, device, text, everybody in causes:
                 subject = str(device if kind == CHANGED else sender.address)
                 own = partial(self._frames_of, sender, everybody)
-                self._alarms.found(Finding(kind, subject, text, frame.start, sender.address, device, own))
+                self._alarms.found(AlarmFinding(kind, subject, text, frame.start, sender.address, device, own))
 
     def _frames_of(self, sender: Sender, everybody: bool) -> tuple[int, ...]:
         return self._senders.frames(sender.address) if everybody else tuple(sender.numbers)
@@ -323,7 +323,7 @@ class Listener:
     def _is_enrolled(self, address: str | None) -> bool:
         return self._verifier.tests.device_of(address) is not None
 
-    def _begin_alarm(self, finding: Finding) -> Alarm:
+    def _begin_alarm(self, finding: AlarmFinding) -> Alarm:
         number, frames = self._keeper.mark.alarms, finding.frames()
         self._keeper.advance(alarms=number + 1)
         kept = finding.kept or [one for n in frames if (one := self._recent.get(n)) is not None]
@@ -359,7 +359,7 @@ class Listener:
         ):
             nowhere = np.full(self.air.antennas, np.nan)
             snippet = [FoundFrame(sample, newest.shown, nowhere, nowhere, 0.0, start=sample, utc=self._when(sample))]
-        self._alarms.found(Finding(RECEIVER, trouble.cause, trouble.text, sample, kept=snippet))
+        self._alarms.found(AlarmFinding(RECEIVER, trouble.cause, trouble.text, sample, kept=snippet))
 
     def _when(self, sample: int) -> str:
         """UTC of a sample's arrival."""

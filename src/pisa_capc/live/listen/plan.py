@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pisa_capc.live.listen.recognise import Choices
+from pisa_capc.live.listen.recognise import LiveChoices
 from pisa_capc.signal.detection.finding import Rename
 from pisa_capc.signal.recordings.encoding import Encoding
 
@@ -23,7 +23,7 @@ class Air:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ListenPlan:
     """How it is listened to.
 
     addresses: the device of each enrolled address; None: devices are named by them. rename: pseudonyms for addresses.
@@ -34,7 +34,7 @@ class Plan:
     source does not wait.
     """
 
-    choices: Choices = field(default_factory=Choices)
+    choices: LiveChoices = field(default_factory=LiveChoices)
     addresses: Mapping[str, str] | None = None
     rename: Rename | None = None
     alpha: float = 0.01

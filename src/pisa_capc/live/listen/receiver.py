@@ -27,7 +27,7 @@ class Health:
         return self != Health()
 
 
-class Receiver:
+class ReceiverCheck:
     """Looks at the samples of a stream, and says how well the receiver does."""
 
     def __init__(self, antennas: int, encoding: Encoding, sample_rate_hz: float) -> None:

@@ -25,7 +25,7 @@ LAG = 64  # frames: at 500 a second they last longer than a run of what calibrat
 
 
 @dataclass(frozen=True)
-class Choices:
+class LiveChoices:
     """How frames are decided; as `identify.Choices` has it. No frame waits for what is learnt from others."""
 
     reject: str | None = AUTO
@@ -50,7 +50,7 @@ class Recognised:
 class Recogniser:
     """A model at work. live: frames come one by one, and none can wait."""
 
-    def __init__(self, trained: TrainedModel, choices: Choices, device: torch.device, live: bool = False) -> None:
+    def __init__(self, trained: TrainedModel, choices: LiveChoices, device: torch.device, live: bool = False) -> None:
         self.trained, self.choices, self.device = trained, choices, device
         self.samples = int(trained.about["samples"])
         self._network = trained.model.to(device).eval()

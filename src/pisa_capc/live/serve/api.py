@@ -110,10 +110,10 @@ async def login(given: models.Login, request: Request, response: Response, rules
 
 
 @api.get("/api/about", tags=["listener"])
-async def about(hub: At, rules: Under, token: Of) -> models.About:
+async def about(hub: At, rules: Under, token: Of) -> models.AboutAnswer:
     """What is listened to, and the devices that the model knows."""
     listener = hub.listener
-    return models.About(
+    return models.AboutAnswer(
         version=PACKAGE,
         source=hub.source,
         waveform_rate_hz=listener.sample_rate_hz,
@@ -129,9 +129,9 @@ async def about(hub: At, rules: Under, token: Of) -> models.About:
 
 
 @api.get("/api/status", tags=["listener"])
-async def status(hub: At) -> models.Status:
+async def status(hub: At) -> models.StatusAnswer:
     """How it is doing."""
-    return models.Status(**hub.status())
+    return models.StatusAnswer(**hub.status())
 
 
 @alive.get("/healthz", tags=["listener"], responses=models.answers(503))
@@ -166,10 +166,10 @@ async def decisions(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     before: Annotated[int | None, Query(ge=0)] = None,
     transmitter: Annotated[int | None, Query(ge=0)] = None,
-) -> list[models.Decision]:
+) -> list[models.DecisionAnswer]:
     """The newest decisions, the newest first: before a number, of a transmitter."""
     found = hub.memory.newest_decisions(limit, before, transmitter)
-    return [models.Decision(**one.to_json()) for one in found]
+    return [models.DecisionAnswer(**one.to_json()) for one in found]
 
 
 @api.get("/api/annotations", tags=["air"], response_class=Response)
@@ -190,7 +190,7 @@ async def frame(hub: At, number: Numbered) -> models.Frame:
     kept, decision = _kept(hub, number), hub.memory.decisions.get(number)
     shape, spectrum = await asyncio.to_thread(lambda: (waveform(kept.iq), spectrum_db(kept.iq)))
     return models.Frame(
-        decision=None if decision is None else models.Decision(**decision.to_json()),
+        decision=None if decision is None else models.DecisionAnswer(**decision.to_json()),
         sample_rate_hz=hub.listener.sample_rate_hz,
         samples=kept.iq.shape[1],
         cfo_hz=[float(value) if np.isfinite(value) else None for value in kept.cfo_hz],
@@ -231,33 +231,35 @@ async def prototypes(hub: At) -> models.Prototypes:
 
 
 @api.get("/api/alarms", tags=["alarms"])
-async def alarms(hub: At, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[models.Alarm]:
+async def alarms(hub: At, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[models.AlarmAnswer]:
     """The newest alarms, the newest first."""
     newest = list(hub.memory.alarms.values())[: -limit - 1 : -1]
-    return [models.Alarm(**one.to_json()) for one in newest]
+    return [models.AlarmAnswer(**one.to_json()) for one in newest]
 
 
 @api.get("/api/alarms/{number}", tags=["alarms"], responses=GONE)
-async def alarm(hub: At, number: Numbered) -> models.Alarm:
-    return models.Alarm(**_alarm(hub, number).to_json())
+async def alarm(hub: At, number: Numbered) -> models.AlarmAnswer:
+    return models.AlarmAnswer(**_alarm(hub, number).to_json())
 
 
 @api.post("/api/alarms/{number}/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
-async def acknowledge(hub: At, number: Numbered, request: Request, token: Of) -> models.Alarm:
+async def acknowledge(hub: At, number: Numbered, request: Request, token: Of) -> models.AlarmAnswer:
     """Say that somebody has seen to it: it ends, and its cause raises no other for a while."""
     _alarm(hub, number)
     if hub.acknowledge([number], token.holder):
         _note(hub, request, "acknowledge", {"numbers": [number]})
-    return models.Alarm(**_alarm(hub, number).to_json())
+    return models.AlarmAnswer(**_alarm(hub, number).to_json())
 
 
 @api.post("/api/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
-async def acknowledge_all(hub: At, given: models.Acknowledging, request: Request, token: Of) -> list[models.Alarm]:
+async def acknowledge_all(
+    hub: At, given: models.Acknowledging, request: Request, token: Of
+) -> list[models.AlarmAnswer]:
     """The same of several."""
     found = hub.acknowledge([_alarm(hub, number).number for number in given.numbers], token.holder)
     if found:
         _note(hub, request, "acknowledge", {"numbers": [one.number for one in found]})
-    return [models.Alarm(**one.to_json()) for one in found]
+    return [models.AlarmAnswer(**one.to_json()) for one in found]
 
 
 @api.get("/api/alarms/{number}/snippet", tags=["alarms"], response_class=Response, responses=GONE_FILE)

@@ -28,7 +28,7 @@ class Question(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Decision(Answer):
+class DecisionAnswer(Answer):
     """Who sent one frame."""
 
     number: int = Field(description="Increasing, never given twice, restarts included")
@@ -48,7 +48,7 @@ class Decision(Answer):
     verdict: Verdict | None = Field(description="On the claim of its address so far; none: nobody has that address")
 
 
-class Alarm(Answer):
+class AlarmAnswer(Answer):
     """Something that a person should look at. Each report of it is whole: the newest by its number counts."""
 
     number: int
@@ -66,7 +66,7 @@ class Alarm(Answer):
     by: str | None = Field(description="Who acknowledged it")
 
 
-class Status(Answer):
+class StatusAnswer(Answer):
     """How the listener is doing."""
 
     source: Literal["connected", "waiting", "ended"]
@@ -90,7 +90,7 @@ class Status(Answer):
     lost: int = Field(description="Decisions that the page was too late for; the listener made them all the same")
 
 
-class History(Answer):
+class HistoryAnswer(Answer):
     """Steps of time with frames; each value is a mean over the step."""
 
     step: list[int] = Field(description="Number of the step: its beginning in UTC seconds, divided by step_s")
@@ -119,7 +119,7 @@ class Transmitter(Answer):
     rate_mbps: float | None
     cfo_hz: float | None
     snr_db: float | None
-    history: History
+    history: HistoryAnswer
 
 
 class Transmitters(Answer):
@@ -136,7 +136,7 @@ class Names(Answer):
     address: dict[str, str]
 
 
-class About(Answer):
+class AboutAnswer(Answer):
     """What is listened to, with what."""
 
     version: str
@@ -174,7 +174,7 @@ class Prototypes(Answer):
 class Frame(Answer):
     """A frame to look at."""
 
-    decision: Decision | None = Field(description="None: it is no longer remembered")
+    decision: DecisionAnswer | None = Field(description="None: it is no longer remembered")
     sample_rate_hz: float
     samples: int
     cfo_hz: list[float | None]

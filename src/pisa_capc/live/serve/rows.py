@@ -26,7 +26,7 @@ def key_of(frame: FoundFrame) -> Key:
     return ("device", frame.who.device) if frame.claimed is None else ("address", frame.claimed)
 
 
-class History:
+class TransmitterHistory:
     """Sums over steps of time, the newest `STEPS` of them."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Row:
     newest: FoundFrame
     frames: int = 0
     votes: deque[tuple[str | None, float]] = field(default_factory=lambda: deque(maxlen=VOTERS))
-    history: History = field(default_factory=History)
+    history: TransmitterHistory = field(default_factory=TransmitterHistory)
 
     def add(self, frame: FoundFrame, step: int) -> None:
         self.newest, self.frames, who = frame, self.frames + 1, frame.who

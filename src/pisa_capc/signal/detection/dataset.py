@@ -33,7 +33,7 @@ TURNS = 32  # samples
 
 
 @dataclass(frozen=True)
-class Choices:
+class DatasetChoices:
     """What becomes of found frames.
 
     label: one of `labels.KINDS`. environment, capture: names for all of them, in the place of what recordings say.
@@ -64,7 +64,7 @@ class _Chosen:
 def write_frames(
     out: str | Path,
     found: Sequence[Found],
-    choices: Choices | None = None,
+    choices: DatasetChoices | None = None,
     named: Sequence[Mapping[str, str]] = (),
     show: bool = False,
 ) -> Written:
@@ -72,7 +72,7 @@ def write_frames(
 
     named: what the path of each recording says of environment, device and capture.
     """
-    out, choices = Path(out), choices or Choices()
+    out, choices = Path(out), choices or DatasetChoices()
     waveform = found[0].waveform
     samples = choices.samples or len(waveform.preamble())
     about = common([one.recording.about for one in found])
@@ -166,7 +166,7 @@ def alike(abouts: Sequence[About]) -> About:
 
 
 def _grouped(
-    found: Sequence[Found], choices: Choices, named: Sequence[Mapping[str, str]], samples: int
+    found: Sequence[Found], choices: DatasetChoices, named: Sequence[Mapping[str, str]], samples: int
 ) -> tuple[dict[tuple[str, str, str], list[_Chosen]], dict[str, int]]:
     """Frames by environment, device and capture in the order of time; and how many were left out, and why."""
     groups: dict[tuple[str, str, str], list[_Chosen]] = {}

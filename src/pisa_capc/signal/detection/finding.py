@@ -19,7 +19,7 @@ from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
 from pisa_capc.signal.detection.correlation import PreambleFinder
 from pisa_capc.signal.detection.finders import FINDERS, Finder
 from pisa_capc.signal.phy import Header
-from pisa_capc.signal.recordings import About, Recording, Watched, resampled
+from pisa_capc.signal.recordings import About, Recording, WatchedRecording, resampled
 from pisa_capc.signal.recordings.sigmf import annotation
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -68,7 +68,7 @@ def detect(
     'e8:de:27:90:6e:42'
     """
     known = WAVEFORMS[waveform]
-    stream = resampled(Watched(recording), known.sample_rate_hz, known.occupied)
+    stream = resampled(WatchedRecording(recording), known.sample_rate_hz, known.occupied)
     length = stream.about.length
     shared = detector is None and finder_of(known).in_parts
     parts = range(0, length, PART) if shared else ()
@@ -96,7 +96,7 @@ class _Searched(NamedTuple):
     first: int
     end: int
     frames: list[FoundFrame]
-    watched: Watched
+    watched: WatchedRecording
 
 
 def _search(
@@ -115,7 +115,7 @@ def _search(
     known = WAVEFORMS[waveform]
     finder = finder_of(known)
     ratio = recording.about.sample_rate_hz / known.sample_rate_hz
-    watched = Watched(recording, round(first * ratio), round(end * ratio))
+    watched = WatchedRecording(recording, round(first * ratio), round(end * ratio))
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
     part = first > 0 or end < stream.about.length
     span = (first, end) if part else ()

@@ -110,7 +110,7 @@ def _absurd(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float
     return float(np.mean(~sane[counted])) if counted.any() else 0.0
 
 
-class Watched:
+class WatchedRecording:
     """A recording whose samples are looked at as they are read; what is wrong with them is in `notes` afterwards.
 
     What is no number is read as zero. first, end: the samples that are looked at, where others see to the rest; `add`
@@ -189,7 +189,7 @@ class Watched:
     def _passed(self, samples: int) -> None:
         self._at, self._samples = self._at + samples, self._samples + samples
 
-    def add(self, other: Watched) -> None:
+    def add(self, other: WatchedRecording) -> None:
         """What was seen of later samples of the same recording."""
         self._samples, self._unusable = self._samples + other._samples, self._unusable + other._unusable
         if self._first_unusable is None:

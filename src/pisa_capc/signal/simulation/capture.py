@@ -22,7 +22,7 @@ from pisa_capc.signal.simulation.hardware import DeviceProfile, draw_profile, ph
 from pisa_capc.signal.simulation.phasor import complex_normal, phasor
 from pisa_capc.signal.simulation.receiver import add_noise, level, rotation
 from pisa_capc.signal.simulation.scene import Scene
-from pisa_capc.signal.simulation.sender import Sender
+from pisa_capc.signal.simulation.sender import SimulatedSender
 
 CHUNK_SAMPLES = 2**18  # complex samples worked on at once, two megabytes
 STATIC_RAD = 0.005  # channels that turn less than this within a frame are held still over it
@@ -204,7 +204,7 @@ def render(capture: Capture) -> Iterator[NDArray[np.complex64]]:
     frames, _, antennas, channel_taps = capture.taps.shape
     samples = waveform.samples
     phase_noise, noise = capture.stream("phase-noise"), capture.stream("noise")
-    sender = Sender(waveform, capture.profile, channel_taps, cache(capture.stream))
+    sender = SimulatedSender(waveform, capture.profile, channel_taps, cache(capture.stream))
     step = max(1, CHUNK_SAMPLES // (antennas * samples))
     for start in range(0, frames, step):
         chunk = slice(start, min(start + step, frames))

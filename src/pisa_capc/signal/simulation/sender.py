@@ -16,7 +16,7 @@ TIMING_HALF_WIDTH = 16
 LARGEST_JITTER_SAMPLES = 1.0  # what the timing filter shifts without losing its tails
 
 
-class Sender:
+class SimulatedSender:
     """What a device sends in a capture, frame by frame.
 
     The head is the same in every frame, so its passage through the hardware is computed once; frames that reach into

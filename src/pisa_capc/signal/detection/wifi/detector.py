@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.detection.wifi.background import without_background
 from pisa_capc.signal.detection.wifi.chunk import PART, Chunk, Coded, Plain, Room
-from pisa_capc.signal.detection.wifi.preamble import EXCERPT, SEARCH, Fit, fit
+from pisa_capc.signal.detection.wifi.preamble import EXCERPT, SEARCH, PreambleFit, fit
 from pisa_capc.signal.detection.wifi.screen import BLOCK, block_products, candidates
 from pisa_capc.signal.phy.wifi import Front, fronts
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -100,7 +100,7 @@ def examine(chunks: Sequence[Looks | None], sample_rate_hz: float) -> list[list[
     return results
 
 
-def _kept(got: Fit, first: NDArray[np.intp], rows: slice) -> list[FoundPreamble]:
+def _kept(got: PreambleFit, first: NDArray[np.intp], rows: slice) -> list[FoundPreamble]:
     """Those of a chunk that are its own; of those that overlap, the one that fits best."""
     start = first + got.start[rows]
     own = (got.good[rows] & (start >= -BORDER) & (start < CHUNK + BORDER)).tolist()

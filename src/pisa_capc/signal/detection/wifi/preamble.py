@@ -34,7 +34,7 @@ EXCERPT = 2 * SEARCH + PREAMBLE_SAMPLES  # samples in which a preamble is looked
 
 
 @dataclass(frozen=True)
-class Fit:
+class PreambleFit:
     """Preambles as they were found: K of them, A antennas.
 
     start: (K,) first samples in their excerpts. cfo_hz, snr_db: (K, A). quality: (K,) share of the energy that the
@@ -190,7 +190,7 @@ def fit(
     angles: NDArray[np.float64],
     weights: NDArray[np.float64],
     sample_rate_hz: float,
-) -> Fit:
+) -> PreambleFit:
     """Preambles in (K, A, EXCERPT) samples, with their lag-16 angles (K,) and the antennas' weights (K, A).
 
     raw: the same samples with the background, which the signal-to-noise ratio is against. The array's lag-16 frequency
@@ -213,7 +213,7 @@ def fit(
     quality, least = explained(still, weights)
     noisy = still if raw is excerpt else turned(_from(raw, start), radians)
     snr = np.where(deaf, SILENT_DB, snr_db(noisy))
-    return Fit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))
+    return PreambleFit(start, radians * sample_rate_hz / (2 * np.pi), snr, quality, least, tone_spread(still, weights))
 
 
 def _from(excerpt: NDArray[np.complex64], start: NDArray[np.intp]) -> NDArray[np.complex64]:

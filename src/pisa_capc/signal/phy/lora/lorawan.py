@@ -6,9 +6,8 @@ endian), options, port, payload, and a MIC of four octets; for join requests Joi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.signal.phy.base import Header
 
 SYNC_WORD = 0x34
 KINDS = (
@@ -23,15 +22,6 @@ KINDS = (
 )
 SHORTEST_DATA = 12  # MHDR, DevAddr, FCtrl, FCnt, MIC
 JOIN_REQUEST = 23
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What kind of frame it is, and the address it gives: eight hexadecimal digits (DevAddr) or sixteen (EUI)."""
-
-    kind: str
-    transmitter: str | None = None
-    receiver: str | None = None
 
 
 def data_frame(
@@ -53,7 +43,7 @@ def data_frame(
     return header + (frame_counter & 0xFFFF).to_bytes(2, "little") + bytes([port]) + payload + mic
 
 
-def parse(frame: bytes) -> Claim | None:
+def parse(frame: bytes) -> Header | None:
     """Who claims to send a frame, or whom it is for; None where it is not as LoRaWAN has it."""
     if not frame or frame[0] & 0x1F:  # version one of LoRaWAN has zeros there
         return None
@@ -61,13 +51,13 @@ def parse(frame: bytes) -> Claim | None:
     if kind == "join-request":
         if len(frame) != JOIN_REQUEST:
             return None
-        return Claim(kind, transmitter=_address(frame[9:17]), receiver=_address(frame[1:9]))
+        return Header(kind, transmitter=_address(frame[9:17]), receiver=_address(frame[1:9]))
     if kind not in KINDS[2:6]:
-        return Claim(kind)
+        return Header(kind)
     if len(frame) < SHORTEST_DATA or len(frame) < SHORTEST_DATA + (frame[5] & 15):  # options may follow the counter
         return None
     address = _address(frame[1:5])
-    return Claim(kind, transmitter=address) if kind.endswith("up") else Claim(kind, receiver=address)
+    return Header(kind, transmitter=address) if kind.endswith("up") else Header(kind, receiver=address)
 
 
 def _address(octets: bytes) -> str:

@@ -9,9 +9,16 @@ reception     samples to addresses
 mac           frames of octets: build, check, parse
 """
 
+from typing import Any
+
+from pisa_capc.core.moved import by_old_name
 from pisa_capc.signal.phy.wifi import mac
 from pisa_capc.signal.phy.wifi.reception import Front, fronts, receive
-from pisa_capc.signal.phy.wifi.signal import Signal
+from pisa_capc.signal.phy.wifi.signal import SignalField
 from pisa_capc.signal.phy.wifi.transmission import transmit, transmit_ht
 
-__all__ = ["Front", "Signal", "fronts", "mac", "receive", "transmit", "transmit_ht"]
+__all__ = ["Front", "SignalField", "fronts", "mac", "receive", "transmit", "transmit_ht"]
+
+
+def __getattr__(name: str) -> Any:
+    return by_old_name(__name__, {"Signal": "SignalField"}, name)

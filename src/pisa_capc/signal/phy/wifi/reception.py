@@ -17,7 +17,7 @@ from pisa_capc.signal.phy.wifi.signal import (
     DATA_START,
     HT_DATA_START,
     HT_LTF_START,
-    Signal,
+    SignalField,
     read_formats,
     read_signals,
 )
@@ -86,7 +86,7 @@ class Front:
     cfo_hz: float
     channel: NDArray[np.complex64]
     noise: NDArray[np.float32]
-    signal: Signal | None
+    signal: SignalField | None
 
 
 def receive(
@@ -163,7 +163,7 @@ def _fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, chosen: Sequen
     return Fronts.of([frames[i] for i in chosen], each)
 
 
-def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool) -> list[Header]:
+def _receive(fronts: Fronts, signals: Sequence[SignalField | None], header_only: bool) -> list[Header]:
     headers = [Header() for _ in range(len(fronts))]
     alike: dict[tuple[Coding, int, int], dict[int, _Data]] = defaultdict(dict)
     for i, data in _data_fields(fronts, signals, header_only).items():
@@ -184,7 +184,7 @@ def _receive(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool
     return headers
 
 
-def _data_fields(fronts: Fronts, signals: Sequence[Signal | None], header_only: bool) -> dict[int, _Data | Header]:
+def _data_fields(fronts: Fronts, signals: Sequence[SignalField | None], header_only: bool) -> dict[int, _Data | Header]:
     """How each frame with a valid L-SIG was sent; a header where its DATA field cannot be demodulated."""
     read = {i: signal for i, signal in enumerate(signals) if signal is not None}
     samples = [frame.shape[1] for frame in fronts.frames]

@@ -20,7 +20,7 @@ _BPSK = LEGACY[wifi.RATE_6_MBPS]
 
 
 @dataclass(frozen=True)
-class Signal:
+class SignalField:
     """L-SIG. length: octets it says; in HT-mixed and later frames only a way to say how long the frame lasts."""
 
     coding: Coding
@@ -63,7 +63,7 @@ class HtSignal:
         return round((streams + 1) * each, 1)
 
 
-def read_signals(fronts: Fronts) -> list[Signal | None]:
+def read_signals(fronts: Fronts) -> list[SignalField | None]:
     """L-SIG of each frame, of at least 400 samples; None where it is not valid."""
     points, weight = fronts.points(
         fronts.tones(SIGNAL_START, 1), wifi.pilot_tones(1, first_symbol=0), wifi.DATA_SUBCARRIERS
@@ -71,13 +71,13 @@ def read_signals(fronts: Fronts) -> list[Signal | None]:
     return [_signal(bits) for bits in _decode(points, weight)]
 
 
-def _signal(bits: NDArray[np.uint8]) -> Signal | None:
+def _signal(bits: NDArray[np.uint8]) -> SignalField | None:
     """RATE, a reserved zero, LENGTH, even parity; the tail is zero, for the decoder was told so."""
     coding = LEGACY.get((int(bits[0]), int(bits[1]), int(bits[2]), int(bits[3])))
     length = _number(bits[5:17])
     if coding is None or bits[4] or bits[:18].sum() % 2 or length == 0:
         return None
-    return Signal(coding, length)
+    return SignalField(coding, length)
 
 
 def read_formats(fronts: Fronts) -> list[tuple[str, HtSignal | None]]:
