@@ -66,9 +66,8 @@ standard deviation of a frame's image and leakage. A small set, E2 and E3 → E1
 
 {_channel_state()}
 
-Two public sets of four devices each, imported with `pisa import csi --phases raw`. Gain, phase and slope of each
-antenna are taken off, and what a place may add is a prior (`signal/measurement/channel_state.py`). A library so far: no
-command uses it.
+Two public sets of four devices each, imported with `pisa import csi`. Gain, phase and slope of each
+antenna are taken off, and what a place may add is a prior (`signal/measurement/channel_state.py`).
 
 ## What breaks it
 

@@ -13,7 +13,7 @@ is three split seeds, which differ in the source frames that are learnt from. Ro
 
 - LoRa by how much of its eight upchirps is used (`LENGTHS`), at an eighth of the usual signal-to-noise ratio too.
 
-`--csi NAME=FOLDER …` adds datasets of channel state as their cards report it (`pisa import csi --phases raw`), from one
+`--csi NAME=FOLDER …` adds datasets of channel state as their cards report it (`pisa import csi`), from one
 place and from all others. The last line is one JSON object.
 """
 
@@ -37,11 +37,13 @@ from pisa_capc.core.randomness import generator
 from pisa_capc.data.openset_scores import openset_score
 from pisa_capc.data.protocol import split
 from pisa_capc.data.scores import macro_f1
-from pisa_capc.data.store.dataset import Dataset
+from pisa_capc.data.store.dataset import AS_REPORTED
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.model.gaussian import GaussianBackend, Observations, fit_backend
+from pisa_capc.model.methods.closed_form import WHITE
 from pisa_capc.signal.measurement import FlawEstimator
-from pisa_capc.signal.measurement.channel_state import channel_state, filled
+from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
+from pisa_capc.signal.measurement.front_end import front_end_for, through
 from pisa_capc.signal.simulation.generate import generate
 from pisa_capc.signal.waveforms import WAVEFORMS
 
@@ -54,8 +56,6 @@ TOGETHER = 10  # frames of a sender, decided as one
 SUSPECTED = 0.01
 BATCH = 4096  # frames in memory
 PER_CAPTURE = 150  # frames of channel state, evenly spread
-SUBCARRIER_HZ = 312.5e3
-WHITE = 0.001
 
 LENGTHS, LONG_SCALE = (320, 1024, 2048, 4096, 8192), 0.06  # samples; part of the frames
 QUIETER_DB = 9.0
@@ -74,7 +74,7 @@ class Measured:
     devices: tuple[str, ...]
     suspected: float = float("nan")
     place_prior: Real | None = None
-    white: float = 0.0
+    white: float | None = None
 
     def fit(self, which: NDArray[Any], known: Sequence[int] | None = None) -> GaussianBackend:
         """A back-end of some frames, those of some devices alone; its devices have the numbers of `known`."""
@@ -237,22 +237,22 @@ def length_rows(seed: int) -> list[dict[str, Any]]:
 
 def csi_row(folder: Path) -> dict[str, Any]:
     """A dataset of channel state as its card reports it."""
-    stored, frames = Dataset.read(folder), load(folder)
-    about = stored.provenance.get("csi", {})
-    if about.get("phases") != "raw":
-        raise SystemExit(f"{folder}: expected channel state as the card reports it; import it with --phases raw.")
+    frames = load(folder)
+    if frames.subcarriers is None or frames.subcarriers.front != AS_REPORTED:
+        raise SystemExit(f"{folder}: expected channel state as the card reports it; import it again.")
+    frames = through(frames, front_end_for(frames.subcarriers, AS_REPORTED))
     group = frames.environment * len(frames.devices) + frames.device
     rows = np.concatenate(
         [own[np.linspace(0, len(own) - 1, min(PER_CAPTURE, len(own))).astype(int)] for own in groups(group)]
     )
     some = frames.select(np.sort(rows))
-    held = filled(some.iq)
-    state = channel_state(some.iq[..., held], np.array(about["subcarriers"])[held], SUBCARRIER_HZ)
+    assert frames.subcarriers is not None
+    numbers = np.array(frames.subcarriers.numbers)
+    state = channel_state(some.iq, numbers)
+    prior = place_prior(numbers, frames.subcarriers.spacing_hz, frames.antennas)
     noise = state.noise_level(some.environment * len(some.devices) + some.device)
     value, own = state.features(noise)
-    one = Measured(
-        value, own, some.device, some.environment, some.devices, place_prior=state.place_prior(), white=WHITE
-    )
+    one = Measured(value, own, some.device, some.environment, some.devices, place_prior=prior, white=WHITE)
     places = range(len(some.environments))
     single = [
         csi_score(one, one.place == source, [one.place == other for other in places if other != source])
@@ -272,7 +272,7 @@ def csi_row(folder: Path) -> dict[str, Any]:
     return {
         "frames": len(some),
         "antennas": some.antennas,
-        "subcarriers": int(held.sum()),
+        "subcarriers": len(numbers),
         "places": len(some.environments),
         "noise_level": float(f"{noise:.3g}"),
         "one_place": {"macro_f1": mean(single), "least": round(min(single), 4)},

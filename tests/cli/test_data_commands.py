@@ -160,7 +160,7 @@ class TestImportAndExport:
         done = pisa(*command, "--skip-bad", "--carrier", 5.18e9)
         assert done.returncode == 0, done.stderr
         assert "Left out, because they cannot be used: 1 packets." in done.stderr
-        assert "Phases as the card has them" in done.stderr
+        assert "Phases as the card reports them" in done.stderr
         assert "4 frames of 3 × 30 subcarriers, 20 MHz at 5.18 GHz" in pisa("inspect", tmp_path / "set").stdout
 
     def test_own_coordinates_come_from_a_file(self, folder: Path, tmp_path: Path) -> None:

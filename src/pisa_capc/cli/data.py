@@ -104,7 +104,11 @@ def import_(
         None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
     ),
     stream: int = typer.Option(0, min=0, help="CSI: the transmit stream to keep, from 0."),
-    phases: str = typer.Option("sanitised", help="CSI: sanitised, without timing slope and common phase; or raw."),
+    phases: str | None = typer.Option(
+        None,
+        help="CSI, for one more version: sanitised takes off what `pisa train --front common` does; raw does nothing.",
+        show_default=False,
+    ),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
     add: bool = typer.Option(False, "--add", help="Add to the dataset that is there: further recordings."),
     as_json: bool = AsJson,
@@ -120,7 +124,7 @@ def import_(
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
-    csi = CsiOptions(card, chip, stream, phases, skip_bad)
+    csi = CsiOptions(card, chip, stream, phases or CsiOptions.phases, skip_bad)
     options = ImportOptions(
         pattern,
         iq_key,
@@ -136,6 +140,13 @@ def import_(
         device,
         csi if format == "csi" or csi != CsiOptions() else None,
     )
+    if phases is not None:
+        notes.print(
+            "note: --phases is deprecated and goes with the next version. Imports keep what the card reports, and "
+            "`pisa train --front` says what is taken off.",
+            highlight=False,
+            soft_wrap=True,
+        )
     dataset = import_dataset(format, source, out, options, show=not as_json, add=add)
     kinds = [sorted({getattr(c, kind) for c in dataset.captures}) for kind in ("environment", "device", "capture")]
     names = {c.name for c in dataset.captures}

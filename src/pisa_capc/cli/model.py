@@ -68,7 +68,7 @@ def methods(as_json: bool = AsJson) -> None:
     print_table("Methods", headings, rows, left=headings)
     print(
         "`pisa train` takes closed-form where frames begin with a known preamble (pisa-equalised if an\n"
-        "encoder or epochs are asked for), else pisa, and says which; --method names another."
+        "encoder or epochs are asked for) or are channel state, else pisa, and says which; --method names another."
     )
 
 
@@ -83,7 +83,8 @@ def train(
     method: str = typer.Option(
         AUTO,
         help="Training method; see `pisa methods`. auto: where frames begin with a known preamble, closed-form, or "
-        "pisa-equalised if an encoder, a variant, epochs or batch are named; else pisa, the published one.",
+        "pisa-equalised if an encoder, a variant, epochs or batch are named; closed-form for channel state, unless one "
+        "of these is; else pisa, the published one.",
     ),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
     encoder: str | None = typer.Option(
@@ -110,6 +111,11 @@ def train(
         min=1,
         help="Threads of a CPU, which the result depends on: PyTorch's number, or that of a training that goes on.",
         show_default=False,
+    ),
+    front: str = typer.Option(
+        "auto",
+        help="What is taken off channel state first: antenna (gain, phase and slope of each antenna), common (one "
+        "phase and slope of all antennas) or none. auto is antenna, or what the import took off. The model keeps it.",
     ),
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
     guard: bool | None = typer.Option(
@@ -180,6 +186,7 @@ def train(
             dataset=fingerprint(dataset),
             threads=threads,
             tensorboard=tensorboard,
+            front=front,
         )
     if guard and models[0].statistics.guard is None:
         notes.print(

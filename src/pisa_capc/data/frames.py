@@ -19,7 +19,7 @@ from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.geometry import ArrayGeometry, default_geometry
 from pisa_capc.data.samples import check_samples
 from pisa_capc.data.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
-from pisa_capc.data.store.dataset import TIME, UNLABELLED
+from pisa_capc.data.store.dataset import TIME, UNLABELLED, Subcarriers, together
 from pisa_capc.data.store.files import new_folder
 from pisa_capc.data.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 
@@ -46,7 +46,7 @@ class UnlabelledFrames:
     environment, capture: (N,) indices into `environments` and `captures`.
     frame: (N,) index of each frame within its capture file, the time order of the recording.
     samples: how many samples of each frame are used.
-    domain: what they are, see `Dataset`.
+    domain, subcarriers: what they are, see `Dataset`.
     """
 
     source: FrameSource
@@ -61,6 +61,7 @@ class UnlabelledFrames:
     carrier_hz: float
     samples: int
     domain: str = field(default=TIME, kw_only=True)
+    subcarriers: Subcarriers | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -239,9 +240,9 @@ class Frames(UnlabelledFrames):
         new_folder(Path(folder))
         captures = tuple(spec for spec, _ in self.recordings())
         made = {"command": "Frames.save"}
-        dataset = Dataset(
-            self.geometry, self.sample_rate_hz, self.carrier_hz, self.samples, captures, made, self.domain
-        )
+        rates = self.sample_rate_hz, self.carrier_hz
+        numbered = None if self.subcarriers is None else self.subcarriers.first(self.samples)
+        dataset = Dataset(self.geometry, *rates, self.samples, captures, made, self.domain, numbered)
         write_dataset(folder, dataset, ((spec, own.iq, own.cfo_hz) for spec, own in self.recordings()))
 
     @classmethod
@@ -253,12 +254,14 @@ class Frames(UnlabelledFrames):
         if not parts:
             raise DataError("concatenate: no frames given.")
         first = parts[0]
+        subcarriers = first.subcarriers
         for i, part in enumerate(parts[1:], 1):
             for name in ("geometry", "sample_rate_hz", "carrier_hz", "samples", "domain"):
                 if getattr(part, name) != getattr(first, name):
                     raise DataError(
                         f"concatenate: part {i} has {name} {getattr(part, name)}, part 0 has {getattr(first, name)}."
                     )
+            subcarriers = together(subcarriers, part.subcarriers, "concatenate")
         names: dict[str, Any] = {
             kind: tuple(sorted(set().union(*(getattr(part, kind) for part in parts))))
             for kind in ("devices", "environments", "captures")
@@ -282,6 +285,7 @@ class Frames(UnlabelledFrames):
             capture=united("capture", "captures"),
             device=united("device", "devices"),
             frame=np.concatenate([part.frame for part in parts]),
+            subcarriers=subcarriers,
             **names,
         )
 
@@ -349,6 +353,7 @@ def load(folder: str | Path) -> Frames:
         carrier_hz=dataset.carrier_hz,
         samples=dataset.samples,
         domain=dataset.domain,
+        subcarriers=dataset.subcarriers,
         **columns,  # type: ignore[arg-type]
         **names,  # type: ignore[arg-type]
     )

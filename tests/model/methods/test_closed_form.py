@@ -148,8 +148,11 @@ def test_what_it_needs_is_said(frames: Frames) -> None:
     )
     with pytest.raises(DataError, match="closed form: the frames of E2 do not seem to begin with the preamble"):
         fit(Run(split(lot, "E2", "E1", 1), 1), method="closed-form", device="cpu", show=False)
+    channels = run_of(replace(frames, domain="subcarriers"))
+    with pytest.raises(ConfigError, match=r"these frames do not say which subcarriers they hold. Import them again"):
+        fit(channels, method="closed-form", device="cpu", show=False)
     with pytest.raises(ConfigError, match="subcarriers of a channel and hold no preamble"):
-        fit(run_of(replace(frames, domain="subcarriers")), method="closed-form", device="cpu", show=False)
+        fit(channels, method="closed-form", settings={"waveform": "wifi"}, device="cpu", show=False)
 
 
 def test_it_is_recommended_where_frames_begin_with_a_known_preamble(frames: Frames) -> None:

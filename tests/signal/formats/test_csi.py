@@ -185,9 +185,11 @@ def test_cards_are_recognised_and_what_is_done_is_said(
     (tmp_path / "log").write_bytes(contents()[card])
     dataset = import_dataset("csi", tmp_path / "log", tmp_path / "out", show=True)
     about = json.loads((tmp_path / "out/dataset.json").read_text())["provenance"]["csi"]
-    assert (about["card"], about["phases"], about["left_out"], dataset.domain) == (card, "sanitised", 0, "subcarriers")
+    assert (about["card"], about["phases"], about["left_out"], dataset.domain) == (card, "raw", 0, "subcarriers")
     said = capsys.readouterr().err
-    assert "Phases sanitised: timing slope and common phase are taken off" in said
+    assert "Phases as the card reports them. Training takes gain, phase and slope off each antenna" in said
+    assert dataset.subcarriers is not None
+    assert (list(dataset.subcarriers.numbers), dataset.subcarriers.front) == (about["subcarriers"], "none")
     assert ("5825 MHz of carrier" in said) == (card == "intel")  # the others say
 
 

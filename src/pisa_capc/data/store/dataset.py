@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,60 @@ from pisa_capc.data.store.seal import sealed, unsealed
 
 SCHEMA = 1
 TIME, SUBCARRIERS = DOMAINS = ("time", "subcarriers")
+AS_REPORTED, COMMON, PER_ANTENNA = FRONTS = ("none", "common", "antenna")
+UNKNOWN_FRONT = (
+    "one part was imported by an earlier version, and does not say which phases were taken off its channel state. "
+    "Import it again from the original files."
+)
 LONGEST_NAME = 240  # bytes; file systems have 255, of which endings take some
 UNLABELLED = "unlabelled"  # the device of frames of which nobody knows whose they are
+
+
+@dataclass(frozen=True)
+class Subcarriers:
+    """What the values of channel state stand for.
+
+    numbers: (K,) of the subcarriers, ascending; 0 is the carrier. empty: those that never hold anything.
+    front: what has been taken off: nothing ('none'), one phase and slope common to all antennas ('common'), or gain,
+    phase and slope of each antenna ('antenna').
+    """
+
+    numbers: tuple[int, ...]
+    empty: tuple[int, ...] = ()
+    spacing_hz: float = 312.5e3
+    front: str = AS_REPORTED
+
+    def __post_init__(self) -> None:
+        if not self.numbers or list(self.numbers) != sorted(set(self.numbers)):
+            raise DataError(f"subcarriers {_brief(self.numbers)}: expected different numbers in ascending order.")
+        if unknown := set(self.empty) - set(self.numbers):
+            raise DataError(f"empty subcarriers {_brief(sorted(unknown))}: are none of the subcarriers.")
+        if self.front not in FRONTS:
+            raise DataError(f"front {self.front!r}: expected {', '.join(FRONTS)}.")
+        frequency(self.spacing_hz, "subcarrier spacing", DataError)
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        return tuple(number for number in self.numbers if number not in self.empty)
+
+    def first(self, count: int) -> Subcarriers:
+        """Of frames that are cut to their first values."""
+        kept = self.numbers[:count]
+        return replace(self, numbers=kept, empty=tuple(number for number in self.empty if number in kept))
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {"numbers": list(self.numbers), "empty": list(self.empty)}
+        return {**lists, "spacing_hz": self.spacing_hz, "front": self.front}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Subcarriers:
+        """Raises what `Dataset.from_json` and `load_model` catch."""
+        numbers, empty = (tuple(int(number) for number in value[key]) for key in ("numbers", "empty"))
+        return cls(numbers, empty, float(value["spacing_hz"]), str(value["front"]))
+
+
+def _brief(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "") if numbers else "none"
 
 
 @dataclass(frozen=True)
@@ -57,7 +110,7 @@ class Dataset:
 
     provenance: how the set was made; two sets with equal provenance hold equal samples.
     domain: what the samples of a frame are: of a signal over time, or of a channel over subcarriers. The sample rate of
-    the latter is the bandwidth.
+    the latter is the bandwidth. subcarriers: of channel state; None where earlier versions imported it.
     """
 
     geometry: ArrayGeometry
@@ -67,6 +120,7 @@ class Dataset:
     captures: tuple[CaptureSpec, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     domain: str = TIME
+    subcarriers: Subcarriers | None = None
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.captures]
@@ -79,6 +133,11 @@ class Dataset:
             raise DataError(f"{self.samples} samples: expected at least one.")
         if self.domain not in DOMAINS:
             raise DataError(f"domain {self.domain!r}: expected {' or '.join(DOMAINS)}.")
+        if self.subcarriers is not None and (self.domain, len(self.subcarriers.numbers)) != (SUBCARRIERS, self.samples):
+            raise DataError(
+                f"{len(self.subcarriers.numbers)} subcarriers are named for frames of {self.samples} values over "
+                f"{self.domain}; expected one for each value of channel state."
+            )
 
     @property
     def is_simulated(self) -> bool:
@@ -99,6 +158,7 @@ class Dataset:
             "captures": [vars(c) for c in self.captures],
             "provenance": self.provenance,
             **({} if self.domain == TIME else {"domain": self.domain}),  # sets of earlier versions have none
+            **({} if self.subcarriers is None else {"subcarriers": self.subcarriers.to_json()}),
         }
 
     @classmethod
@@ -117,6 +177,7 @@ class Dataset:
                 ),
                 dict(value["provenance"]),
                 str(value.get("domain", TIME)),
+                Subcarriers.from_json(value["subcarriers"]) if "subcarriers" in value else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ConfigError) as error:
             raise DataError(f"{where}: not a pisa dataset description ({type(error).__name__}: {error}).") from error
@@ -175,13 +236,35 @@ class Dataset:
                 raise DataError(
                     f"{where}: its {name} is {here}; that of what is to be added is {there}. Write two datasets."
                 )
+        kept = together(self.subcarriers, more.subcarriers, str(where))
         if twice := sorted({c.name for c in self.captures} & {c.name for c in more.captures}):
             raise DataError(
                 f"{where}: has {twice[0]} already. Give what is added another --environment or --capture, or a "
                 "--pattern that tells them apart."
             )
         captures = tuple(sorted([*self.captures, *more.captures], key=lambda c: (c.environment, c.device, c.capture)))
-        return replace(self, captures=captures, provenance={**self.provenance, "added": [*added, own]})
+        provenance = {**self.provenance, "added": [*added, own]}
+        return replace(self, captures=captures, provenance=provenance, subcarriers=kept)
+
+
+def together(one: Subcarriers | None, other: Subcarriers | None, where: str) -> Subcarriers | None:
+    """Of two sets that are to be one: empty is what is empty in both. Refuses a mixture."""
+    if one is None or other is None or one == other:
+        if one != other:
+            raise DataError(f"{where}: {UNKNOWN_FRONT}")
+        return one
+    alike = replace(one, empty=tuple(sorted({*one.empty} & {*other.empty})))
+    if replace(other, empty=alike.empty) == alike:
+        return alike
+    if one.front != other.front:
+        raise DataError(
+            f"{where}: one part holds channel state with front end {one.front!r}, the other with {other.front!r}. "
+            "Import both from the original files, without --phases."
+        )
+    raise DataError(
+        f"{where}: the parts hold different subcarriers, {_brief(one.numbers)} and {_brief(other.numbers)}. Expected "
+        "recordings of one card at one bandwidth."
+    )
 
 
 def describe(dataset: Dataset) -> str:

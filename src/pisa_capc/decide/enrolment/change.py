@@ -137,7 +137,7 @@ def _learnt(trained: TrainedModel, frames: UnlabelledFrames) -> dict[str, Tensor
     """What the closed form knows a device by; networks know it by the classifier's row alone."""
     if not isinstance(trained.model, ClosedForm):
         return {}
-    return trained.model.learn(frames.segment(trained.about["samples"]))
+    return trained.model.learn(trained.seen(frames))
 
 
 def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.frames import Frames
+from pisa_capc.data.store.dataset import AS_REPORTED, COMMON
 from pisa_capc.evidence.checks.sample import Sample
 from pisa_capc.evidence.checks.sounding import Sounder, choose_sounder, energy
+from pisa_capc.signal.measurement.front_end import front_end_for, through
 
 MOST_SAMPLES = 1024  # looked at of a frame
 PIECE_SAMPLES = 2**22  # complex samples in memory at once, 32 megabytes
@@ -54,6 +56,8 @@ class Measured:
 
 def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], None]) -> Measured:
     """Read the sample piece by piece; `advance` is told how many frames were read."""
+    if frames.subcarriers is not None and frames.subcarriers.front == AS_REPORTED:
+        frames = through(frames, front_end_for(frames.subcarriers, COMMON))  # a packet's timing is not the room's
     frames = frames.segment(min(frames.samples, MOST_SAMPLES))
     chosen = frames.select(sample.position)
     cfo_hz = chosen.cfo_hz

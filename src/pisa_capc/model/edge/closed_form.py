@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pisa_capc.model.edge.fronts import Complex, constant
 from pisa_capc.model.gaussian.algebra import eliminated
-from pisa_capc.model.methods.closed_form import NEVER, ClosedForm
+from pisa_capc.model.methods.closed_form import NEVER, FlawsInClosedForm
 from pisa_capc.model.networks.pisa import Output
 from pisa_capc.signal.measurement import FLAWS
 from pisa_capc.signal.measurement.elimination import inverse
@@ -31,9 +31,9 @@ from pisa_capc.signal.measurement.estimator import (
 
 
 class RealClosedForm(nn.Module):
-    """The twin of `ClosedForm`, of frames (1, N, A, T, 2) in which absent antennas are zero."""
+    """The twin of `FlawsInClosedForm`, of frames (1, N, A, T, 2) in which absent antennas are zero."""
 
-    def __init__(self, network: ClosedForm) -> None:
+    def __init__(self, network: FlawsInClosedForm) -> None:
         super().__init__()
         own = network.estimator
         parts = own.constants()

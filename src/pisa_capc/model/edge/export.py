@@ -63,6 +63,11 @@ def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | Non
     eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
     that costs `COST` of Macro-F1 on its held-out source frames.
     """
+    if trained.subcarriers is not None:
+        raise ModelError(
+            f"{out}: not written. The model sees channel state behind a front end ({trained.subcarriers.front}), which "
+            "cannot be exported. Use the run itself."
+        )
     model = to_onnx(trained, phases=eight_bits is None)  # a sum of phases has twice their range, and would lose a bit
     content = model.SerializeToString()
     difference, largest = compare(trained, Session(content))

@@ -14,7 +14,7 @@ from pisa_capc.model.edge.fronts import real_front
 from pisa_capc.model.edge.phases import InPhases, has_long_kernels
 from pisa_capc.model.edge.recurrence import Recurrent
 from pisa_capc.model.inference import TrainedModel
-from pisa_capc.model.methods.closed_form import ClosedForm
+from pisa_capc.model.methods.closed_form import FlawsInClosedForm
 from pisa_capc.model.networks import PISA, Single
 from pisa_capc.model.networks.dynamics import DynamicsModulator, Modulation, unmodulated
 from pisa_capc.model.stacked import GRU
@@ -77,7 +77,7 @@ class WhereKnown(nn.Module):
 def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
-    if isinstance(network, ClosedForm):
+    if isinstance(network, FlawsInClosedForm):
         return RealClosedForm(network)
     if not isinstance(network, PISA | Single):
         raise ModelError(

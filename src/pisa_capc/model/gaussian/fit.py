@@ -28,14 +28,15 @@ def fit_backend(
     place: NDArray[np.int64],
     devices: Sequence[str],
     place_prior: Real | None = None,
-    white: float = 0.0,
+    white: float | None = None,
 ) -> GaussianBackend:
     """Fit S, P and the devices to frames (N, d) with errors (N, d, d), devices (N,) and places (N,).
 
     place_prior: what P is expected to be, counted as `PLACES` places. Without one it has the shape of a frame's
     scatter, as much of it as places differ in the mean over all directions. Where each device was heard in one place
     only, nothing tells P from the devices: it is then a frame's scatter, and p-values in another place are a guess.
-    white: part by which S is shrunk towards a multiple of the identity, for more dimensions than frames tell.
+    white: part by which S is shrunk towards a multiple of the identity, for more dimensions than frames tell; unless it
+    is given, as if there were as many more frames as dimensions.
 
     A round of the iteration. Given S and P, let W_n = (S + R_n)⁻¹, and of the frames of device k in place c
     Λ = ΣW_n, x̄ = Λ⁻¹ΣW_n x_n, T = (P + Λ⁻¹)⁻¹. Then V_k = (Σ_c T)⁻¹, m_k = V_k Σ_c T x̄, and the place term has
@@ -53,7 +54,7 @@ def fit_backend(
     rows = _spread_out(group, min(MOST, MOST_VALUES // size**2))
     x, who, owner = value[rows].astype(np.float64), group[rows], device[first]
     own = None if error is None else error[rows].astype(np.float64)
-    frame = _within(x, own, who, len(owner))
+    frame = _within(x, own, who, len(owner), white)
     prior = _between(x, own, who, owner, frame) if place_prior is None else place_prior
     place_spread, expected = prior, np.diag(np.diag(frame))
     told = information(x, own, frame, who, len(owner))
@@ -69,7 +70,6 @@ def fit_backend(
             for new, old in zip((frame, place_spread), before, strict=True)
         ):
             break
-    frame = (1 - white) * frame + white * np.trace(frame) / size * np.eye(size)
     empty = GaussianBackend({}, frame, place_spread)
     learnt = rows if size > SMALL else np.arange(len(value))
     found = {}
@@ -79,14 +79,17 @@ def fit_backend(
     return GaussianBackend(found, frame, place_spread)
 
 
-def _within(x: Real, own: Real | None, group: NDArray[np.int64], groups: int) -> Real:
+def _within(x: Real, own: Real | None, group: NDArray[np.int64], groups: int, white: float | None = None) -> Real:
     """S by moments: covariance of frames about their group's mean, less the mean of their errors, and positive."""
     size, counts = x.shape[1], np.bincount(group, minlength=groups)
     centred = x - (sums_by(group, x, groups) / counts[:, None])[group]
     whole = centred.T @ centred / max(1, len(x) - groups)
     errors = 0 if own is None else full(own).mean(0)
-    freedom = len(x) - groups
-    whole = (freedom * whole + size * np.trace(whole) / size * np.eye(size)) / (freedom + size)  # few frames, no shape
+    freedom, round_ = len(x) - groups, np.trace(whole) / size * np.eye(size)
+    if white is None:
+        whole = (freedom * whole + size * round_) / (freedom + size)  # few frames, no shape
+    else:
+        whole = (1 - white) * whole + white * round_
     values, vectors = np.linalg.eigh(whole - errors)
     least = 1e-3 * np.trace(whole) / size + 1e-12 * np.mean(x**2) + SMALLEST
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)

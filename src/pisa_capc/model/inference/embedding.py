@@ -115,8 +115,8 @@ def embed_many(
     for trained in models:
         trained.check_frames(frames)
     check_missing(missing, frames.antennas)
-    [samples] = {trained.about["samples"] for trained in models}
-    frames = frames.segment(samples)
+    [(samples, _)] = {(trained.about["samples"], trained.subcarriers) for trained in models}
+    frames = models[0].seen(frames)
     device = choose_device(device) if isinstance(device, str) else device
     if device.type == "cpu":
         keep_freed_memory()

@@ -24,13 +24,14 @@ from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.geometry import ArrayGeometry
 from pisa_capc.data.protocol import PUBLISHED_RULE, SplitRecipe
 from pisa_capc.data.scores import as_probability
-from pisa_capc.data.store.dataset import TIME
+from pisa_capc.data.store.dataset import TIME, Subcarriers
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.inference.statistics import SourceStatistics
 from pisa_capc.model.inference.tensors import digest, read_tensors, save_tensors
 from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method, plugins_used
+from pisa_capc.signal.measurement.front_end import AnyFrames, reason_against, through
 
 SCHEMA = 1
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
@@ -113,6 +114,15 @@ class TrainedModel:
         """Whether it has a guard that this version of the code has learnt."""
         return self.statistics.guard is not None and self.about.get("guard") == guard_versions()
 
+    @cached_property
+    def subcarriers(self) -> Subcarriers | None:
+        """Those of the channel state that it was trained on, behind its front end; None where it does not say."""
+        return _subcarriers(self.about)
+
+    def seen(self, frames: AnyFrames) -> AnyFrames:
+        """The frames as the model is to see them: cut, and behind its front end."""
+        return through(frames, self.subcarriers).segment(self.about["samples"])
+
     def check_frames(self, frames: UnlabelledFrames) -> None:
         """Refuse frames that this model cannot have been made for."""
         if frames.geometry.antennas != self.geometry.antennas:
@@ -135,6 +145,12 @@ class TrainedModel:
                 f"the model was trained at {self.about['sample_rate_hz']:g} samples/s, "
                 f"these frames have {frames.sample_rate_hz:g}. Use frames of the same kind."
             )
+        if reason := reason_against(frames.subcarriers, self.subcarriers):
+            raise ModelError(f"{reason}.")
+
+
+def _subcarriers(about: Mapping[str, Any]) -> Subcarriers | None:
+    return Subcarriers.from_json(about["subcarriers"]) if "subcarriers" in about else None
 
 
 def run_name(split_seed: int, seed: int) -> str:
@@ -156,6 +172,7 @@ def method_of(about: Mapping[str, Any]) -> Method:
         about["samples"],
         about["sample_rate_hz"],
         about.get("domain", TIME),
+        None if (numbered := _subcarriers(about)) is None else numbered.first(about["samples"]),
     )
     return build_method(about["method"], setup, "full", about["settings"])
 

@@ -1,8 +1,9 @@
 """The closed form: hardware flaws by least squares, devices as Gaussians. Nothing is trained in epochs.
 
-`signal.measurement` measures each frame, with its error bars; `model.gaussian` says which device that is. The model is
-kept and used as any other, so every command takes it. Its embedding is the flaws in units of their usual scatter; its
-logits are the log-likelihoods, each frame with its own error bars.
+`signal.measurement` measures each frame, with its error bars: the flaws of a transmitter where its waveform is known,
+or what the hardware leaves in channel state. `model.gaussian` says which device that is. The model is kept and used as
+any other, so every command takes it. Its embedding is what was measured in units of its usual scatter; its logits are
+the log-likelihoods, each frame with its own error bars.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from torch import Tensor, nn
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.core.threads import OwnThreads
-from pisa_capc.data.frames import Frames, UnlabelledFrames
+from pisa_capc.data.frames import Frames, UnlabelledFrames, groups_of
+from pisa_capc.data.store.dataset import TIME, Subcarriers
 from pisa_capc.model.gaussian import Device, GaussianBackend, fit_backend
-from pisa_capc.model.methods.equaliser import PreambleSettings, waveform_of
+from pisa_capc.model.gaussian.algebra import full
+from pisa_capc.model.methods.equaliser import AUTO, PreambleSettings, waveform_of
 from pisa_capc.model.methods.preamble import BehindPreamble
 from pisa_capc.model.methods.registry import Method, register_method
 from pisa_capc.model.networks.pisa import Output
 from pisa_capc.model.stacked import Linear
 from pisa_capc.signal.measurement import FLAWS, FlawEstimator
+from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
 from pisa_capc.signal.waveforms import WAVEFORMS
 
 BATCH = 8192  # frames measured at a time
+NOISE_FRAMES = 200  # of each recording, which the noise of channel state is measured on
+WHITE = 1e-3  # part by which the frames' covariance of channel state is shrunk
 NEVER = 1e3  # below the others: the logit of a device that the source does not have
 
 Real = NDArray[np.floating[Any]]
@@ -55,12 +61,10 @@ class ClosedForm(OwnThreads):
     centre: Tensor
     whiten: Tensor
 
-    def __init__(self, estimator: FlawEstimator, classes: int, runs: int = 1) -> None:
+    def __init__(self, size: int, classes: int, runs: int = 1) -> None:
         super().__init__()
         if runs != 1:
             raise ConfigError("closed-form: there is nothing to train, so runs are made one by one.")
-        self.estimator = estimator
-        size = 2 * sum(FLAWS[name].role == "identity" for name in estimator.flaws)
         shapes = {
             "mean": (classes, size),
             "error": (classes, size, size),
@@ -82,10 +86,34 @@ class ClosedForm(OwnThreads):
         return GaussianBackend(devices, _array(self.frame), _array(self.place))
 
     def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
-        """θ̂ (N, d) and its errors (N, d, d), wider by the misfit; NaN of frames that could not be measured."""
-        found = self.estimator.measure(iq, there)
-        value, error = found.features()
-        return value, error * np.maximum(1, found.misfit)[:, None, None]
+        """θ̂ (N, d) and its errors (N, d, d), or their diagonals (N, d); NaN of frames that could not be measured."""
+        raise NotImplementedError
+
+    def fit(self, frames: Frames) -> None:
+        """Learn the devices, and how frames and places differ."""
+        value, error, good = self._all_measured(frames)
+        place = frames.environment * len(frames.captures) + frames.capture
+        there, device = np.unique(frames.device[good], return_inverse=True)
+        names = [str(number) for number in there]
+        backend = fit_backend(value[good], error[good], device, place[good], names, **self.expected())
+        size = error[good].sum(axis=1) if error.ndim == 2 else np.trace(error[good], axis1=1, axis2=2)
+        usual = np.argsort(size)[len(size) // 2]
+        self.set_backend(backend, full(error[good][usual : usual + 1])[0])
+
+    @property
+    def can_measure(self) -> bool:
+        """Whether what it measures with is possible."""
+        return True
+
+    def expected(self) -> dict[str, Any]:
+        """What `fit_backend` is to know of places and frames beforehand."""
+        return {}
+
+    def _all_measured(self, frames: UnlabelledFrames) -> tuple[Real, Real, NDArray[np.bool_]]:
+        """Values and errors of all frames, and which could be measured."""
+        parts = [self.measured(part.iq) for part in frames.batches(BATCH)]
+        value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
+        return value, error, np.isfinite(value).all(axis=1)
 
     def set_backend(self, backend: GaussianBackend, error: Real) -> None:
         """Take over a back-end, whose devices have the names of their numbers; the others have no mean.
@@ -111,7 +139,7 @@ class ClosedForm(OwnThreads):
             "classifier.weight": np.nan_to_num(row)[None],
             "classifier.bias": bias[None],
         }
-        self.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+        self.load_state_dict(self.state_dict() | {name: torch.from_numpy(value) for name, value in state.items()})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Refuse what no fit can have made: a file may hold anything."""
@@ -119,7 +147,7 @@ class ClosedForm(OwnThreads):
         known = _array(self.error)[np.isfinite(_array(self.mean)).all(axis=1)]
         rest = [_array(value) for value in (self.error, self.frame, self.place, self.centre, self.whiten)]
         try:
-            if not len(known) or not all(np.isfinite(value).all() for value in rest):
+            if not len(known) or not all(np.isfinite(value).all() for value in rest) or not self.can_measure:
                 raise np.linalg.LinAlgError
             np.linalg.cholesky(_array(self.frame) + _array(self.place) + known)
         except np.linalg.LinAlgError:
@@ -131,9 +159,7 @@ class ClosedForm(OwnThreads):
 
     def learn(self, frames: UnlabelledFrames) -> dict[str, Tensor]:
         """`mean` and `error` of one more device, from its frames; places are their captures."""
-        parts = [self.measured(part.iq) for part in frames.batches(BATCH)]
-        value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
-        good = np.isfinite(value).all(axis=1)
+        value, error, good = self._all_measured(frames)
         if not good.any():
             raise DataError("none of these frames could be measured. Record the device again.")
         backend = self.backend
@@ -160,6 +186,66 @@ def _array(value: Tensor) -> Real:
     return np.asarray(value.cpu().numpy())
 
 
+class FlawsInClosedForm(ClosedForm):
+    """Of frames that begin with a waveform that is known: the flaws of the transmitter."""
+
+    def __init__(self, estimator: FlawEstimator, classes: int, runs: int = 1) -> None:
+        super().__init__(2 * sum(FLAWS[name].role == "identity" for name in estimator.flaws), classes, runs)
+        self.estimator = estimator
+
+    def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
+        """Errors are wider by the misfit."""
+        found = self.estimator.measure(iq, there)
+        value, error = found.features()
+        return value, error * np.maximum(1, found.misfit)[:, None, None]
+
+
+class ChannelInClosedForm(ClosedForm):
+    """Of channel state: what gain, phase and slope of each antenna, and the channels of places, leave of the hardware.
+
+    noise: s² of the source, see `ChannelState.noise_level`.
+    """
+
+    noise: Tensor
+
+    def __init__(self, subcarriers: Subcarriers, antennas: int, classes: int, runs: int = 1) -> None:
+        super().__init__(2 * len(subcarriers.numbers), classes, runs)
+        self.numbers, self.spacing_hz = np.array(subcarriers.numbers), subcarriers.spacing_hz
+        self.antennas = antennas
+        self.register_buffer("noise", torch.zeros((), dtype=torch.float64))
+
+    def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
+        """Of frames without an antenna that holds anything: NaN."""
+        csi = iq if there is None else np.where(np.asarray(there)[..., None], iq, 0)
+        holds = np.any(np.isfinite(csi).all(axis=2) & csi.any(axis=2), axis=1)
+        value, variance = np.full((2, len(csi), 2 * len(self.numbers)), np.nan)
+        if holds.any():
+            state = channel_state(csi[holds], self.numbers)
+            value[holds], variance[holds] = state.features(float(self.noise))
+        return value, variance
+
+    @property
+    def can_measure(self) -> bool:
+        return 0 < float(self.noise) < np.inf
+
+    def fit(self, frames: Frames) -> None:
+        self.noise.fill_(noise_of(frames))
+        super().fit(frames)
+
+    def expected(self) -> dict[str, Any]:
+        return {"place_prior": place_prior(self.numbers, self.spacing_hz, self.antennas), "white": WHITE}
+
+
+def noise_of(frames: Frames) -> float:
+    """s² of channel state, from some frames of each recording."""
+    recordings = groups_of(frames)
+    counts = [min(NOISE_FRAMES, len(own)) for own in recordings]
+    some = [own[np.linspace(0, len(own) - 1, n).astype(int)] for own, n in zip(recordings, counts, strict=True)]
+    assert frames.subcarriers is not None
+    state = channel_state(frames.select(np.concatenate(some)).iq, np.array(frames.subcarriers.numbers))
+    return state.noise_level(np.repeat(np.arange(len(counts)), counts))
+
+
 @register_method("closed-form")
 class ClosedFormMethod(BehindPreamble, Method):
     """The flaws of the hardware in closed form: measured by least squares, each device a Gaussian. No epochs.
@@ -167,32 +253,41 @@ class ClosedFormMethod(BehindPreamble, Method):
     y_a = h_a ∗ (x + Σ_j θ_j b_j(x)) + w_a (`signal.measurement`), θ ~ N(μ_k, S + P + R_n) (`model.gaussian`).
 
     The frame has to begin with the preamble. Carrier offset is measured and left out of the identity.
+
+    Of channel state, θ is its logarithm without gain, phase and slope of each antenna, averaged over the antennas by
+    power, and P begins with what a short channel may add (`signal.measurement.channel_state`).
     """
 
     Settings = ClosedFormSettings
     title = "Closed form"
     citation = "method of this software"
+    as_reported = True
     in_epochs = False
     settings: ClosedFormSettings
 
     def build(self, runs: int = 1) -> nn.Module:
-        waveform, rate = WAVEFORMS[waveform_of(self.settings, self.setup)], self.setup.sample_rate_hz
+        setup = self.setup
+        if setup.domain != TIME and self.settings.waveform == AUTO:
+            if setup.subcarriers is None:
+                raise ConfigError(
+                    "closed form: these frames do not say which subcarriers they hold. Import them again from the "
+                    "original files."
+                )
+            return ChannelInClosedForm(setup.subcarriers, setup.geometry.antennas, setup.classes, runs)
+        waveform, rate = WAVEFORMS[waveform_of(self.settings, setup)], setup.sample_rate_hz
         if waveform.sample_rate_hz != rate:
             raise ConfigError(
                 f"closed form: {waveform.title} is known at {waveform.sample_rate_hz:g} samples/s, the frames have "
                 f"{rate:g}. Name the waveform that was sent, or resample the frames."
             )
-        return ClosedForm(FlawEstimator(waveform, self.setup.samples), self.setup.classes, runs)
+        return FlawsInClosedForm(FlawEstimator(waveform, setup.samples), setup.classes, runs)
+
+    def check_source(self, frames: Frames) -> None:
+        if self.setup.domain == TIME:
+            super().check_source(frames)
 
     def solve(self, frames: Frames) -> nn.Module:
         network = self.build()
         assert isinstance(network, ClosedForm)
-        parts = [network.measured(part.iq) for part in frames.batches(BATCH)]
-        value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
-        good = np.isfinite(value).all(axis=1)
-        place = frames.environment * len(frames.captures) + frames.capture
-        there, device = np.unique(frames.device[good], return_inverse=True)
-        backend = fit_backend(value[good], error[good], device, place[good], [str(number) for number in there])
-        size = np.trace(error[good], axis1=1, axis2=2)
-        network.set_backend(backend, error[good][np.argsort(size)[len(size) // 2]])
+        network.fit(frames)
         return network

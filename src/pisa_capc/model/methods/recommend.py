@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import TIME
+from pisa_capc.model.methods.closed_form import noise_of
 from pisa_capc.model.methods.equaliser import EqualiserSettings, least_samples, waveform_of
 from pisa_capc.model.methods.preamble import look_for_preamble
 from pisa_capc.model.methods.registry import Setup
 from pisa_capc.signal.measurement import FlawEstimator
+from pisa_capc.signal.measurement.front_end import front_end_for, through
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
 PUBLISHED, EQUALISED, CLOSED = "pisa", "pisa-equalised", "closed-form"
@@ -33,7 +37,12 @@ def recommended(frames: Frames, setup: Setup, network: bool = False) -> Recommen
     """
     settings, rate = EqualiserSettings(), setup.sample_rate_hz
     if setup.domain != TIME:
-        return Recommendation(PUBLISHED, f"frames of {setup.domain} hold no preamble that an equaliser could go by")
+        if setup.subcarriers is None:
+            why = f"frames of {setup.domain} hold no preamble, and these do not say which subcarriers they are of"
+            return Recommendation(PUBLISHED, why)
+        if network:
+            return Recommendation(PUBLISHED, "the frames are channel state, and a network was asked for")
+        return _for_channel_state(frames, setup)
     if not any(waveform.sample_rate_hz == rate for waveform in WAVEFORMS.parts().values()):
         return Recommendation(PUBLISHED, f"no preamble is known at {rate:g} samples/s that an equaliser could go by")
     waveform = WAVEFORMS[waveform_of(settings, setup)]
@@ -52,6 +61,22 @@ def recommended(frames: Frames, setup: Setup, network: bool = False) -> Recommen
     if not network and _measurable(setup, waveform):
         return Recommendation(CLOSED, f"{begins}, by which the flaws of the hardware can be measured, in seconds")
     return Recommendation(EQUALISED, f"{begins}, by which the channel of each place can be taken off")
+
+
+def _for_channel_state(frames: Frames, setup: Setup) -> Recommendation:
+    """The closed form where the source tells hardware from noise: some recording has three frames or more."""
+    numbered = setup.subcarriers
+    assert numbered is not None
+    try:
+        level = noise_of(through(frames, front_end_for(numbered, numbered.front)))
+    except DataError as error:
+        return Recommendation(PUBLISHED, f"the closed form cannot measure these frames ({error})")
+    return Recommendation(
+        CLOSED,
+        f"the frames are channel state of {len(numbered.used)} subcarriers on {setup.geometry.antennas} "
+        f"antenna{'s' * (setup.geometry.antennas > 1)}, with noise {-10 * np.log10(level):.0f} dB below the signal in "
+        "the source; what the hardware leaves in it is compared in seconds, each frame with its error bars",
+    )
 
 
 def _measurable(setup: Setup, waveform: Waveform) -> bool:

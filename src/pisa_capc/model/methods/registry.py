@@ -15,7 +15,7 @@ from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.core.registry import Registry
 from pisa_capc.data.frames import MODEL_SAMPLES, Frames
 from pisa_capc.data.geometry import ArrayGeometry
-from pisa_capc.data.store.dataset import TIME
+from pisa_capc.data.store.dataset import TIME, Subcarriers
 from pisa_capc.model.encoders import ENCODERS
 
 
@@ -25,7 +25,7 @@ class Setup:
 
     source_environments: indices of the environments the training frames are from; a model that only infers needs no
     more than their number.
-    samples: length of the frames. domain: what they are, see `Dataset`.
+    samples: length of the frames. domain, subcarriers: what they are, see `Dataset`.
     """
 
     classes: int
@@ -35,6 +35,7 @@ class Setup:
     samples: int = MODEL_SAMPLES
     sample_rate_hz: float = 20e6
     domain: str = TIME
+    subcarriers: Subcarriers | None = None
 
 
 class Batch(NamedTuple):
@@ -62,6 +63,7 @@ class Method:
     least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
     needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
+    as_reported: ClassVar[bool] = False  # whether channel state reaches it without a front end, because it has its own
     in_epochs: ClassVar[bool] = True  # whether an encoder is trained; if not, `solve` makes the model at once
 
     terms: tuple[str, ...] = ("cls",)  # names of the objective's terms

@@ -42,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
 def union(parts: Sequence[Frames]) -> Frames:
     """All frames of the parts, each once, in dataset order; the parts must select from one dataset."""
     first = parts[0]
-    if any(part.source is not first.source for part in parts):
+    if any(part.source != first.source for part in parts):
         raise DataError("the runs of a stack must come from one dataset; fit other datasets in a call of their own.")
     columns = ("rows", "environment", "capture", "frame", "device")
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}

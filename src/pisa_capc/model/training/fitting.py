@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.model.training.runs import Run, TrainingConfig, training_config
 from pisa_capc.model.training.trainer import Trainer, solved
+from pisa_capc.signal.measurement.front_end import AUTO, front_end_for, through
 
 
 def fit(
@@ -43,6 +45,7 @@ def fit(
     show: bool = True,
     more_frames: int = 0,
     threads: int | None = None,
+    front: str = AUTO,
     **optimisation: Any,
 ) -> list[TrainedModel]:
     """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
@@ -61,6 +64,8 @@ def fit(
         more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
         threads: of a CPU, whose sums depend on how many share them; PyTorch's own number unless told. A training that
             was begun in `out` goes on with those it was begun with.
+        front: what is taken off channel state before the model sees it: 'antenna' (default), 'common' or 'none', see
+            `signal.measurement.front_end`. The model keeps it and takes it off whatever it is given.
 
     `pisa_capc.decide.rehearsal.fit_with_guard` takes the same and also learns when a calibration may be trusted.
 
@@ -76,7 +81,7 @@ def fit(
     >>> trained.devices, trained.about["metrics"]["best_epoch"]
     (('D1', 'D2'), 1)
     """
-    runs = checked_runs(runs)
+    runs = behind_front_end(checked_runs(runs), method, front)
     how = training_config(training, optimisation)
     place = choose_device(device)
     precision = choose_precision(precision, place)
@@ -128,6 +133,23 @@ def checked_runs(runs: Run | Sequence[Run]) -> list[Run]:
     return found
 
 
+def behind_front_end(runs: Sequence[Run], method: str, front: str = AUTO) -> list[Run]:
+    """The runs on frames as the method is to see them."""
+    given = runs[0].split.train.subcarriers
+    if METHODS[method].as_reported and given is not None:
+        if front not in (AUTO, given.front):
+            raise ConfigError(
+                f"front {front}: {method} takes gain, phase and slope off each antenna itself. Leave it out."
+            )
+        front = given.front
+    wanted = front_end_for(given, front)
+
+    def behind(part: Split) -> Split:
+        return replace(part, train=through(part.train, wanted), validation=through(part.validation, wanted))
+
+    return [replace(run, split=behind(run.split)) for run in runs]
+
+
 def method_for(
     part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
 ) -> Method:
@@ -140,7 +162,9 @@ def setup_for(part: Split, encoder: str, samples: int) -> Setup:
     train = part.train
     environments = tuple(np.unique(train.environment).tolist())
     seen = samples_seen(samples, train.source.samples)
-    return Setup(len(part.devices), encoder, train.geometry, environments, seen, train.sample_rate_hz, train.domain)
+    numbered = None if train.subcarriers is None else train.subcarriers.first(seen)
+    rate, domain = train.sample_rate_hz, train.domain
+    return Setup(len(part.devices), encoder, train.geometry, environments, seen, rate, domain, numbered)
 
 
 def _check_batch(batch: int, runs: Sequence[Run]) -> None:

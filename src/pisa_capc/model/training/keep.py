@@ -61,6 +61,8 @@ def describe_run(
         about["threads"] = threads
     if train.domain != TIME:  # models of earlier versions do not say
         about["domain"] = train.domain
+    if train.subcarriers is not None:  # those that a frame has when it has passed the front end
+        about["subcarriers"] = train.subcarriers.to_json()
     if train.source.read_cfo_hz(train.rows[:1]) is None:  # models that say nothing had it
         about["cfo"] = False
     if used := plugins_used(method, built.setup.encoder):

@@ -46,15 +46,15 @@ class CsiOptions:
     """How channel state is read.
 
     card: intel, atheros, nexmon or esp32; None: recognised. chip: of Nexmon, where its number is not known.
-    stream: the transmit stream that is kept, from 0. phases: 'sanitised', without timing slope and common phase, which
-    are new with every packet and the receiver's own; or 'raw'. skip_bad: leave out packets that cannot be used, instead
-    of refusing the import.
+    stream: the transmit stream that is kept, from 0. phases: 'raw', as the card reports them; 'sanitised', without one
+    slope and phase common to all antennas, which is now for a training to do. skip_bad: leave out packets that cannot
+    be used, instead of refusing the import.
     """
 
     card: str | None = None
     chip: str | None = None
     stream: int = 0
-    phases: str = "sanitised"
+    phases: str = "raw"
     skip_bad: bool = False
 
 

@@ -1,15 +1,15 @@
 """NumPy archives: one `.npz` with a row per frame.
 
 Arrays: `iq` (N, A, T) complex and `device` (N,), names or numbers; optional: `environment` and `capture` (N,), `frame`
-(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`, and `domain` where
-samples are not of time. Nothing is unpickled.
+(N,) time order, `cfo_hz` (N, A), `coordinates_wavelengths` (A, 3), `sample_rate_hz`, `carrier_hz`, and where samples
+are not of time `domain` and the arrays of `NUMBERED`. Nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import custom
 from pisa_capc.data.sources import groups
-from pisa_capc.data.store.dataset import SUBCARRIERS, TIME, UNLABELLED, CaptureSpec
+from pisa_capc.data.store.dataset import SUBCARRIERS, TIME, UNLABELLED, CaptureSpec, Subcarriers
 from pisa_capc.data.store.files import atomic, new_file, reading
 from pisa_capc.data.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 from pisa_capc.signal.formats.arrange import check_axes
@@ -38,6 +38,7 @@ from pisa_capc.signal.formats.base import (
 
 EXPECTED = "an .npz archive of plain arrays"
 DOMAINS = (TIME, SUBCARRIERS)  # what it can say that samples are
+NUMBERED = ("subcarriers", "empty_subcarriers", "subcarrier_spacing_hz", "front")  # of channel state
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
 
@@ -63,7 +64,17 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum
-    known = ("device", "environment", "capture", "frame", cfo_key, "coordinates_wavelengths", "domain", *RATES)
+    known = (
+        "device",
+        "environment",
+        "capture",
+        "frame",
+        cfo_key,
+        "coordinates_wavelengths",
+        "domain",
+        *NUMBERED,
+        *RATES,
+    )
     arrays = read_arrays(source, known)
     iq = _mapped(source, iq_key)
     if iq.shape[:1] == (0,):
@@ -109,11 +120,25 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
         return chosen, None if cfo_hz is None else cfo_hz[rows[spec]]
 
     dataset = described(dict.fromkeys(rows, (antennas, samples)), options, rate, carrier, domain)
+    if NUMBERED[0] in arrays and domain != TIME:
+        dataset = replace(dataset, subcarriers=_numbered(arrays, source))
     assumed = assumptions(options, arrays, (rate, carrier))
     if options.axes is None:
         letters = "".join("nAT"[order.index(axis)] for axis in range(3))
         assumed = [f"{iq_key} {iq.shape} as {letters} (--axes)", *assumed]
     return Plan(dataset, read, lambda spec, i: f"{iq_key}[{rows[spec][i]}]", tuple(assumed))
+
+
+def _numbered(arrays: Mapping[str, NDArray[Any]], source: Path) -> Subcarriers:
+    """What channel state is of, as `export` writes it."""
+    numbers, empty, spacing_hz, front = (arrays.get(name, np.empty(0)) for name in NUMBERED)
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or empty.ndim != 1 or spacing_hz.size != 1:
+        raise DataError(
+            f"{source}: expected {NUMBERED[0]} as whole numbers (K,), {NUMBERED[1]} (any,), and one {NUMBERED[2]}; "
+            f"found {numbers.dtype} {numbers.shape}, {empty.shape} and {spacing_hz.shape}."
+        )
+    known = {"numbers": numbers, "empty": empty, "spacing_hz": spacing_hz.item(), "front": "".join(np.ravel(front))}
+    return Subcarriers.from_json(known)
 
 
 def _order(shape: tuple[int, ...], options: ImportOptions, where: str) -> tuple[int, int, int]:
@@ -171,6 +196,10 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
         columns["cfo_hz"] = cfo_hz
     if frames.domain != TIME:
         columns["domain"] = np.array(frames.domain)
+    if frames.subcarriers is not None:
+        own = frames.subcarriers.first(frames.samples)
+        about = own.numbers, np.array(own.empty, dtype=int), own.spacing_hz, own.front
+        columns |= dict(zip(NUMBERED, map(np.array, about), strict=True))
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, values in columns.items():
             with archive.open(f"{name}.npy", "w") as member:

@@ -29,17 +29,10 @@ from pisa_capc.core.errors import DataError
 DELAY_S = 10e-9  # of the exponential delay profile, r.m.s.
 VARIANCE = 10.0  # of ln C, as if a place could do anything that such a profile allows
 LEAST = 8  # subcarriers that hold something
-EMPTY = 1e-3  # of the median power: a subcarrier with less is at the band's edge, and holds nothing
 FADE = 1e-3  # of the mean power: what fades deeper says nothing, and divides by nothing
 
 Complex = NDArray[np.complexfloating[Any, Any]]
 Real = NDArray[np.floating[Any]]
-
-
-def filled(csi: Complex) -> NDArray[np.bool_]:
-    """(K,) subcarriers of frames (N, A, K) that hold something."""
-    power = np.median(np.abs(csi) ** 2, axis=(0, 1))
-    return np.asarray(power > EMPTY * np.median(power))
 
 
 def level(csi: Complex, subcarriers: NDArray[np.int64]) -> Complex:
@@ -67,8 +60,6 @@ class ChannelState:
     """What N frames say of the hardware: value (N, K) v(k), power (N, K) ḡ(k)."""
 
     subcarriers: NDArray[np.int64]
-    spacing_hz: float
-    antennas: int
     value: Complex
     power: Real
 
@@ -97,18 +88,19 @@ class ChannelState:
         variance = np.tile(noise_level / self.power / 2, (1, 2))
         return np.concatenate([self.value.real, self.value.imag], axis=1), variance
 
-    def place_prior(self) -> Real:
-        """(2K, 2K) what a place is expected to add to the features.
 
-        In gain, phase and slope too: they are gone from each antenna, and come back where antennas are weighed.
-        """
-        k = self.subcarriers.astype(np.float64)
-        apart_hz = (k[:, None] - k) * self.spacing_hz
-        covariance = VARIANCE / (1 + 2j * np.pi * apart_hz * DELAY_S) / self.antennas / 2
-        return np.block([[covariance.real, -covariance.imag], [covariance.imag, covariance.real]])
+def place_prior(subcarriers: NDArray[np.int64], spacing_hz: float, antennas: int) -> Real:
+    """(2K, 2K) what a place is expected to add to the features.
+
+    In gain, phase and slope too: they are gone from each antenna, and come back where antennas are weighed.
+    """
+    k = subcarriers.astype(np.float64)
+    apart_hz = (k[:, None] - k) * spacing_hz
+    covariance = VARIANCE / (1 + 2j * np.pi * apart_hz * DELAY_S) / antennas / 2
+    return np.block([[covariance.real, -covariance.imag], [covariance.imag, covariance.real]])
 
 
-def channel_state(csi: Complex, subcarriers: NDArray[np.int64], spacing_hz: float) -> ChannelState:
+def channel_state(csi: Complex, subcarriers: NDArray[np.int64]) -> ChannelState:
     """The hardware in frames (N, A, K) of channel state as the card reports it; its subcarriers are numbered.
 
     Antennas that are silent, or not finite, in a frame count for nothing in it.
@@ -128,4 +120,4 @@ def channel_state(csi: Complex, subcarriers: NDArray[np.int64], spacing_hz: floa
     own = level(np.where(there[..., None], csi, 1), subcarriers)
     total = power.sum(1)
     value = (power * own).sum(1) / total
-    return ChannelState(subcarriers, spacing_hz, csi.shape[1], value, total / total.mean(1, keepdims=True))
+    return ChannelState(subcarriers, value, total / total.mean(1, keepdims=True))

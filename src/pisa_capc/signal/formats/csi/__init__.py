@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
-from pisa_capc.data.store.dataset import SUBCARRIERS, CaptureSpec
+from pisa_capc.data.store.dataset import AS_REPORTED, COMMON, SUBCARRIERS, CaptureSpec, Subcarriers
 from pisa_capc.data.store.files import fields_of, find_captures
 from pisa_capc.data.store.outside import files_under
 from pisa_capc.signal.formats.base import CsiOptions, ImportOptions, Plan, Samples, check_unnamed, described
@@ -38,8 +40,8 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     looks = [look(path, path.relative_to(source.parent).as_posix(), card) for path, _ in found]
     kind = most_common(looks, options.antennas)
     sorted_out = [usable(each, kind, card) for each in looks]
-    places = {each.path: good for each, (good, _) in zip(looks, sorted_out, strict=True)}
-    flaws = [(each.name, flaw) for each, (_, bad) in zip(looks, sorted_out, strict=True) for flaw in bad]
+    places = {each.path: own.places for each, own in zip(looks, sorted_out, strict=True)}
+    flaws = [(each.name, flaw) for each, own in zip(looks, sorted_out, strict=True) for flaw in own.flaws]
     check_flaws(flaws, sum(map(len, places.values())), how.skip_bad, source)
 
     captures = {
@@ -50,6 +52,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     if not captures:
         raise DataError(f"{source}: holds no frame that can be used. Expected {EXPECTED}.")
     subcarriers = card.subcarriers(kind)
+    empty = subcarriers[~np.any([own.filled for own in sorted_out if len(own.places)], axis=0)]
 
     def read(spec: CaptureSpec) -> Samples:
         with opened(captures[spec]) as data:
@@ -59,12 +62,14 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     shapes = dict.fromkeys(captures, (len(kind.chains), len(subcarriers)))
     dataset = described(shapes, options, kind.bandwidth_mhz * 1e6, kind.carrier_hz or CARRIER_HZ, domain=SUBCARRIERS)
     about = {**asdict(how), "left_out": len(flaws), "subcarriers": subcarriers.tolist()}
+    front = COMMON if how.phases == SANITISED else AS_REPORTED
+    numbered = Subcarriers(tuple(subcarriers.tolist()), tuple(empty.tolist()), front=front)
     return Plan(
-        replace(dataset, provenance={"csi": about}),
+        replace(dataset, provenance={"csi": about}, subcarriers=numbered),
         read,
         lambda spec, i: f"byte {places[captures[spec]][i, 0]:,} of {captures[spec].name}",
         tuple(_assumed(kind, options)),
-        tuple(_notes(card, kind, looks, len(flaws))),
+        tuple(_notes(card, kind, looks, len(flaws), empty.tolist())),
     )
 
 
@@ -108,16 +113,18 @@ def _assumed(kind: Kind, options: ImportOptions) -> Iterator[str]:
         yield "antennas half a wavelength apart (--array)"
 
 
-def _notes(card: Card, kind: Kind, looks: list[Look], left_out: int) -> Iterator[str]:
+def _notes(card: Card, kind: Kind, looks: list[Look], left_out: int, empty: list[int]) -> Iterator[str]:
     subcarriers = card.subcarriers(kind)
     yield (
         f"{card.title}: {len(kind.chains)} antennas × {len(subcarriers)} subcarriers, {subcarriers[0]} to "
         f"{subcarriers[-1]}, of {kind.bandwidth_mhz} MHz; transmit stream {card.how.stream} (--stream)."
     )
+    if empty:
+        yield f"Subcarriers that never hold anything, which training leaves out: {', '.join(map(str, empty))}."
     if card.how.phases == SANITISED:
-        yield "Phases sanitised: timing slope and common phase are taken off every frame (--phases raw leaves them)."
+        yield "Phases sanitised: one slope and one phase, common to all antennas, are taken off every frame."
     else:
-        yield "Phases as the card has them, with timing slope and common phase (--phases sanitised takes them off)."
+        yield "Phases as the card reports them. Training takes gain, phase and slope off each antenna (see --front)."
     if left_out:
         yield f"Left out, because they cannot be used: {left_out} packets."
     for each in looks:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pisa_capc.signal.formats.csi.cards import Card, Flaw, Found, Kind
 
 EXPECTED = "channel state of an Intel 5300, an Atheros card, Nexmon (pcap) or an ESP32 (CSV)"
 TOLD = 3  # packets that a message names
+EMPTY = 1e-3  # of the median power: a subcarrier with less is at the band's edge, and holds nothing
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,38 @@ def most_common(looks: Sequence[Look], antennas: int | None) -> Kind:
     return fitting[0]
 
 
-def usable(found: Look, kind: Kind, card: Card) -> tuple[NDArray[np.int64], list[Flaw]]:
-    """The frames of one kind that hold a signal, in their order, and everything else as flaws."""
+class Usable(NamedTuple):
+    """The frames of one kind that hold a signal, in their order; everything else as flaws.
+
+    filled: (K,) the subcarriers that hold something in most of them.
+    """
+
+    places: NDArray[np.int64]
+    flaws: list[Flaw]
+    filled: NDArray[np.bool_]
+
+
+def usable(found: Look, kind: Kind, card: Card) -> Usable:
     flaws = list(found.flaws)
     for other, places in found.places.items():
         if other != kind:
             flaws += [Flaw(int(at), f"{_described(other)}; most frames have {_described(kind)}") for at in places[:, 0]]
     if kind not in found.places:
-        return np.empty((0, len(kind.chains)), np.int64), flaws
+        return Usable(np.empty((0, len(kind.chains)), np.int64), flaws, np.zeros(len(card.subcarriers(kind)), bool))
     places = found.places[kind]
     with opened(found.path) as data:
-        silent = ~card.read(data, places, kind).any((-2, -1))
+        csi = card.read(data, places, kind)
+    silent = ~csi.any((-2, -1))
     flaws += [Flaw(int(at), "all of its channel state is zero") for at in places[silent, 0]]
-    return places[~silent], flaws
+    return Usable(places[~silent], flaws, filled(csi[~silent]))
+
+
+def filled(csi: NDArray[np.complex64]) -> NDArray[np.bool_]:
+    """(K,) subcarriers of frames (N, A, K) whose median power is not far below that of the others."""
+    if not len(csi):
+        return np.zeros(csi.shape[2], dtype=bool)
+    power = np.median(np.abs(csi) ** 2, axis=(0, 1))
+    return np.asarray(power > EMPTY * np.median(power))
 
 
 def check_flaws(flaws: Sequence[tuple[str, Flaw]], frames: int, skip: bool, source: Path) -> None:
