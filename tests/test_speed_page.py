@@ -23,7 +23,7 @@ def test_the_page_says_what_looking_at_the_samples_costs() -> None:
     bare, training = (row["added"] for row in record["rows"])
     speeds = record["GB/s"]
     assert training < 0.05
-    assert f"adds {training:.1%} to".replace("%", " %") in page
-    assert f"and {bare:.1%} to that of reading a set".replace("%", " %") in page
-    assert f"runs at {speeds['this digest']:.0f} GB/s" in page
-    assert f"library at {speeds['CRC-32']:.0f}, a SHA-256 at {speeds['SHA-256']:.1f}." in page
+    for part in (training, bare):
+        assert f"{part:.1%}".replace("%", " %") in page
+    assert f"{speeds['this digest']:.0f} GB/s" in page
+    assert f"CRC-32 of the standard library runs at {speeds['CRC-32']:.0f}, a SHA-256 at {speeds['SHA-256']:.1f}" in page

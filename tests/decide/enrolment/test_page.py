@@ -57,7 +57,7 @@ def test_the_page_has_the_settings_of_the_code() -> None:
 def test_the_options_on_the_page_exist() -> None:
     command = typer.main.get_command(app).commands["enrol"]  # type: ignore[attr-defined]
     known = {name for option in command.params for name in option.opts}
-    shown = set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## What was measured")[0]))
+    shown = set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## Results")[0]))
     assert shown <= known
     assert known >= {"--label", "--remove", "--address", "--anyway", "--environment"}
 
