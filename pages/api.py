@@ -19,10 +19,10 @@ def page() -> str:
     own = [name for name in pisa_capc.__all__ if _is_documented(getattr(pisa_capc, name))]
     listed = {id(getattr(pisa_capc, name)) for name in own}
     parts = [
-        "API\n===\n",
-        "What most programs need is in ``pisa_capc`` itself; the rest is in the modules of :doc:`../architecture`, in "
-        "the order in which data flows. Every page ends with the examples that use the object.\n",
-        _section("pisa_capc", "The short way", [f"pisa_capc.{name}" for name in own]),
+        "Python API\n==========\n",
+        "``pisa_capc`` itself has what most programs need. The rest follows by module, as in :doc:`../architecture`, "
+        "in the order in which data flows. Every page ends with the examples that use the object.\n",
+        _section("pisa_capc", "Most used", [f"pisa_capc.{name}" for name in own]),
     ]
     for home, about, entries in modules():
         names = [name for name, value in public(home, entries) if id(value) not in listed]

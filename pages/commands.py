@@ -14,12 +14,12 @@ from pages.against_paper import markdown_table as table
 from pisa_capc import cli
 
 STAGES = {
-    "Frames in": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
+    "Data": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate",),
-    "Who is on the air": ("identify", "verify", "enrol", "listen", "serve"),
+    "Identification": ("identify", "verify", "enrol", "listen", "serve"),
     "Benchmarks": ("bench",),
-    "Results to show": ("figures", "report"),
+    "Figures and reports": ("figures", "report"),
 }
 USUAL = {"calibrate once": "calibrate"}  # what stands for a group without a name behind it
 
@@ -85,7 +85,7 @@ def options(records: list[tuple[str, str]]) -> str:
         default = [note for note in notes if note == "required" or note.startswith("default: ")]
         words = " ".join([words, *(_limits(note) for note in notes if note not in default)]).replace("|", "\\|")
         rows.append([f"`{written.replace(' range>', '>')}`", words, "; ".join(default).replace("default: ", "")])
-    return table(["", "what it is", "default"], rows) + "\n"
+    return table(["", "meaning", "default"], rows) + "\n"
 
 
 def _limits(note: str) -> str:

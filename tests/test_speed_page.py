@@ -26,4 +26,5 @@ def test_the_page_says_what_looking_at_the_samples_costs() -> None:
     for part in (training, bare):
         assert f"{part:.1%}".replace("%", " %") in page
     assert f"{speeds['this digest']:.0f} GB/s" in page
-    assert f"CRC-32 of the standard library runs at {speeds['CRC-32']:.0f}, a SHA-256 at {speeds['SHA-256']:.1f}" in page
+    assert f"CRC-32 of the standard library runs at {speeds['CRC-32']:.0f}" in page
+    assert f"SHA-256 at {speeds['SHA-256']:.1f}" in page
