@@ -88,7 +88,7 @@ def detect_(
 def _check(choices: DatasetChoices, pattern: str | None, decode: bool, out: Path | None) -> None:
     """What contradicts itself is said before a long recording is read."""
     from pisa_capc.core.errors import unknown_name
-    from pisa_capc.signal.detection.labels import KINDS
+    from pisa_capc.signal.detection.dataset import KINDS
 
     if choices.label not in KINDS:
         raise ConfigError(unknown_name("label", choices.label, KINDS))

@@ -58,6 +58,7 @@ MOVED = {
     "simulate": "signal.simulation",
     "detect": "signal.detection",
     "detect.history": "signal.detection.finders",
+    "detect.labels": "signal.detection.dataset",
     "detect.notes": "signal.detection.finding",
     "stacked": "model.stacked",
     "stacked.elsewhere": "model.stacked.compilers",

@@ -8,7 +8,7 @@ import pytest
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.signal.detection.base import NO_IQ, FoundFrame
-from pisa_capc.signal.detection.labels import Annotated, by_address, file_name, labeller
+from pisa_capc.signal.detection.dataset import Annotated, by_address, file_name, labeller
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Annotation
 

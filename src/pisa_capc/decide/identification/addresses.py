@@ -10,7 +10,7 @@ from pathlib import Path
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.store.files import read_json, reading
 from pisa_capc.data.store.origins import read_origins
-from pisa_capc.signal.detection.labels import file_name
+from pisa_capc.signal.detection.dataset import file_name
 
 EXPECTED = "lines `address,device`, or JSON {address: device}"
 LARGEST = 1 << 24  # bytes

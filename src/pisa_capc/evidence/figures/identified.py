@@ -11,7 +11,7 @@ from pisa_capc.decide.identification import Identified
 from pisa_capc.decide.identification.write import samples_of
 from pisa_capc.evidence.figures.recording import Box, draw_spectrogram, draw_timeline
 from pisa_capc.evidence.figures.style import Picture, write_captions
-from pisa_capc.signal.detection.labels import file_name
+from pisa_capc.signal.detection.dataset import file_name
 
 SURE = 0.9  # probability from which a decision is drawn as sure
 SHOWN = 150  # median frames that the spectrum is long: boxes can still be told apart

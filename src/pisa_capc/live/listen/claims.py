@@ -31,7 +31,7 @@ from pisa_capc.decide.identification.shared import Watched
 from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVERAL, UNDECIDED, Reference, odds_against
 from pisa_capc.live.listen.senders import MOST, Sender
 from pisa_capc.model.inference import TrainedModel
-from pisa_capc.signal.detection.labels import file_name
+from pisa_capc.signal.detection.dataset import file_name
 
 EPOCH = 1024  # frames
 LOWEST = -1e300  # of a logarithm in a file: JSON and some readers know no infinity

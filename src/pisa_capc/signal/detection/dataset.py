@@ -6,7 +6,8 @@ Samples are read from the recording a second time, frame by frame, so that a rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,28 +16,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.core.errors import DataError
+from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.geometry import default_geometry
-from pisa_capc.data.store.dataset import CaptureSpec, Dataset
+from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec, Dataset
 from pisa_capc.data.store.native import write_capture_chunks
 from pisa_capc.data.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
 from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.detection.finding import Found
-from pisa_capc.signal.detection.labels import file_name, labeller
-from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings import About, Annotation
 from pisa_capc.signal.recordings.encoding import without_ending
 
+KINDS = ("address", "annotation", "pattern", "none")
+SLACK = 32  # samples by which an annotation may begin after its frame
 AT_ONCE = 256  # frames in memory
 TURNS = 32  # samples
+
+Label = Callable[[FoundFrame], str | None]
 
 
 @dataclass(frozen=True)
 class DatasetChoices:
     """What becomes of found frames.
 
-    label: one of `labels.KINDS`. environment, capture: names for all of them, in the place of what recordings say.
+    label: one of `KINDS`. environment, capture: names for all of them, in the place of what recordings say.
     samples: of each frame; the waveform's preamble unless told. keep_cfo: leave the samples as they were received.
     """
 
@@ -237,3 +241,60 @@ def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_r
     across, within = np.exp(each * np.arange(0, iq.shape[-1], TURNS)), np.exp(each * np.arange(TURNS))
     turns = (across[..., None] * within[..., None, :]).reshape(*cfo_hz.shape, -1)[..., : iq.shape[-1]]
     return np.asarray(iq * turns, dtype=np.complex64)
+
+
+# Whose a frame is, for enrolment: by its address, by what somebody annotated, by the recording's path, or unknown.
+
+
+def labeller(kind: str, annotations: Sequence[Annotation], named: Mapping[str, str], recording: str) -> Label:
+    """The device of a frame, None where nothing says it. named: what the recording's path says, by --pattern."""
+    if kind == "address":
+        return by_address
+    if kind == "annotation":
+        if not any(note.label for note in annotations):
+            raise DataError(f"{recording}: no annotation names a device; expected signal:emitter or core:label.")
+        return Annotated(annotations)
+    if kind == "pattern":
+        if "device" not in named:
+            raise ConfigError("--label pattern: give --pattern with {device}, as '{device}/{capture}.cs16'.")
+        return lambda frame: named["device"]
+    if kind == "none":
+        return lambda frame: UNLABELLED
+    raise ConfigError(unknown_name("label", kind, KINDS))
+
+
+def by_address(frame: FoundFrame) -> str | None:
+    """The transmitter's address, where the frame's checksum says that it was read right."""
+    return file_name(frame.header.transmitter) if frame.header.fcs and frame.header.transmitter else None
+
+
+class Annotated:
+    """The label of the annotation that a frame lies in: of several, the one that begins last."""
+
+    def __init__(self, annotations: Sequence[Annotation]) -> None:
+        self._notes = sorted(annotations, key=lambda note: note.start)
+        self._starts = [note.start for note in self._notes]
+        self._longest = max((_count(note) for note in self._notes), default=0)
+
+    def __call__(self, frame: FoundFrame) -> str | None:
+        for note in reversed(self._notes[: bisect_right(self._starts, frame.start + SLACK)]):
+            if frame.start < note.start + _count(note):
+                return None if note.label is None else file_name(note.label)
+            if frame.start >= note.start + self._longest:
+                return None
+        return None
+
+
+def _count(note: Annotation) -> float:
+    """Without a count, an annotation holds to the end."""
+    return float("inf") if note.count is None else note.count
+
+
+def file_name(name: str) -> str:
+    """A name as a folder or file can have it: an address with dashes for its colons.
+
+    >>> file_name("e8:de:27:90:6e:42")
+    'e8-de-27-90-6e-42'
+    """
+    safe = "".join("-" if c in '/\\:*?"<>|' or not c.isprintable() else c for c in name)
+    return "-" + safe[1:] if safe.startswith(".") else safe

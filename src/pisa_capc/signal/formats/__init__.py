@@ -1,9 +1,10 @@
-"""Foreign formats: one module each that reads and writes recordings of other programs.
+"""Foreign formats: one module each that reads and writes files of other programs.
 
 A format of your own is a class under `@register_format("name")` in a plugin, see `Format`.
 """
 
 from pisa_capc.core.moved import renamed
+from pisa_capc.signal.formats import csi, hdf5, mat, npz, sigmf  # noqa: F401  (they register, in this order)
 from pisa_capc.signal.formats.base import (
     FORMATS,
     CsiOptions,

@@ -1,4 +1,4 @@
-"""What a format is, and the registry of them: one module each with `plan` (reading) and `export` (writing).
+"""What a format is, and the registry of them: a class each with `plan` (reading) and `export` (writing).
 
 Reading has two steps. `plan` looks at everything and says what the dataset will be, so a bad file is refused before
 anything is written; then captures are read and stored one at a time, so memory follows the largest capture.
@@ -6,7 +6,6 @@ anything is written; then captures are read and stored one at a time, so memory 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,8 @@ from pisa_capc.data.geometry import ArrayGeometry, default_geometry
 from pisa_capc.data.store.dataset import TIME, CaptureSpec, Dataset
 
 NAMES = {"environment": "E1", "capture": "L1"}  # of frames of which nothing says where and when
-_ALL = {"environment", "capture", "sample_rate_hz", "carrier_hz", "geometry", "antennas"}
-# The formats of this package, and what each can be told; it refuses the rest.
-MODULES = {
-    "mat": frozenset(_ALL | {"pattern", "iq_key", "cfo_key", "samples", "axes", "device"}),
-    "sigmf": frozenset(_ALL | {"pattern", "samples", "device"}),
-    "npz": frozenset(_ALL | {"iq_key", "cfo_key", "samples", "axes", "device"}),
-    "hdf5": frozenset(_ALL | {"pattern", "iq_key", "cfo_key"}),
-    "csi": frozenset(_ALL | {"pattern", "device", "csi"}),
-}
+# What every format of this package can be told, beside options of its own; it refuses the rest.
+EVERYWHERE = frozenset({"environment", "capture", "sample_rate_hz", "carrier_hz", "geometry", "antennas"})
 OPTIONS = {
     "sample_rate_hz": "--sample-rate",
     "carrier_hz": "--carrier",
@@ -125,15 +117,15 @@ class Plan:
 
 
 class Format:
-    """Base of the formats that plugins bring: `plan` for reading, `export` for writing, or one of them alone."""
+    """Base of the formats: `plan` for reading, `export` for writing, or one of them alone.
+
+    uses: settings of `ImportOptions` that it makes use of; None: it does not say. domains: what the samples of frames
+    may be that it can write; one that cannot say so is for samples in time.
+    """
 
     name: str
-    uses: frozenset[str] | None = None  # settings of `ImportOptions` that it makes use of; None: it does not say
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """What the samples of frames may be that it can write: one that cannot say so is for samples in time."""
-        return (TIME,)
+    uses: frozenset[str] | None = None
+    domains: tuple[str, ...] = (TIME,)
 
     def plan(self, source: Path, options: ImportOptions) -> Plan:
         """Look at everything in `source` and say what the dataset will be; nothing is written yet."""
@@ -142,28 +134,6 @@ class Format:
     def export(self, frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
         """Write frames to `out`, which must not exist or be an empty folder; `done()` after each capture."""
         raise ConfigError(f"format {self.name!r} cannot be written, only read. Use another one.")
-
-
-class _InModule(Format):
-    """A format of this package, imported when it is used: it is slow, and what it needs may be absent."""
-
-    @property
-    def uses(self) -> frozenset[str]:  # type: ignore[override]
-        return MODULES[self.name]
-
-    def plan(self, source: Path, options: ImportOptions) -> Plan:
-        found: Plan = self._module().plan(source, options)
-        return found
-
-    def export(self, frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:
-        getattr(self._module(), "export", super().export)(frames, out, options, done)
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        return getattr(self._module(), "DOMAINS", super().domains)
-
-    def _module(self) -> Any:
-        return importlib.import_module(f"pisa_capc.signal.formats.{self.name}")
 
 
 FORMATS: Registry[Format] = Registry("format")
@@ -179,10 +149,6 @@ def register_format(name: str) -> Callable[[F], F]:
         return cls
 
     return add
-
-
-for _name in MODULES:
-    register_format(_name)(_InModule)
 
 
 def described(

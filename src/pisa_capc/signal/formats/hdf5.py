@@ -20,13 +20,16 @@ from pisa_capc.data.sources import groups
 from pisa_capc.data.store.dataset import CaptureSpec
 from pisa_capc.data.store.files import atomic, fields_of, fill, find_captures, new_folder, reading
 from pisa_capc.signal.formats.base import (
+    EVERYWHERE,
     ExportOptions,
+    Format,
     ImportOptions,
     Plan,
     Samples,
     assumptions,
     check_unnamed,
     described,
+    register_format,
 )
 from pisa_capc.signal.formats.look import look_at
 
@@ -136,3 +139,12 @@ def _write(path: Path, frames: Frames, antenna: int) -> None:
         label.attrs["devices"] = list(frames.devices)
         if (cfo_hz := frames.cfo_hz) is not None:
             file.create_dataset("cfo_hz", data=cfo_hz[:, antenna], track_times=False)
+
+
+@register_format("hdf5")
+class Hdf5Format(Format):
+    """HDF5 files as of LoRa_RFFI."""
+
+    uses = EVERYWHERE | {"pattern", "iq_key", "cfo_key"}
+    plan = staticmethod(plan)
+    export = staticmethod(export)

@@ -22,13 +22,16 @@ from pisa_capc.data.store.dataset import CaptureSpec
 from pisa_capc.data.store.files import atomic, fields_of, fill, find_captures, new_folder, reading
 from pisa_capc.signal.formats.arrange import DEFAULT_ANTENNAS, Reading, arrange
 from pisa_capc.signal.formats.base import (
+    EVERYWHERE,
     ExportOptions,
+    Format,
     ImportOptions,
     Plan,
     Samples,
     assumptions,
     check_unnamed,
     described,
+    register_format,
 )
 from pisa_capc.signal.formats.look import look_at
 from pisa_capc.signal.formats.mat5 import check, is_hdf5
@@ -124,3 +127,12 @@ def _write_v73(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             data.attrs["MATLAB_class"] = np.bytes_("single" if array.dtype == np.complex64 else "double")
     with path.open("r+b") as block:  # MATLAB looks for this text, the version 0x0200 and the byte order before the HDF5
         block.write(header.encode().ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
+@register_format("mat")
+class MatFormat(Format):
+    """MATLAB files, one per capture."""
+
+    uses = EVERYWHERE | {"pattern", "iq_key", "cfo_key", "samples", "axes", "device"}
+    plan = staticmethod(plan)
+    export = staticmethod(export)

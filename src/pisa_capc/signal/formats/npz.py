@@ -27,17 +27,19 @@ from pisa_capc.data.store.files import atomic, new_file, reading
 from pisa_capc.data.store.outside import array_members, check_member, check_unpacked, read_arrays, read_header
 from pisa_capc.signal.formats.arrange import check_axes
 from pisa_capc.signal.formats.base import (
+    EVERYWHERE,
     ExportOptions,
+    Format,
     ImportOptions,
     Plan,
     Samples,
     assumptions,
     check_unnamed,
     described,
+    register_format,
 )
 
 EXPECTED = "an .npz archive of plain arrays"
-DOMAINS = (TIME, SUBCARRIERS)  # what it can say that samples are
 NUMBERED = ("subcarriers", "empty_subcarriers", "subcarrier_spacing_hz", "front")  # of channel state
 RATES = {"sample_rate_hz": 20e6, "carrier_hz": 5.825e9}  # where the archive has none
 
@@ -210,3 +212,13 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
             for piece in frames.batches(1024):
                 member.write(np.ascontiguousarray(piece.iq).tobytes())
     done()
+
+
+@register_format("npz")
+class NpzFormat(Format):
+    """A NumPy archive."""
+
+    uses = EVERYWHERE | {"iq_key", "cfo_key", "samples", "axes", "device"}
+    domains = (TIME, SUBCARRIERS)
+    plan = staticmethod(plan)
+    export = staticmethod(export)

@@ -22,7 +22,18 @@ from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.data.store.files import atomic, fields_of, new_folder, reading, write_text_atomic
 from pisa_capc.data.store.files import find_captures as find_by_pattern
 from pisa_capc.data.store.outside import files_under
-from pisa_capc.signal.formats.base import NAMES, ExportOptions, ImportOptions, Plan, Samples, check_unnamed, described
+from pisa_capc.signal.formats.base import (
+    EVERYWHERE,
+    NAMES,
+    ExportOptions,
+    Format,
+    ImportOptions,
+    Plan,
+    Samples,
+    check_unnamed,
+    described,
+    register_format,
+)
 from pisa_capc.signal.recordings import open_recording
 from pisa_capc.signal.recordings.base import FileRecording
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -245,3 +256,12 @@ def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[],
         # The metadata comes last: a recording without it is not there yet.
         write_text_atomic(meta, as_text(metadata))
         done()
+
+
+@register_format("sigmf")
+class SigMFFormat(Format):
+    """SigMF recordings and collections."""
+
+    uses = EVERYWHERE | {"pattern", "samples", "device"}
+    plan = staticmethod(plan)
+    export = staticmethod(export)

@@ -7,13 +7,14 @@ its messages. When exchanges happen is not its business, see `traffic`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.core.registry import Registry
 from pisa_capc.signal.phy import lora, wifi
 from pisa_capc.signal.phy.lora import lorawan
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS, ExplicitHeader
@@ -76,6 +77,21 @@ class Network:
         raise NotImplementedError
 
 
+NETWORKS: Registry[Network] = Registry("network")
+N = TypeVar("N", bound=type[Network])
+
+
+def register_network(waveform: str) -> Callable[[N], N]:
+    """Make known what devices with this waveform say to each other, so that scenes with it can be recorded."""
+
+    def add(cls: N) -> N:
+        NETWORKS.add(waveform, cls())
+        return cls
+
+    return add
+
+
+@register_network("wifi")
 class WiFiNetwork(Network):
     """Stations of an ad hoc network: QoS data with its ACK, some of it behind RTS and CTS, and beacons.
 
@@ -161,6 +177,7 @@ class WiFiNetwork(Network):
         return wifi.transmit_ht(message.octets, self.ht[message.rate], message.scrambler)
 
 
+@register_network("lora")
 class LoRaNetwork(Network):
     """End devices that report to a gateway: LoRaWAN uplinks that nobody answers. Rates are spreading factors."""
 
@@ -199,6 +216,3 @@ class LoRaNetwork(Network):
             sync_word=lorawan.SYNC_WORD,
             preamble=self.upchirps,
         )
-
-
-NETWORKS: dict[str, Network] = {"wifi": WiFiNetwork(), "lora": LoRaNetwork()}

@@ -17,7 +17,17 @@ from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.store.dataset import AS_REPORTED, COMMON, SUBCARRIERS, CaptureSpec, Subcarriers
 from pisa_capc.data.store.files import fields_of, find_captures
 from pisa_capc.data.store.outside import files_under
-from pisa_capc.signal.formats.base import CsiOptions, ImportOptions, Plan, Samples, check_unnamed, described
+from pisa_capc.signal.formats.base import (
+    EVERYWHERE,
+    CsiOptions,
+    Format,
+    ImportOptions,
+    Plan,
+    Samples,
+    check_unnamed,
+    described,
+    register_format,
+)
 from pisa_capc.signal.formats.csi.atheros import Atheros
 from pisa_capc.signal.formats.csi.cards import Card, Kind
 from pisa_capc.signal.formats.csi.esp32 import Esp32
@@ -130,3 +140,11 @@ def _notes(card: Card, kind: Kind, looks: list[Look], left_out: int, empty: list
     for each in looks:
         if len(each.senders) > 1:
             yield f"{each.name}: {len(each.senders)} senders, taken for one device."
+
+
+@register_format("csi")
+class CsiFormat(Format):
+    """Channel state of Wi-Fi cards."""
+
+    uses = EVERYWHERE | {"pattern", "device", "csi"}
+    plan = staticmethod(plan)
