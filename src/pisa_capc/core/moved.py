@@ -83,6 +83,7 @@ MOVED = {
     "rehearsal": "decide.rehearsal",
     "enrolment": "decide.enrolment",
     "identify": "decide.identification",
+    "identify.together": "decide.identification.tracks",
     "identify.observe": "decide.identification.observation",
     "identify.verify": "decide.identification.verification",
     "limit": "evidence.limit",
@@ -94,6 +95,7 @@ MOVED = {
     "figures": "evidence.figures",
     "reports": "evidence.reports",
     "listen": "live.listen",
+    "listen.meter": "live.listen.watch",
     "listen.apart": "live.listen.finder_process",
     "listen.ears": "live.listen.finder",
     "listen.mind": "live.listen.verifier",
@@ -101,7 +103,7 @@ MOVED = {
     "listen.zeromq": "live.listen.sources.zeromq",
     "serve": "live.serve",
     "serve.desk": "live.serve.hub",
-    "serve.ear": "live.serve.served",
+    "serve.ear": "live.serve.hub",
     "serve.sigmf": "live.serve.downloads",
 }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pisa_capc.decide.identification.together import decide_together, groups_in_time
-from pisa_capc.decide.identification.tracks import tracks
+from pisa_capc.decide.identification.tracks import decide_together, groups_in_time, tracks
 
 CARRIER_HZ = 5e9  # a tolerance of 5 kHz
 

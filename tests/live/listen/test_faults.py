@@ -86,7 +86,7 @@ PLACES = [
     ("pisa_capc.live.listen.alarms.Alarms.found", False),
     ("pisa_capc.live.listen.alarms.Alarms.tick", False),
     ("pisa_capc.live.listen.watch.Watch.look", False),
-    ("pisa_capc.live.listen.meter.Meter.delay", False),
+    ("pisa_capc.live.listen.watch.Meter.delay", False),
     ("pisa_capc.live.listen.state.Ledger.write", False),
     ("pisa_capc.live.listen.claims.Tests.state", False),
     ("pisa_capc.live.listen.alarms.Alarms.state", False),

@@ -1,9 +1,8 @@
 """Who is in a recording, and is it who it claims to be.
 
 observation   found frames as a model sees them
-tracks        frames of one sender
+tracks        frames of one sender, decided each by itself or as one
 decide        frames → devices, or none that is known
-together      frames of one sender decided as one
 evidence      a test that may be looked at after every frame
 shared        do several devices send under one address
 verification  is the sender the device whose address it carries

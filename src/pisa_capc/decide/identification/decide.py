@@ -14,7 +14,7 @@ from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, Sourc
 from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.observation import Observed, observe
-from pisa_capc.decide.identification.together import decide_together, groups_in_time
+from pisa_capc.decide.identification.tracks import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
 from pisa_capc.signal.detection import Found, FoundFrame, Identity
 

@@ -3,7 +3,7 @@
 sources                 where samples come from as they are received
 ring                    what is between them and the listener
 finder, finder_process  samples → frames, in a thread or a process of its own; hearing: how
-receiver, watch, meter  whether the receiver does well, and how fast it is
+receiver, watch         whether the receiver does well, and how fast it is
 senders, recognise      frames → devices
 claims, verifier        tests that run as long as the listener does, and what they say of a frame
 alarms, state           what is kept

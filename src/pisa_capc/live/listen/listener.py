@@ -41,7 +41,6 @@ from pisa_capc.live.listen.events import (
 from pisa_capc.live.listen.finder import CLOSE_S, STUCK_S, FrameFinder, Part, ThreadFinder
 from pisa_capc.live.listen.finder_process import ProcessFinder, SharedMemory
 from pisa_capc.live.listen.hearing import KEPT, Hearing
-from pisa_capc.live.listen.meter import Meter
 from pisa_capc.live.listen.plan import Air, ListenPlan
 from pisa_capc.live.listen.receiver import Health
 from pisa_capc.live.listen.recognise import Recogniser
@@ -50,7 +49,7 @@ from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.live.listen.sources import FileSource, Source
 from pisa_capc.live.listen.state import Keeper, Mark
 from pisa_capc.live.listen.verifier import Verifier
-from pisa_capc.live.listen.watch import Trouble, Watch
+from pisa_capc.live.listen.watch import Meter, Trouble, Watch
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.detection.base import NO_IQ

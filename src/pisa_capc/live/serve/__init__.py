@@ -1,6 +1,6 @@
 """A listener with a page.
 
-served               what the page needs of a listener
+hub                  where a listener, what is remembered of it and who asks come together
 memory, rows         what was heard lately, in bounded memory
 keepsakes            what outlives the service: names, alarms
 enrolling            models with devices that were enrolled on the page

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pisa_capc.core.errors import PisaError
-from pisa_capc.live.listen import Alarm
+from pisa_capc.live.listen import Air, Alarm, Status
 from pisa_capc.live.listen.alarms import utc
 from pisa_capc.live.listen.events import ACKNOWLEDGED
 from pisa_capc.live.serve import keepsakes as kept
@@ -20,8 +20,46 @@ from pisa_capc.live.serve.enrolling import keep
 from pisa_capc.live.serve.keepsakes import Keepsakes
 from pisa_capc.live.serve.memory import Memory, now, restore
 from pisa_capc.live.serve.rows import Row
-from pisa_capc.live.serve.served import Known, ServedListener
 from pisa_capc.live.serve.views import Projection, projection
+from pisa_capc.model.inference import SourceStatistics, TrainedModel
+from pisa_capc.signal.detection import FoundFrame
+
+
+class Known(Protocol):
+    """A model, as far as the page shows it."""
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    @property
+    def statistics(self) -> SourceStatistics: ...
+
+
+class ServedListener(Protocol):
+    """May be asked from any thread."""
+
+    @property
+    def air(self) -> Air: ...
+
+    @property
+    def model(self) -> Known: ...
+
+    @property
+    def sample_rate_hz(self) -> float: ...
+
+    def status(self) -> Status: ...
+
+    def acknowledge(self, number: int, by: str) -> None: ...
+
+    def frame(self, number: int) -> FoundFrame | None: ...
+
+    def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel: ...
+
+    def exchange(self, model: TrainedModel) -> None: ...
+
 
 TICK_S = 0.1  # between looks into the boxes
 TELL_S = 1.0  # between words about the state
