@@ -17,7 +17,7 @@ from pisa_capc.core.errors import ConfigError, DataError, MissingExtraError
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.signal.formats import CsiOptions, ExportOptions, ImportOptions, export_dataset, import_dataset
 from pisa_capc.signal.formats.csi import CARDS
-from pisa_capc.signal.formats.csi.cards import Found, Kind
+from pisa_capc.signal.formats.csi.cards import FoundPacket, Kind
 from pisa_capc.signal.formats.csi.nexmon import unpack_floats
 from pisa_capc.signal.formats.csi.phases import sanitise
 from tests.signal.formats.csi_files import (
@@ -384,5 +384,5 @@ def test_packets_of_a_frame_may_be_found_in_any_bytes() -> None:
         for size in (0, 1, 2, 3, 24, 40, 500, 5000):
             data = bytes(rng.integers(0, 256, size, dtype=np.uint8))
             for packet in card(CsiOptions()).walk(data):
-                assert not isinstance(packet, Found) or max(packet.places) < size
+                assert not isinstance(packet, FoundPacket) or max(packet.places) < size
     assert packed([(1, 3), (-1, 2)]) == bytes([0b11001])

@@ -29,7 +29,7 @@ from pisa_capc.signal.formats.base import (
     register_format,
 )
 from pisa_capc.signal.formats.csi.atheros import Atheros
-from pisa_capc.signal.formats.csi.cards import Card, Kind
+from pisa_capc.signal.formats.csi.cards import CsiCard, Kind
 from pisa_capc.signal.formats.csi.esp32 import Esp32
 from pisa_capc.signal.formats.csi.files import EXPECTED, Look, check_flaws, look, most_common, opened, usable
 from pisa_capc.signal.formats.csi.intel import Intel
@@ -37,7 +37,7 @@ from pisa_capc.signal.formats.csi.nexmon import Nexmon
 from pisa_capc.signal.formats.csi.phases import RAW, SANITISED, sanitise
 
 # In the order in which they are tried on a file: Intel's asks for least.
-CARDS: dict[str, type[Card]] = {"nexmon": Nexmon, "esp32": Esp32, "atheros": Atheros, "intel": Intel}
+CARDS: dict[str, type[CsiCard]] = {"nexmon": Nexmon, "esp32": Esp32, "atheros": Atheros, "intel": Intel}
 CARRIER_HZ = 5.825e9  # where the card does not say
 
 
@@ -123,7 +123,7 @@ def _assumed(kind: Kind, options: ImportOptions) -> Iterator[str]:
         yield "antennas half a wavelength apart (--array)"
 
 
-def _notes(card: Card, kind: Kind, looks: list[Look], left_out: int, empty: list[int]) -> Iterator[str]:
+def _notes(card: CsiCard, kind: Kind, looks: list[Look], left_out: int, empty: list[int]) -> Iterator[str]:
     subcarriers = card.subcarriers(kind)
     yield (
         f"{card.title}: {len(kind.chains)} antennas × {len(subcarriers)} subcarriers, {subcarriers[0]} to "

@@ -20,49 +20,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import MissingExtraError
-from pisa_capc.signal.formats.csi.cards import Bytes, Card, Flaw, Found, Kind, both_sides
+from pisa_capc.signal.formats.csi.cards import BadPacket, Bytes, CsiCard, FoundPacket, Kind, both_sides
 
 MOST = 3  # antennas, and streams
 HEADERS = {"little": struct.Struct("<HQHH11BH"), "big": struct.Struct(">HQHH11BH")}  # with the length before it
 TONES = {0: (20, 56), 1: (40, 114)}  # bandwidth in MHz, and subcarriers
 
 
-class Atheros(Card):
+class Atheros(CsiCard):
     title = "Atheros"
     suffix = ".dat"
 
     def recognises(self, data: Bytes) -> bool:
         return any(_end(data, 0, order) is not None for order in HEADERS)
 
-    def walk(self, data: Bytes) -> Iterator[Found | Flaw]:
+    def walk(self, data: Bytes) -> Iterator[FoundPacket | BadPacket]:
         order, at = _order(data), 0
         while at < len(data):
             end = _end(data, at, order)
             if end is None:
                 why = "its lengths do not agree, or lead beyond the end of the file"
-                yield Flaw(at, f"{why}; what follows is lost with it")
+                yield BadPacket(at, f"{why}; what follows is lost with it")
                 return
             header = HEADERS[order].unpack_from(data, at)
             if header[2]:
                 yield self._found(header, at)
             at = end
 
-    def _found(self, header: tuple[int, ...], at: int) -> Found | Flaw:
+    def _found(self, header: tuple[int, ...], at: int) -> FoundPacket | BadPacket:
         _, _, state, channel_mhz, wrong, _, _, width, tones, received, sent, *_ = header
         if wrong:
-            return Flaw(at, f"received with PHY error {wrong}")
+            return BadPacket(at, f"received with PHY error {wrong}")
         if not (1 <= received <= MOST and 1 <= sent <= MOST):
-            return Flaw(at, f"{received} antennas and {sent} streams; expected 1 to {MOST} of each")
+            return BadPacket(at, f"{received} antennas and {sent} streams; expected 1 to {MOST} of each")
         if width not in TONES or TONES[width][1] != tones:
-            return Flaw(at, f"{tones} subcarriers, and {width} for the width; expected 56 and 0, or 114 and 1")
+            return BadPacket(at, f"{tones} subcarriers, and {width} for the width; expected 56 and 0, or 114 and 1")
         needed = -(-20 * tones * received * sent // 8)
         if state < needed:
-            return Flaw(at, f"{state} bytes of channel state; {tones} × {received} × {sent} have {needed}")
+            return BadPacket(at, f"{state} bytes of channel state; {tones} × {received} × {sent} have {needed}")
         if not channel_mhz:
-            return Flaw(at, "a channel at 0 MHz")
+            return BadPacket(at, "a channel at 0 MHz")
         if self.how.stream >= sent:
-            return Flaw(at, f"transmit streams 0 to {sent - 1}; --stream {self.how.stream} was asked for")
-        return Found((at,), Kind(tuple(range(received)), TONES[width][0], channel_mhz * 1e6))
+            return BadPacket(at, f"transmit streams 0 to {sent - 1}; --stream {self.how.stream} was asked for")
+        return FoundPacket((at,), Kind(tuple(range(received)), TONES[width][0], channel_mhz * 1e6))
 
     def subcarriers(self, kind: Kind) -> NDArray[np.int64]:
         return both_sides(range(2, 59) if kind.bandwidth_mhz == 40 else range(1, 29))

@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     carrier_hz: float | None = None
 
 
-class Found(NamedTuple):
+class FoundPacket(NamedTuple):
     """A frame: where its records begin in the file, one or one per antenna. sender: its address, where it is kept."""
 
     places: tuple[int, ...]
@@ -33,14 +33,14 @@ class Found(NamedTuple):
     sender: bytes = b""
 
 
-class Flaw(NamedTuple):
+class BadPacket(NamedTuple):
     """A packet that cannot be used, where it begins, and why."""
 
     place: int
     why: str
 
 
-class Card:
+class CsiCard:
     """One layout of channel state.
 
     `walk` checks every length and number of a packet; `read` may then trust what `walk` has found.
@@ -56,7 +56,7 @@ class Card:
         """Whether a file begins as this card's files do."""
         raise NotImplementedError
 
-    def walk(self, data: Bytes) -> Iterator[Found | Flaw]:
+    def walk(self, data: Bytes) -> Iterator[FoundPacket | BadPacket]:
         """The frames of a file in their order, and what is wrong with packets that are none."""
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.signal.formats.csi.cards import Bytes, Card, Flaw, Found, Kind, both_sides
+from pisa_capc.signal.formats.csi.cards import BadPacket, Bytes, CsiCard, FoundPacket, Kind, both_sides
 
 MARK, HEADING = b"CSI_DATA", b"type,"
 COLUMNS = 26
@@ -36,14 +36,14 @@ class _Line(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-class Esp32(Card):
+class Esp32(CsiCard):
     title = "ESP32"
     suffix = ".csv"
 
     def recognises(self, data: Bytes) -> bool:
         return bytes(data[: len(MARK)]) == MARK or bytes(data[: len(HEADING)]) == HEADING
 
-    def walk(self, data: Bytes) -> Iterator[Found | Flaw]:
+    def walk(self, data: Bytes) -> Iterator[FoundPacket | BadPacket]:
         at = 0
         while at < len(data):
             end = data.find(b"\n", at)
@@ -53,17 +53,17 @@ class Esp32(Card):
                 yield self._found(data, at, end)
             at = end + 1
 
-    def _found(self, data: Bytes, at: int, end: int) -> Found | Flaw:
+    def _found(self, data: Bytes, at: int, end: int) -> FoundPacket | BadPacket:
         if end - at > LONGEST:
-            return Flaw(at, f"a line of {end - at:,} bytes; expected at most {LONGEST:,}")
+            return BadPacket(at, f"a line of {end - at:,} bytes; expected at most {LONGEST:,}")
         try:
             line = _parse(bytes(data[at:end]))
         except ValueError as error:
-            return Flaw(at, str(error))
+            return BadPacket(at, str(error))
         if self.how.stream:
-            return Flaw(at, f"one transmit stream, 0; --stream {self.how.stream} was asked for")
+            return BadPacket(at, f"one transmit stream, 0; --stream {self.how.stream} was asked for")
         carrier_hz = CHANNEL_14_HZ if line.channel == 14 else 2.407e9 + 5e6 * line.channel
-        return Found((at,), Kind((0,), 20, carrier_hz), line.sender)
+        return FoundPacket((at,), Kind((0,), 20, carrier_hz), line.sender)
 
     def subcarriers(self, kind: Kind) -> NDArray[np.int64]:
         """Those of the legacy training field; the carrier and the edges hold nothing, and are dropped."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.store.files import reading
-from pisa_capc.signal.formats.csi.cards import Card, Flaw, Found, Kind
+from pisa_capc.signal.formats.csi.cards import BadPacket, CsiCard, FoundPacket, Kind
 
 EXPECTED = "channel state of an Intel 5300, an Atheros card, Nexmon (pcap) or an ESP32 (CSV)"
 TOLD = 3  # packets that a message names
@@ -29,7 +29,7 @@ class Look:
     path: Path
     name: str
     places: dict[Kind, NDArray[np.int64]]
-    flaws: tuple[Flaw, ...]
+    flaws: tuple[BadPacket, ...]
     senders: frozenset[bytes]
 
 
@@ -43,14 +43,14 @@ def opened(path: Path) -> Iterator[mmap.mmap]:
             yield data
 
 
-def look(path: Path, name: str, card: Card) -> Look:
+def look(path: Path, name: str, card: CsiCard) -> Look:
     """Walk through a file; nothing is unpacked yet."""
     places: dict[Kind, list[tuple[int, ...]]] = {}
-    flaws: list[Flaw] = []
+    flaws: list[BadPacket] = []
     senders: set[bytes] = set()
     with opened(path) as data:
         for packet in card.walk(data):
-            if isinstance(packet, Found):
+            if isinstance(packet, FoundPacket):
                 places.setdefault(packet.kind, []).append(packet.places)
                 senders.add(packet.sender)
             else:
@@ -80,22 +80,24 @@ class Usable(NamedTuple):
     """
 
     places: NDArray[np.int64]
-    flaws: list[Flaw]
+    flaws: list[BadPacket]
     filled: NDArray[np.bool_]
 
 
-def usable(found: Look, kind: Kind, card: Card) -> Usable:
+def usable(found: Look, kind: Kind, card: CsiCard) -> Usable:
     flaws = list(found.flaws)
     for other, places in found.places.items():
         if other != kind:
-            flaws += [Flaw(int(at), f"{_described(other)}; most frames have {_described(kind)}") for at in places[:, 0]]
+            flaws += [
+                BadPacket(int(at), f"{_described(other)}; most frames have {_described(kind)}") for at in places[:, 0]
+            ]
     if kind not in found.places:
         return Usable(np.empty((0, len(kind.chains)), np.int64), flaws, np.zeros(len(card.subcarriers(kind)), bool))
     places = found.places[kind]
     with opened(found.path) as data:
         csi = card.read(data, places, kind)
     silent = ~csi.any((-2, -1))
-    flaws += [Flaw(int(at), "all of its channel state is zero") for at in places[silent, 0]]
+    flaws += [BadPacket(int(at), "all of its channel state is zero") for at in places[silent, 0]]
     return Usable(places[~silent], flaws, filled(csi[~silent]))
 
 
@@ -107,7 +109,7 @@ def filled(csi: NDArray[np.complex64]) -> NDArray[np.bool_]:
     return np.asarray(power > EMPTY * np.median(power))
 
 
-def check_flaws(flaws: Sequence[tuple[str, Flaw]], frames: int, skip: bool, source: Path) -> None:
+def check_flaws(flaws: Sequence[tuple[str, BadPacket]], frames: int, skip: bool, source: Path) -> None:
     """Refuse packets that cannot be used, unless they are to be left out; flaws: with the names of their files."""
     if flaws and not skip:
         raise DataError(
@@ -116,7 +118,7 @@ def check_flaws(flaws: Sequence[tuple[str, Flaw]], frames: int, skip: bool, sour
         )
 
 
-def _named(flaws: Sequence[tuple[str, Flaw]]) -> str:
+def _named(flaws: Sequence[tuple[str, BadPacket]]) -> str:
     told = "".join(f"{name}, byte {flaw.place:,}: {flaw.why}. " for name, flaw in flaws[:TOLD])
     return told + (f"And {len(flaws) - TOLD} more. " if len(flaws) > TOLD else "")
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import MissingExtraError
-from pisa_capc.signal.formats.csi.cards import Bytes, Card, Flaw, Found, Kind
+from pisa_capc.signal.formats.csi.cards import BadPacket, Bytes, CsiCard, FoundPacket, Kind
 
 CHANNEL_STATE, PACKET = 0xBB, 0xC1
 HEADER = struct.Struct("<IHH8BHH")
@@ -27,41 +27,45 @@ MOST = 3  # antennas, and streams
 HT40 = 0x800
 
 
-class Intel(Card):
+class Intel(CsiCard):
     title = "Intel 5300"
     suffix = ".dat"
 
     def recognises(self, data: Bytes) -> bool:
         return len(data) > 3 and data[2] in (CHANNEL_STATE, PACKET) and 3 + HEADER.size <= _end(data, 0) <= len(data)
 
-    def walk(self, data: Bytes) -> Iterator[Found | Flaw]:
+    def walk(self, data: Bytes) -> Iterator[FoundPacket | BadPacket]:
         at = 0
         while at < len(data):
             if at + 3 > len(data) or not at + 3 <= _end(data, at) <= len(data):
-                yield Flaw(at, "its length leads beyond the end of the file, or nowhere; what follows is lost with it")
+                yield BadPacket(
+                    at, "its length leads beyond the end of the file, or nowhere; what follows is lost with it"
+                )
                 return
             if data[at + 2] == CHANNEL_STATE:
                 yield self._found(data, at)
             elif data[at + 2] != PACKET:
-                yield Flaw(at, f"a record of code {data[at + 2]:#04x}; expected 0xbb, channel state, or 0xc1, a packet")
+                yield BadPacket(
+                    at, f"a record of code {data[at + 2]:#04x}; expected 0xbb, channel state, or 0xc1, a packet"
+                )
             at = _end(data, at)
 
-    def _found(self, data: Bytes, at: int) -> Found | Flaw:
+    def _found(self, data: Bytes, at: int) -> FoundPacket | BadPacket:
         length = _end(data, at) - at - 3
         if length < HEADER.size:
-            return Flaw(at, f"{length} bytes; its header alone has {HEADER.size}")
+            return BadPacket(at, f"{length} bytes; its header alone has {HEADER.size}")
         _, _, _, received, sent, *_, selected, size, rate = HEADER.unpack_from(data, at + 3)
         if not (1 <= received <= MOST and 1 <= sent <= MOST):
-            return Flaw(at, f"{received} antennas and {sent} streams; expected 1 to {MOST} of each")
+            return BadPacket(at, f"{received} antennas and {sent} streams; expected 1 to {MOST} of each")
         needed = 60 * received * sent + 12
         if not size == length - HEADER.size == needed:
-            return Flaw(at, f"{size} bytes of channel state; {received} antennas and {sent} streams have {needed}")
+            return BadPacket(at, f"{size} bytes of channel state; {received} antennas and {sent} streams have {needed}")
         antennas = [selected >> 2 * i & 3 for i in range(received)]
         if sorted(antennas) != list(range(received)):
-            return Flaw(at, f"its chains are said to be on antennas {antennas}; expected an order of {received}")
+            return BadPacket(at, f"its chains are said to be on antennas {antennas}; expected an order of {received}")
         if self.how.stream >= sent:
-            return Flaw(at, f"transmit streams 0 to {sent - 1}; --stream {self.how.stream} was asked for")
-        return Found((at,), Kind(tuple(range(received)), 40 if rate & HT40 else 20))
+            return BadPacket(at, f"transmit streams 0 to {sent - 1}; --stream {self.how.stream} was asked for")
+        return FoundPacket((at,), Kind(tuple(range(received)), 40 if rate & HT40 else 20))
 
     def subcarriers(self, kind: Kind) -> NDArray[np.int64]:
         """Those that IEEE 802.11-2016, table 9-54, groups by two in 20 MHz and by four in 40 MHz: 30 in either."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.signal.formats.base import CsiOptions
-from pisa_capc.signal.formats.csi.cards import Bytes, Card, Flaw, Found, Kind, both_sides
+from pisa_capc.signal.formats.csi.cards import BadPacket, Bytes, CsiCard, FoundPacket, Kind, both_sides
 
 ORDERS = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">", b"\x4d\x3c\xb2\xa1": "<", b"\xa1\xb2\x3c\x4d": ">"}
 FILE_HEADER, PACKET_HEADER, AROUND = 24, 16, 42  # bytes; the last: of Ethernet, IP and UDP
@@ -45,7 +45,7 @@ class _Packet(NamedTuple):
     frame: tuple[bytes, int, int, float]  # what packets of one frame share: sender, number, bandwidth, carrier
 
 
-class Nexmon(Card):
+class Nexmon(CsiCard):
     title = "Nexmon"
     suffix = ".pcap"
 
@@ -57,11 +57,11 @@ class Nexmon(Card):
     def recognises(self, data: Bytes) -> bool:
         return bytes(data[:4]) in ORDERS
 
-    def walk(self, data: Bytes) -> Iterator[Found | Flaw]:
+    def walk(self, data: Bytes) -> Iterator[FoundPacket | BadPacket]:
         """Packets of one sender and sequence number that follow one another are a frame, until a core comes again."""
         frame: dict[int, _Packet] = {}
         for packet in self._packets(data):
-            if isinstance(packet, Flaw):
+            if isinstance(packet, BadPacket):
                 yield packet
             elif packet.stream == self.how.stream:
                 if frame and (packet.core in frame or packet.frame != next(iter(frame.values())).frame):
@@ -71,10 +71,10 @@ class Nexmon(Card):
         if frame:
             yield _found(frame)
 
-    def _packets(self, data: Bytes) -> Iterator[_Packet | Flaw]:
+    def _packets(self, data: Bytes) -> Iterator[_Packet | BadPacket]:
         order = ORDERS.get(bytes(data[:4]))
         if order is None or len(data) < FILE_HEADER or struct.unpack_from(f"{order}I", data, 20)[0] != ETHERNET:
-            yield Flaw(0, "no pcap file of Ethernet frames")
+            yield BadPacket(0, "no pcap file of Ethernet frames")
             return
         header = struct.Struct(f"{order}8xII")
         at = FILE_HEADER
@@ -82,23 +82,23 @@ class Nexmon(Card):
             captured, whole = header.unpack_from(data, at) if at + header.size <= len(data) else (len(data), 0)
             end = at + PACKET_HEADER + captured
             if end > len(data):
-                yield Flaw(at, "its length leads beyond the end of the file; what follows is lost with it")
+                yield BadPacket(at, "its length leads beyond the end of the file; what follows is lost with it")
                 return
             if bytes(data[at + PACKET_HEADER + 6 : at + PACKET_HEADER + 12]) == NEXMON:
                 yield self._packet(data, at, captured, whole)
             at = end
 
-    def _packet(self, data: Bytes, at: int, captured: int, whole: int) -> _Packet | Flaw:
+    def _packet(self, data: Bytes, at: int, captured: int, whole: int) -> _Packet | BadPacket:
         if captured != whole:
-            return Flaw(at, f"{captured} of its {whole} bytes were captured")
+            return BadPacket(at, f"{captured} of its {whole} bytes were captured")
         tones = (captured - AROUND - HEADER.size) // 4
         if tones not in BANDWIDTH_MHZ or captured != AROUND + HEADER.size + 4 * tones:
-            return Flaw(at, f"{captured} bytes; expected {AROUND + HEADER.size} and 4 for each of 64, 128 or 256")
+            return BadPacket(at, f"{captured} bytes; expected {AROUND + HEADER.size} and 4 for each of 64, 128 or 256")
         magic, sender, number, route, spec, chip = HEADER.unpack_from(data, at + PACKET_HEADER + AROUND)
         if magic != MAGIC:
-            return Flaw(at, f"channel state begins with {magic:#06x}; expected {MAGIC:#06x}")
+            return BadPacket(at, f"channel state begins with {magic:#06x}; expected {MAGIC:#06x}")
         if self.how.chip is None and chip not in CHIPS:
-            return Flaw(at, f"chip {chip:#06x} is not known; name it with --chip")
+            return BadPacket(at, f"chip {chip:#06x} is not known; name it with --chip")
         route |= route >> 8  # some firmware has it in the upper byte
         carrier_hz = (5e9 if spec & BAND_5_GHZ == BAND_5_GHZ else 2.407e9) + 5e6 * (spec & 0xFF)
         return _Packet(at, route & 7, route >> 3 & 7, (sender, number, BANDWIDTH_MHZ[tones], carrier_hz))
@@ -117,10 +117,10 @@ class Nexmon(Card):
         return csi[..., self.subcarriers(kind)]  # in the order of an FFT, −1 is the last
 
 
-def _found(frame: dict[int, _Packet]) -> Found:
+def _found(frame: dict[int, _Packet]) -> FoundPacket:
     cores = sorted(frame)
     sender, _, bandwidth_mhz, carrier_hz = frame[cores[0]].frame
-    return Found(tuple(frame[c].place for c in cores), Kind(tuple(cores), bandwidth_mhz, carrier_hz), sender)
+    return FoundPacket(tuple(frame[c].place for c in cores), Kind(tuple(cores), bandwidth_mhz, carrier_hz), sender)
 
 
 def unpack_integers(words: NDArray[np.uint32]) -> NDArray[np.complex64]:
