@@ -94,7 +94,7 @@ def test_a_stream_is_calibrated_as_is_usual(model: TrainedModel) -> None:
     stream = OnlineCalibrator.usual(3, 64, False, Online(), model.statistics)
     assert (stream.source is not None) == isinstance(expected, Careful)
     assert stream.guard is None
-    assert stream.settings.calibration == (expected if isinstance(expected, UCAPC) else UCAPC())
+    assert stream.settings.calibration == expected
 
 
 def test_the_usual_rejection_is_the_same_everywhere(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.calibrate import usual_calibrator
+from pisa_capc.cli.calibrate import chosen_calibrator, usual_calibrator
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.identify import EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled, rejection
+from pisa_capc.cli.identify import CalibrationName, EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled, rejection
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming
@@ -75,6 +75,7 @@ class Listening:
     wait: bool = Wait
     buffer: float = Buffer
     waveform: str | None = WaveformName
+    calibration: str | None = CalibrationName
     reject: str = Reject
     alpha: float = Alpha
     addresses: Path | None = Addresses
@@ -99,7 +100,10 @@ class Listening:
         from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
-        usual_calibrator(trained.statistics, "as the stream goes on")
+        if self.calibration is None:
+            usual_calibrator(trained.statistics, "as the stream goes on")
+        named = None if self.calibration is None else chosen_calibrator(self.calibration, None, {}, [])
+        online = replace(LiveChoices().online, calibration=named)
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
         given = StreamSettings(
@@ -116,7 +120,9 @@ class Listening:
             raise ConfigError(f"source {self.source}: does not say its sample rate. Give --sample-rate, as 20e6.")
         antennas, encoding = stream.layout
         plan = ListenPlan(
-            choices=LiveChoices(rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas),
+            choices=LiveChoices(
+                rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas, online
+            ),
             addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
             rename=rename,
             alpha=self.alarm_alpha,

@@ -53,6 +53,10 @@ def stream(
             "needs of the source, U-CAPC without a prior elsewhere."
         ),
     ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Any calibration of `pisa calibrate --method`, or a plugin's; it needs --run or an .npz."),
+    ] = None,
     reject: Annotated[
         str,
         typer.Option(
@@ -98,13 +102,15 @@ def stream(
     """
     from threadpoolctl import threadpool_limits
 
-    from pisa_capc.core.config import from_assignments, from_mapping
+    from pisa_capc.core.config import from_assignments
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import Online, SourceStatistics
     from pisa_capc.decide.calibration.feed import EXPECTED, Playback
 
     given = from_assignments(set_ or [])
-    settings = from_mapping(Online, given, "stream")
+    if method is not None:
+        given["calibration"] = {**given.get("calibration", {}), "method": method}
+    settings = Online.from_mapping(given, "stream")
     if out is not None:
         if frames.suffix != ".npz":
             raise ConfigError("--out is for an .npz. Decisions about JSON lines are printed: add > decided.jsonl.")
@@ -117,7 +123,7 @@ def stream(
         if source is None and isinstance(feed, Playback):
             source = SourceStatistics.from_arrays(feed.arrays)
         aside = None if reject == "none" else _aside(reject, alpha, source)
-        settings, source = _chosen(settings, source, preset, "calibration" in given)
+        settings, source = _chosen(settings, source, preset)
         decider = _Decider(settings, devices, recordings, state, source, aside)
         kept: list[Decisions] = []
         try:
@@ -185,20 +191,19 @@ def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
 
 
 def _chosen(
-    settings: Online, source: SourceStatistics | None, preset: str | None, told: bool
+    settings: Online, source: SourceStatistics | None, preset: str | None
 ) -> tuple[Online, SourceStatistics | None]:
-    """The settings or the preset that were told, or what is usual with this source, saying which."""
+    """With the calibration of the settings or of the preset, or with what is usual with this source, saying which."""
     from pisa_capc.decide.calibration import UCAPC, SourceStatistics
     from pisa_capc.decide.calibration.online import usual_stream
 
-    if told and preset is not None:
-        raise ConfigError("--preset and --set calibration.…: expected one of them.")
-    if told:
-        return settings, None
+    if settings.calibration is not None and preset is not None:
+        raise ConfigError("--preset and --method or --set calibration.…: expected one of them.")
     if preset is not None:
-        return replace(settings, calibration=UCAPC.preset(preset)), None
+        settings = replace(settings, calibration=UCAPC.preset(preset))
     known = source or SourceStatistics()
-    usual_calibrator(known, "the published one is --preset paper")
+    if settings.calibration is None:
+        usual_calibrator(known, "the published one is --preset paper")
     return usual_stream(settings, known)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from pisa_capc.decide.calibration import (
     Calibrator,
     Careful,
     FrozenCalibration,
+    Online,
+    OnlineCalibrator,
     OpenSet,
     Peer,
     PriorUCAPC,
@@ -186,6 +189,23 @@ def test_a_result_is_short_in_print_and_a_table_in_a_notebook(kind: type[Calibra
     assert "<b>" not in page
 
 
+@every
+def test_it_decides_a_stream_and_goes_on_from_what_was_kept_of_it(kind: type[Calibrator], tmp_path: Path):
+    frames = np.tile(EXAMPLE.embedding, (3, 1)), np.tile(EXAMPLE.logits, (3, 1))
+    settings = Online(kind(), sample=64, memory=128, warmup=16, refresh=64)
+    stream = OnlineCalibrator(4, 6, settings=settings, source=SOURCE)
+    first = stream.push(*(part[:400] for part in frames))
+    assert stream.by == kind.title
+    np.testing.assert_allclose(first.probability.sum(axis=1), 1)
+    stream.save(tmp_path)
+    again = OnlineCalibrator.load(tmp_path)
+    assert again.settings == stream.settings
+    rest = [each.push(*(part[400:] for part in frames)) for each in (stream, again)]
+    np.testing.assert_array_equal(rest[0].probability, rest[1].probability)
+    direct = rest[0].prediction == frames[1][400:].argmax(axis=1)
+    assert kind.title != "direct" or direct.mean() > 0.9  # it is approximated by prototypes
+
+
 @pytest.fixture
 def sharper() -> Iterator[type[Calibrator]]:
     origin = Origin("test", "1.0", "0" * 64)
@@ -203,7 +223,7 @@ def sharper() -> Iterator[type[Calibrator]]:
     CALIBRATIONS.forget(origin)
 
 
-def test_one_class_adds_a_calibration(sharper: type[Calibrator]):
+def test_one_class_adds_a_calibration(sharper: type[Calibrator], tmp_path: Path):
     kind = calibrator("sharper")
     assert kind is sharper
     assert list(calibrators())[-1] == "sharper"
@@ -220,6 +240,7 @@ def test_one_class_adds_a_calibration(sharper: type[Calibrator]):
         test_a_result_is_short_in_print_and_a_table_in_a_notebook,
     ):
         holds(kind)
+    test_it_decides_a_stream_and_goes_on_from_what_was_kept_of_it(kind, tmp_path)
     with pytest.raises(ConfigError, match="'lame': the name is taken"):
         register_calibration("lame")(sharper)
 

@@ -378,7 +378,7 @@ def test_a_progress_bar_does_not_take_the_decisions(tmp_path: Path, monkeypatch:
 
 def test_where_nothing_is_told_the_source_decides_and_the_command_says_which(tmp_path: Path):
     usual = CliRunner().invoke(app, ["calibrate", "stream"], input=lines(objects()))
-    assert "U-CAPC without a prior, for too little is said of the source; the published one is" in usual.stderr
+    assert "U-CAPC without a prior, because the source statistics that careful needs are missing" in usual.stderr
     assert decided(usual) == decided(run("--set", "calibration.prior=none", text=lines(objects())))
     scores = tmp_path / "scores.npz"
     means = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
@@ -392,6 +392,15 @@ def test_where_nothing_is_told_the_source_decides_and_the_command_says_which(tmp
     assert [line["prediction"] for line in decided(careful)] == expected.tolist()
     clash = CliRunner().invoke(app, ["calibrate", "stream", "--preset", "paper", "--set", "calibration.top=3"])
     assert "expected one of them" in str(clash.exception)
+    published, named = (
+        CliRunner().invoke(app, ["calibrate", "stream", str(scores), *given])
+        for given in (("--preset", "paper"), ("--method", "ucapc"))
+    )
+    assert decided(named) == decided(published)
+    lda = CliRunner().invoke(app, ["calibrate", "stream", str(scores), "--method", "lda"])
+    assert decided(lda) != decided(careful)
+    lacking = CliRunner().invoke(app, ["calibrate", "stream", "--method", "lda"], input=lines(objects()))
+    assert "LDA head needs source_class_mean" in str(lacking.exception)
 
 
 def test_a_wrong_line_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -6,7 +6,7 @@ import copy
 import json
 import multiprocessing
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,20 @@ import pytest
 from pisa_capc import UCAPC
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.store.seal import sealed
-from pisa_capc.decide.calibration import Finder, FrozenCalibration, Online, OnlineCalibrator
+from pisa_capc.decide.calibration import (
+    Finder,
+    FrozenCalibration,
+    Online,
+    OnlineCalibrator,
+    PriorUCAPC,
+    SourceStatistics,
+)
 from pisa_capc.decide.calibration.learning import Learner
+from pisa_capc.decide.calibration.safe import Guard
 from tests.decide.calibration.streams import CLASSES, FEATURES, Stream, stream
 
+MEANS = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
+KNOWN = SourceStatistics(class_mean=MEANS, weight=MEANS, covariance=np.eye(FEATURES))
 SMALL = Online(sample=64, memory=128, warmup=16, refresh=64)
 
 
@@ -65,8 +75,8 @@ def test_what_is_learnt_in_the_background_decides_after_its_lag_however_long_it_
     frames, settings = stream((0,), frames=200), replace(SMALL, lag=32)
     expected = calibrator(settings).push(frames.embedding, frames.logits).score
     assert np.flatnonzero((expected != frames.logits).any(axis=1))[0] == SMALL.warmup + 32
-    run = Learner._run
-    monkeypatch.setattr(Learner, "_run", lambda *given, **named: time.sleep(0.05) or run(*given, **named))
+    run = Learner.learn
+    monkeypatch.setattr(Learner, "learn", lambda *given, **named: time.sleep(0.05) or run(*given, **named))
     slow, scores = calibrator(settings), []
     for frame in zip(frames.embedding, frames.logits, strict=True):
         scores.append(slow.push(*frame).score)
@@ -272,3 +282,28 @@ def test_a_fork_learns_in_a_thread_of_its_own():
     child.join(60)
     child.kill()
     assert child.exitcode == 0
+
+
+@pytest.mark.parametrize(
+    ("by", "named"), [({"source": KNOWN}, "careful"), ({"guard": Guard((0.1, 0.2, 0.3))}, "safe"), ({}, "ucapc")]
+)
+def test_a_state_of_earlier_versions_goes_on_by_what_it_was_made_by(tmp_path: Path, by: dict[str, Any], named: str):
+    """They kept the settings of U-CAPC, whatever calibrated, and did not name it."""
+    frames = stream((0,), frames=200)
+    online = OnlineCalibrator(CLASSES, FEATURES, settings=SMALL, **by)
+    online.push(frames.embedding, frames.logits)
+    online.save(tmp_path)
+    about = json.loads((tmp_path / "stream.json").read_text())
+    assert about["settings"]["calibration"].get("method", "ucapc") == named
+    about["settings"]["calibration"] = asdict(UCAPC())
+    (tmp_path / "stream.json").write_text(json.dumps(sealed({k: v for k, v in about.items() if k != "digest"})))
+    again = OnlineCalibrator.load(tmp_path)
+    assert again.settings == online.settings
+    expected = online.push(frames.embedding, frames.logits)
+    np.testing.assert_array_equal(again.push(frames.embedding, frames.logits).probability, expected.probability)
+
+
+def test_a_calibration_that_is_not_registered_cannot_be_kept(tmp_path: Path):
+    online = calibrator(Online(PriorUCAPC()))
+    with pytest.raises(ConfigError, match="PriorUCAPC is no registered calibration"):
+        online.save(tmp_path)

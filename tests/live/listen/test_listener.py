@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pisa_capc.core.errors import DataError, ModelError
+from pisa_capc.decide.calibration import Online, calibrator
 from pisa_capc.live.listen import Alarm, Event, Listener, ListenPlan, LiveChoices
 from pisa_capc.live.listen.events import CHANGED, NOT_ITS_ADDRESS, RECEIVER, SHARED_ADDRESS, UNKNOWN_DEVICE
 from pisa_capc.live.listen.recognise import Recogniser
@@ -152,6 +153,14 @@ def test_what_calibrates_is_what_is_usual_with_the_model(trained: TrainedModel) 
     guarded = trained.with_guard((0.1, 0.2, 0.3))
     unsaid = replace(trained, statistics=replace(trained.statistics, covariance=None))
     assert [by(model) for model in (trained, guarded, unsaid)] == ["careful", "careful", "U-CAPC"]
+
+
+@pytest.mark.parametrize("name", ["lda", "ucapc"])
+def test_any_calibration_can_be_listened_with(trained: TrainedModel, name: str) -> None:
+    choices = LiveChoices(online=Online(calibrator(name)(), warmup=16, refresh=64))
+    events = heard(Listener(trained, script(played(in_turn(200))), AIR, ListenPlan(choices)))
+    assert len(decisions(events)) == 200
+    assert Recogniser(trained, choices, torch.device("cpu")).calibrator.by == calibrator(name).title
 
 
 def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:

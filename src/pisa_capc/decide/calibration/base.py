@@ -15,11 +15,12 @@ A calibration of your own is one class. `Peer` leaves it one method, one group o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from torch import Tensor
 
+from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.registry import Registry
 from pisa_capc.decide.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
@@ -109,6 +110,10 @@ class Calibrator(Parameters):
         """Calibrate checked frames and hand them to `recorder`, whose `finish` makes the result."""
         raise NotImplementedError
 
+    def without_balance(self) -> Calibrator:
+        """What takes its place on a stream while one transmitter sends for long; itself if it balances no classes."""
+        return self
+
     def fit(
         self,
         embedding: Array,
@@ -143,6 +148,28 @@ def calibrators() -> Mapping[str, type[Calibrator]]:
 def calibrator(name: str) -> type[Calibrator]:
     """The calibration called `name`; an unknown name is an error that names the nearest one."""
     return CALIBRATIONS[name]
+
+
+def calibration_of(settings: Mapping[str, Any], where: str) -> Calibrator:
+    """The calibration that `method` names, with the other settings; `where` is the path that messages show."""
+    if "method" not in settings:
+        raise ConfigError(f"{where}.method: missing. Name a calibration, as ucapc, careful or lame.")
+    try:
+        kind = calibrator(settings["method"])
+    except ConfigError as error:
+        raise ConfigError(f"{where}.method: {error}") from error
+    return from_mapping(kind, {key: value for key, value in settings.items() if key != "method"}, where)
+
+
+def settings_of(calibration: Calibrator) -> dict[str, Any]:
+    """What `calibration_of` makes this calibration of."""
+    name = next((name for name, kind in calibrators().items() if kind is type(calibration)), None)
+    if name is None:
+        raise ConfigError(
+            f"{type(calibration).__name__} is no registered calibration, so that it cannot be kept in a file. "
+            f"Register it with register_calibration, or use one of {', '.join(calibrators())}."
+        )
+    return {"method": name, **asdict(calibration)}
 
 
 def require(source: SourceStatistics, name: str, shape: tuple[int, ...], like: Tensor, user: str) -> Tensor:

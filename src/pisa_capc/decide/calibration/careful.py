@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ from pisa_capc.decide.calibration.peers.lda import LDA
 from pisa_capc.decide.calibration.peers.t3a import T3A
 from pisa_capc.decide.calibration.peers.transclip import StatA
 from pisa_capc.decide.calibration.result import Calibration, Judged
-from pisa_capc.decide.calibration.ucapc import UCAPC
+from pisa_capc.decide.calibration.ucapc import UCAPC, scored_rows
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -88,6 +88,9 @@ class Careful(Peer):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, few=(0, NEVER), even=(self.few, NEVER), full=(0, NEVER))
+
+    def without_balance(self) -> Careful:
+        return replace(self, even=NEVER)
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         def by(peer: Peer) -> Tensor:
@@ -150,9 +153,9 @@ def distilled(probability: Tensor, embedding: Tensor, logits: Tensor) -> tuple[T
     p_k is the unit-length sum of the frames weighted by their probability; with s = ℓ + λ_p zᵀp / τ_p the potentials
     make the mean of softmax(s + g) the class shares that were decided.
     """
-    settings, features = UCAPC(), unit(embedding)
+    features = unit(embedding)
     prototypes = unit(probability.T @ features)
-    score = logits + settings.fusion / settings.temperature * features @ prototypes.T
+    score, _ = scored_rows(features, logits, prototypes, None, UCAPC())
     shares = probability.mean(dim=0).clamp(min=SMALLEST)
     potential = torch.zeros_like(shares)
     for _ in range(ROUNDS):

@@ -19,7 +19,7 @@ price and under which thresholds. They are those of the fit; nothing is decided 
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.decide.calibration.result import Calibration, Recorder, html_table
 from pisa_capc.decide.calibration.safe import Decision
-from pisa_capc.decide.calibration.ucapc import UCAPC, final_probability, fuse_scores, prototype_scores
+from pisa_capc.decide.calibration.ucapc import UCAPC, final_probability, fuse_scores, head_of, prototype_scores
 from pisa_capc.decide.calibration.workspace import batches, block_rows, read_embedding, read_logits, row_blocks
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -95,11 +95,8 @@ class FrozenCalibration:
         if len(own.captures) > 1:
             pooled = settings.calibrate(embedding, logits, source=source)
         shape = (len(own.captures), own.inputs.classes, own.inputs.embedding.shape[1])
-        # What is left to choose after the fit is how a frame meets the prototypes; the potentials say the rest.
-        shared = {f.name: getattr(settings, f.name) for f in fields(UCAPC) if hasattr(settings, f.name)}
-        applied = UCAPC(**{**shared, "prior": "none" if own.potentials is None else "balanced"})
         return cls(
-            applied,
+            head_of(settings, balanced=own.potentials is not None),
             tuple(summary.capture for summary in own.captures),
             np.zeros(shape) if own.prototypes is None else own.prototypes,
             own.potentials,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import alarm
-from pisa_capc.decide.calibration.careful import HARM, NEVER, Careful, uneven
+from pisa_capc.decide.calibration.base import Calibrator
+from pisa_capc.decide.calibration.careful import HARM, distilled, uneven
 from pisa_capc.decide.calibration.openset.reject import UNKNOWN
-from pisa_capc.decide.calibration.result import Calibration
-from pisa_capc.decide.calibration.safe import LEVEL_CALIBRATIONS, LEVELS, Guard, prices
-from pisa_capc.decide.calibration.ucapc import UCAPC
+from pisa_capc.decide.calibration.ucapc import UCAPC, head_of, scored_rows
 from pisa_capc.decide.calibration.vectors import softmax
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -66,58 +67,48 @@ class Learnt(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Learns prototypes of C classes of D features; under the guard, or by `Careful` where the source is known."""
+    """Learns prototypes of C classes of D features by any calibration.
+
+    known: what it may know of the source. watched: whether there is an alarm, and embeddings keep their lengths.
+    """
 
     classes: int
     features: int
-    calibration: UCAPC
-    guard: Guard | None
-    source: SourceStatistics | None
+    calibration: Calibrator
+    known: SourceStatistics
+    watched: bool
 
     def learn(self, several: bool, frames: dict[str, NDArray[np.float64]]) -> Learnt:
-        """What a run of U-CAPC gives; nothing that changes is looked at."""
-        result = self._run(several, **frames)
-        balanced, doubt = result.potentials is not None, 0.0
-        prototypes = np.zeros((self.classes, self.features)) if result.prototypes is None else result.prototypes[0]
-        potentials = np.zeros(self.classes) if result.potentials is None else result.potentials[0]
-        if self.source is not None:
-            _, exponent = self.scored(frames["unit"], frames["logits"], prototypes, balanced, potentials)
-            doubt = alarm.bound(softmax(exponent))
-        return Learnt(prototypes, balanced, potentials, doubt)
+        """What a run of the calibration gives; nothing that changes is looked at."""
+        unit, logits, doubt = frames["unit"], frames["logits"], 0.0
+        embedding = unit * frames["norm"][:, None] if self.watched else unit
+        chosen = (self.calibration if several else self.calibration.without_balance()).set_params(group="none")
+        result = chosen.calibrate(embedding, logits, source=self.known)
+        if uneven(chosen, result, SourceStatistics()):  # said in the same words at every run: a stream may be long
+            warnings.warn(f"devices seem to send unevenly in this stream. {HARM}", stacklevel=2)
+        prototypes, potentials = np.zeros((self.classes, self.features)), None
+        if not chosen.freezes:
+            given = (np.asarray(result.probability), embedding, logits)
+            prototypes, potentials = (part.numpy() for part in distilled(*map(torch.from_numpy, given)))
+        elif result.prototypes is not None:
+            prototypes = result.prototypes[0]
+        if chosen.freezes and result.potentials is not None:
+            potentials = result.potentials[0]
+        if self.watched:
+            doubt = alarm.bound(softmax(self.scored(unit, logits, prototypes, potentials)[1]))
+        balanced = potentials is not None
+        return Learnt(prototypes, balanced, np.zeros(self.classes) if potentials is None else potentials, doubt)
 
     def scored(
         self,
         unit: NDArray[np.float64],
         logits: NDArray[np.float64],
         prototypes: NDArray[np.float64],
-        balanced: bool,
-        potentials: NDArray[np.float64],
+        potentials: NDArray[np.float64] | None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """s and s / ε + g of frames."""
-        settings = self.calibration
-        score = logits + (settings.fusion / settings.temperature) * (unit @ prototypes.T)
-        return score, score / settings.epsilon + potentials if balanced else score
+        return scored_rows(unit, logits, prototypes, potentials, self._head)
 
-    def _run(
-        self,
-        several: bool,
-        unit: NDArray[np.float64],
-        logits: NDArray[np.float64],
-        norm: NDArray[np.float64] | None = None,
-    ) -> Calibration:
-        """U-CAPC on some frames of a group: balanced where several send, and as far as the guard allows."""
-        if self.source is not None and norm is not None:
-            careful = Careful(group="none") if several else Careful(group="none", even=NEVER)
-            return careful.calibrate(unit * norm[:, None], logits, source=self.source)
-        if self.guard is None:
-            fit = replace(self.calibration, group="none")
-            fit = fit if several else replace(fit, prior="none")
-            result = fit.calibrate(unit, logits)
-            if uneven(fit, result, SourceStatistics()):  # said in the same words at every run: a stream may be long
-                warnings.warn(f"devices seem to send unevenly in this stream. {HARM}", stacklevel=2)
-            return result
-        result = LEVEL_CALIBRATIONS[LEVELS[0]].calibrate(unit, logits)
-        level = self.guard.level(float(prices(result)[0]))
-        if not several and level in ("full", "part"):
-            level = "mild"
-        return result if level == LEVELS[0] else LEVEL_CALIBRATIONS[level].calibrate(unit, logits)
+    @cached_property
+    def _head(self) -> UCAPC:
+        return head_of(self.calibration)

@@ -38,6 +38,7 @@ on E2 and E3, where it prevents the same loss.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -52,6 +53,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration import alarm
+from pisa_capc.decide.calibration.base import Calibrator, calibration_of, settings_of
 from pisa_capc.decide.calibration.careful import Careful, used
 from pisa_capc.decide.calibration.grouping import BLOCK, Finder, GroupFinder
 from pisa_capc.decide.calibration.learning import Decisions, Learner, Learnt, among
@@ -69,7 +71,7 @@ NAME, SCHEMA, MADE_BY = "stream", 1, "`OnlineCalibrator.save`"
 class Online:
     """How a stream is calibrated."""
 
-    calibration: UCAPC = field(default_factory=UCAPC)  # its `group` is not used: groups are found
+    calibration: Calibrator | None = None  # any; `careful` or, if the source is not known, U-CAPC. Groups are found
     finder: Finder = field(default_factory=Finder)
     sample: int = 512  # frames kept of a group
     memory: int = 16384  # frames of a group after which older ones fade
@@ -85,6 +87,14 @@ class Online:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if self.memory < self.sample:
             raise ConfigError(f"memory is {self.memory}; expected at least the sample's size, {self.sample}.")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], where: str) -> Online:
+        """Settings by name, those of the calibration with its `method`; without one it is U-CAPC."""
+        own = values.get("calibration")
+        calibration = None if own is None else calibration_of({"method": "ucapc", **own}, f"{where}.calibration")
+        others = {name: value for name, value in values.items() if name != "calibration"}
+        return replace(from_mapping(cls, others, where), calibration=calibration)
 
 
 class _Coming(NamedTuple):
@@ -121,11 +131,16 @@ class OnlineCalibrator:
         guard: Guard | None = None,
         source: SourceStatistics | None = None,
     ) -> None:
-        self.settings, self.guard, self.source = settings or Online(), guard, source
+        settings = settings or Online()
+        chosen = settings.calibration or (Safe() if guard else Careful() if source else UCAPC())
+        self.settings, self.guard, self.source = replace(settings, calibration=chosen), guard, source
         self.rejection: Rejection | None = None  # not part of what is saved
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
-        self._learner = Learner(classes, features, self.settings.calibration, guard, source)
+        known = source or SourceStatistics(guard=None if guard is None else np.array(guard.thresholds))
+        self._learner = Learner(classes, features, chosen, known, source is not None)
+        if not chosen.freezes:  # what it misses of the source is said before a frame has come
+            chosen.calibrate(np.zeros((1, features)), np.zeros((1, classes)), source=known)
         slots, room = self.settings.finder.groups, self.settings.finder.window + BLOCK
         self._arrays: dict[str, NDArray[Any]] = {
             "number": np.full(slots, -1),  # of the group that the rest of a slot belongs to
@@ -154,14 +169,14 @@ class OnlineCalibrator:
     def usual(
         cls, classes: int, features: int, with_cfo: bool, settings: Online, source: SourceStatistics
     ) -> OnlineCalibrator:
-        """A stream under what `policy.usual` gives for this source."""
+        """A stream by the calibration of the settings, or else by what `policy.usual` gives for this source."""
         settings, known = usual_stream(settings, source)
         return cls(classes, features, with_cfo, settings, source=known)
 
     @property
     def by(self) -> str:
         """What calibrates."""
-        return Careful.title if self.source is not None else UCAPC.title if self.guard is None else Safe.title
+        return self._learner.calibration.title
 
     @property
     def nbytes(self) -> int:
@@ -228,8 +243,8 @@ class OnlineCalibrator:
         score = exponent = logits
         # A slot that was just given to a new group may still hold what the forgotten one had.
         if state["fitted"][slot] and state["number"][slot] == self.finder.current:
-            by = (state[name][slot] for name in ("prototypes", "balanced", "potentials"))
-            score, exponent = self._learner.scored(unit, logits, *by)
+            potentials = state["potentials"][slot] if state["balanced"][slot] else None
+            score, exponent = self._learner.scored(unit, logits, state["prototypes"][slot], potentials)
         probability = softmax(exponent)
         # Where all classes are equally likely the scores decide, as in `Recorder`.
         level = np.ptp(probability, axis=1) < 1e-9
@@ -337,7 +352,7 @@ class OnlineCalibrator:
             "classes": self.classes,
             "features": self.features,
             "with_cfo": self.finder.with_cfo,
-            "settings": asdict(self.settings),
+            "settings": asdict(self.settings) | {"calibration": self._calibration()},
             "counters": self.finder.counters(),
             "guard": None if self.guard is None else [str(value) for value in self.guard.thresholds],
         }
@@ -348,15 +363,22 @@ class OnlineCalibrator:
             about["coming"] = [at, number, frames, learnt.balanced, learnt.doubt]
         write_pair(Path(folder), NAME, SCHEMA, arrays, about)
 
+    def _calibration(self) -> dict[str, Any]:
+        """In the file: as earlier versions have it, if they can."""
+        chosen = self._learner.calibration
+        return asdict(chosen) if type(chosen) is UCAPC and self.source is None else settings_of(chosen)
+
     @classmethod
     def load(cls, folder: str | Path) -> OnlineCalibrator:
         """Read what `save` wrote; refuse what does not fit, saying why."""
         with described(Path(folder), NAME, SCHEMA, "a stream's state", MADE_BY) as (arrays, about):
-            settings = from_mapping(Online, about["settings"], "settings")
+            settings = Online.from_mapping(about["settings"], "settings")
             thresholds = about.get("guard")  # there is none in what earlier versions wrote
             guard = None if thresholds is None else Guard(tuple(map(float, thresholds)))
             known = SourceStatistics.from_arrays(arrays, "source.")
             source = known if known.known() else None
+            if "method" not in about["settings"]["calibration"] and (guard or source):
+                settings = replace(settings, calibration=None)  # earlier versions had one each, and did not name it
             stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard, source)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
             own |= {f"source.{k}": v.shape for k, v in known.known().items()}
@@ -377,11 +399,11 @@ class OnlineCalibrator:
 
 
 def usual_stream(settings: Online, source: SourceStatistics) -> tuple[Online, SourceStatistics | None]:
-    """The settings of a stream that is calibrated as is usual with this source, and what it is to know of it."""
-    chosen = usual(source).calibration
-    if isinstance(chosen, UCAPC):
-        return replace(settings, calibration=chosen), None
-    return settings, used(source)
+    """The settings of a stream, by what is usual with this source if they name no calibration, and what it is to know
+    of the source."""
+    chosen = settings.calibration or usual(source).calibration
+    known = None if isinstance(chosen, UCAPC) else used(source) if isinstance(chosen, Careful) else source
+    return replace(settings, calibration=chosen), known
 
 
 def _column(name: str, values: ArrayLike | None, frames: int, kind: type) -> NDArray[Any] | None:

@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -118,6 +118,7 @@ class Safe(Calibrator):
 
     title = "safe"
     freezes = True
+    _boldest: ClassVar[str] = LEVELS[0]
     group: str = "capture"  # as of `UCAPC`
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
@@ -132,7 +133,7 @@ class Safe(Calibrator):
             )
         thresholds = (-np.inf,) * 3 if guard is None else guard.thresholds
         decisions = tuple(
-            Decision(summary.capture, "off" if guard is None else guard.level(price), float(price), thresholds)
+            Decision(summary.capture, "off" if guard is None else self._level(guard, price), float(price), thresholds)
             for summary, price in zip(result.captures, prices(result), strict=True)
         )
         for level in LEVELS[1:]:
@@ -140,6 +141,18 @@ class Safe(Calibrator):
             if chosen:
                 result = _replaced(result, chosen, LEVEL_CALIBRATIONS[level])
         return replace(result, guard=decisions)
+
+    def without_balance(self) -> Safe:
+        return _WithoutBalance(self.group)
+
+    def _level(self, guard: Guard, price: float) -> str:
+        return max(guard.level(price), self._boldest, key=LEVELS.index)
+
+
+@dataclass(frozen=True)
+class _WithoutBalance(Safe):
+    title = Safe.title
+    _boldest = "mild"
 
 
 def stored_guard(source: SourceStatistics) -> Guard | None:

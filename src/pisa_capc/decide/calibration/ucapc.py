@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from tempfile import TemporaryFile
-from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
+from typing import IO, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.core.errors import ConfigError, unknown_name
@@ -39,6 +40,7 @@ from pisa_capc.decide.calibration.workspace import Workspace, batches, workspace
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 PRIORS = ("balanced", "none")
+Rows = TypeVar("Rows", Tensor, NDArray[Any])
 
 
 def soft_assignment(
@@ -87,6 +89,24 @@ def fuse_scores(logits: Tensor, prototype_score: Tensor, fusion: float = 2.0) ->
 def final_probability(scores: Tensor, potential: Tensor | None, epsilon: float = 1.0) -> Tensor:
     """π, Eq. (ucapc_final_prediction): balanced with a potential, softmax without. (G, C, b) → (G, C, b)."""
     return torch.softmax(scores, dim=1) if potential is None else sinkhorn.assignment(scores, potential, epsilon)
+
+
+def scored_rows(
+    unit: Rows, logits: Rows, prototypes: Rows, potentials: Rows | None, settings: UCAPC
+) -> tuple[Rows, Rows]:
+    """s = ℓ + λ_p zᵀp / τ_p and s / ε + g of frames by rows, in NumPy or torch: what later frames are decided by.
+
+    unit (n, D), logits (n, C), prototypes (C, D), potentials (C,) where classes are balanced.
+    """
+    score = logits + (settings.fusion / settings.temperature) * (unit @ prototypes.T)
+    return score, score if potentials is None else score / settings.epsilon + potentials
+
+
+def head_of(calibration: Calibrator, balanced: bool = True) -> UCAPC:
+    """How later frames meet the prototypes that a calibration leaves: by its own settings, or by the published ones."""
+    own = calibration if isinstance(calibration, UCAPC) else UCAPC(group=calibration.group)
+    settings = {field.name: getattr(own, field.name) for field in fields(UCAPC)}
+    return UCAPC(**{**settings, "prior": "balanced" if balanced else "none"})
 
 
 Transport: TypeAlias = Callable[[Blocks[Tensor]], Tensor]  # scores → class potentials g (G, C), by Sinkhorn
@@ -151,6 +171,9 @@ class UCAPC(Calibrator):
         if name not in PRESETS:
             raise ConfigError(unknown_name("preset", name, PRESETS))
         return replace(PRESETS[name], **changes)
+
+    def without_balance(self) -> UCAPC:
+        return replace(self, prior="none")
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """Every batch of capture groups in turn; of the source the published calibration needs nothing."""

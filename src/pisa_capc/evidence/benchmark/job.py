@@ -22,10 +22,11 @@ from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.data.store.lock import only_runner
 from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibrator
+from pisa_capc.decide.calibration.base import calibration_of
 from pisa_capc.decide.rehearsal import fit_with_guard, learn_guard
 from pisa_capc.decide.rehearsal.guard import FOLDER
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest
-from pisa_capc.evidence.benchmark.protocols import calibration_of, is_guarded
+from pisa_capc.evidence.benchmark.protocols import is_guarded
 from pisa_capc.evidence.benchmark.records import Record
 from pisa_capc.evidence.evaluation import Inference, deploy, infer
 from pisa_capc.model.inference import Embedding, TrainedModel, embed_many, load_model

@@ -15,7 +15,7 @@ from pisa_capc.data.protocol import DIRECT, check_rule, check_unseen
 from pisa_capc.signal.simulation.scene import check_scale, scene_file
 
 if TYPE_CHECKING:
-    from pisa_capc.decide.calibration import Calibrator
+    pass
 
 PACKAGE = Path(__file__).resolve().parents[2]
 # Here, beside the source, or inside the package where it is installed.
@@ -254,6 +254,7 @@ def check_protocol(protocol: Protocol) -> None:
 
 def _check_parts(protocol: Protocol) -> None:
     from pisa_capc.data.geometry import square
+    from pisa_capc.decide.calibration.base import calibration_of
     from pisa_capc.evidence.evaluation.deployment import check_deployment
     from pisa_capc.model.encoders import ENCODERS
     from pisa_capc.model.methods import Setup, build_method
@@ -288,19 +289,6 @@ def _check_parts(protocol: Protocol) -> None:
 def is_guarded(settings: Mapping[str, Any]) -> bool:
     """Whether a stage is U-CAPC under the guard, which each model learns on its source."""
     return settings.get("method") == "safe"
-
-
-def calibration_of(settings: Mapping[str, Any], where: str) -> Calibrator:
-    """The calibration of a stage: the one that `method` names, with the other settings."""
-    from pisa_capc.decide.calibration import calibrator
-
-    if "method" not in settings:
-        raise ConfigError(f"{where}.method: missing. Name a calibration, as ucapc, safe or lame.")
-    try:
-        kind = calibrator(settings["method"])
-    except ConfigError as error:
-        raise ConfigError(f"{where}.method: {error}") from error
-    return from_mapping(kind, {key: value for key, value in settings.items() if key != "method"}, where)
 
 
 def _called(value: Any) -> str:

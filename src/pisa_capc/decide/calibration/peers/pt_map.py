@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.decide.calibration.base import check_range, register_calibration
-from pisa_capc.decide.calibration.peers.base import Peer, Transduced
+from pisa_capc.decide.calibration.peers.base import Direct, Peer, Transduced
 from pisa_capc.decide.calibration.sinkhorn import balanced_assignment
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -39,6 +39,9 @@ class PTMAP(Peer):
         super().__post_init__()
         check_range(self, power=(1e-3, 10), sharpness=(1e-9, 1e9), step=(0, 1))
         check_range(self, rounds=(0, float("inf")), sinkhorn_iterations=(1, float("inf")))
+
+    def without_balance(self) -> Direct:
+        return Direct(group=self.group)
 
     def transduce(self, embedding: Tensor, logits: Tensor, source: SourceStatistics) -> Transduced:
         features = unit(embedding.sign() * embedding.abs().pow(self.power))
