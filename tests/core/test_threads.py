@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pisa_capc.core.threads import all_in_threads, block_sizes, cpu_threads, in_threads, undivided
-from pisa_capc.decide.calibration import UCAPC, batches
+from pisa_capc.decide.calibration import UCAPC
 from tests.decide.calibration.examples import shifted_captures
 
 
@@ -122,7 +122,7 @@ def test_pieces_do_not_pile_up() -> None:
 
 def test_a_streamed_calibration_has_the_same_bits_with_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     example = shifted_captures((90, 70))
-    monkeypatch.setattr(batches, "BLOCK_ELEMENTS", {"cpu": 130})
+    monkeypatch.setattr("pisa_capc.decide.calibration.workspace.BLOCK_ELEMENTS", {"cpu": 130})
     found = []
     for threads in (1, 2):
         with cpu_threads(threads):
