@@ -38,18 +38,17 @@ def limits() -> str:
     """What the two sides do not share, and what was chosen with the target in view."""
     return f"""## What cannot be compared
 
-The paper's simulation generator is not public: our scenes follow its description. {scenes()}
+The paper's simulation generator is not public; our scenes follow its description. {scenes()}
 
-The paper's measured recordings are not here either: the ablations and the comparison of
-methods, which the paper has on them, are run on our simulated sets, and its tables of all encoders on measured data
-wait for somebody who runs them with `--data`. So the numbers of the two sides are of different data, and nothing
-follows from one being higher. What can be compared is the order: which stage, component or method is ahead, and in
-which direction a change goes. Encoders of the external baselines, their hyperparameters and the equations of some are
-not in the paper; `pisa methods` says what of each is published and what is our reading.
+The paper's measured recordings are not available here either. Its ablations and its comparison of methods, which use
+them, are run on our simulated sets, and its tables of all encoders on measured data have not been run (`--data`). The
+numbers of the two sides come from different data, so a higher number means nothing. What can be compared is the order:
+which stage, component or method is ahead, and the sign of a change. The paper does not give the encoders of the
+external baselines, their hyperparameters, and the equations of some; `pisa methods` separates what is published from
+our reading.
 
-Nine runs are three splits × three seeds of one scene in one direction. The intervals speak of other splits and seeds,
-not of other scenes; runs that share a split are counted as independent, and nothing is corrected for the number of
-comparisons.
+Nine runs are three splits × three seeds of one scene in one direction. The intervals cover other splits and seeds, not
+other scenes. Runs that share a split are counted as independent, and there is no correction for multiple comparisons.
 """
 
 
@@ -62,12 +61,13 @@ def scenes() -> str:
     repeated = [found.mean for cell in cells if (found := mean(kept.f1(cell, DIRECT)))]
     own, place, moving = (f"{before:.3f} ({after:.3f})" for before, after in zip(probe, repeated, strict=False))
     return f"""The scenes `wifi-own-place` and `lora-own-place` were fixed from the literature before any model
-was trained on them. **In `wifi` and `lora` two things were changed knowing a probe of the target on Wi-Fi**: rays are
-those of the place instead of the device's, and all scattered power moves instead of a tenth (`moving_fraction` 0.1 →
+was trained on them. **In `wifi` and `lora` two things were changed knowing a probe of the target on Wi-Fi**: rays
+belong to the place instead of the device, and all scattered power moves instead of a tenth (`moving_fraction` 0.1 →
 1.0, with the spectrum of the TGn model). PISA with a Transformer had {own} in E1 before,
-{place} with the first change and {moving} with both: most of the gain is the second.
-Figures of the probe were entered by hand and its runs not kept (`results/studies/placement-probe.json`); in brackets
-the same from runs that are (`results/records/placement/`). Nothing else differs between the two kinds of scene."""
+{place} with the first change and {moving} with both: most of the gain comes from the second.
+The figures of the probe were entered by hand and its runs were not kept (`results/studies/placement-probe.json`); in
+brackets the same from recorded runs (`results/records/placement/`). Nothing else differs between the two kinds of
+scene."""
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -23,15 +23,15 @@ WAVEFORMS = {"wifi": "Wi-Fi", "lora": "LoRa"}
 TITLES = {"ucapc": "U-CAPC", "without-prior": "no prior"}
 BALANCED = ("balanced", "captures-32", "captures-128", "captures-512")
 LARGEST = 0.1  # change that has the deepest colour
-WORST, WORST_OF_ONE, BEHIND = -0.005, -0.01, 0.01  # what was aimed at
+WORST, WORST_OF_ONE, BEHIND = -0.005, -0.01, 0.01  # the targets
 SMALL = """\
-Where the worst cell is `small-skewed`, 32 frames of ten devices drawn unevenly: by chance some such captures look even,
-and no signal that was tried tells them from captures that are."""
+Where the worst cell is `small-skewed`, 32 frames of ten devices drawn unevenly, some such captures look even by chance,
+and no signal that was tried separates them from captures that are even."""
 MISSED_ONE = """\
-With one source environment Wi-Fi is farther behind the best calibration of every cell than was aimed at: far from its
-source the LDA head alone, or BD-CSPN, does better than panels in which the classifier has its votes. A rule that
-gives LDA more votes where it disagrees with the classifier gained there on the source, and lost more than was allowed
-on LoRa; it was not taken. (These trials are not in the record.)"""
+With one source environment Wi-Fi misses its target, the distance to the best calibration of every cell: far from the
+source the LDA head alone, or BD-CSPN, does better than panels in which the classifier votes. A rule that gives LDA
+more votes where it disagrees with the classifier gained there on the source, and lost more than allowed on LoRa, so it
+was rejected. (These trials are not in the record.)"""
 LITTLE = 0.005  # change of the worst cell by one model that is said
 HEAD = 0.005  # change of another head that counts
 
@@ -121,25 +121,25 @@ def section() -> str:
     return f"""## Careful: what suits a capture
 
 Models of PISA on the scenes where [devices share a channel](place.md), trained in E2 and E3 and met in E1.
-[Careful](../calibration.md#careful) has numbers of source environments: of models
-of one source environment that met the other one, and of models of both that met frames held out. **It was not made
-blind.** E1 was looked at more than once meanwhile: an earlier careful, with one signal and other panels, was known to
-lose there in captures of few devices or frames, and that the LDA head has a vote where frames are few was added after
-the first look, by the source. What the source alone says of it is [its switch](#how-soon-a-balance-is-believed).
-Cells as above, with fewer frames, because 128 of a device are kept: 256 where shares are skewed. New are
-`bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures taken
-for one, or one that drifts from the first to the second: nobody looks at the order of frames), `small-skewed` (32
-frames, Dirichlet 1) and `mixed` (half of the frames are of the source). Where identifiers are `withheld`, groups are
-found without carrier offsets. Frames of unknown radios are below: all radios of these sets are enrolled. Nine runs of
+[Careful](../calibration.md#careful) has its numbers from source environments: from
+models of one source environment tested in the other, and from models of both tested on held-out frames. **It was not
+made blind.** E1 was looked at more than once in between: an earlier version, with one signal and other panels, was
+known to lose there in captures of few devices or frames, and the vote of the LDA head for few frames was added after
+the first look, based on the source. [Its switch](#how-soon-a-balance-is-believed) shows what the source alone
+supports. Cells are as above with fewer frames, because 128 per device are kept: 256 where shares are skewed. New cells
+are `bursts` (a correlated stream: 128 frames of six bursts), `stays` (devices come and go), `joined` (two captures
+taken for one, or one that drifts from the first to the second; the order of frames is not used), `small-skewed` (32
+frames, Dirichlet 1) and `mixed` (half of the frames are from the source). Where identifiers are `withheld`, groups are
+found without carrier offsets. Frames of unknown radios are below; all radios of these sets are enrolled. Nine runs of
 an encoder are three splits of the source with three seeds each; careful was settled when only the first split had been
 trained. The guard of `safe` comes from rehearsals with models of one environment, which the first split has; `joint`
-and `gated`, which take as long as all others together, were scored for its first seed. These rows are of fewer models,
-as they say.
+and `gated`, which take as long as all others together, were scored for its first seed. These rows have fewer models,
+as shown.
 
 ![Change of Macro-F1 by calibration and deployment](../{PICTURE})
 
-Mean over the cells of the change of Macro-F1 against direct inference; the least mean of an encoder in a cell; the
-share of captures that lost more than {record["lost"]:g}:
+Mean over the cells of the change in Macro-F1 from direct inference; the lowest mean of an encoder in a cell; the share
+of captures that lost more than {record["lost"]:g}:
 
 {_table(two)}
 
@@ -147,10 +147,10 @@ share of captures that lost more than {record["lost"]:g}:
 
 ### How soon a balance is believed
 
-Two aims pull at one switch: the sooner careful believes that devices send equally often, the more it keeps of the
-published gain, and the more it loses in captures that only look so. On source environments, as the evenness moves
-from which a balance is believed (at one: never; upright: what was chosen; dotted: the worst cell that was aimed at;
-one seed, so that the worst is a single model's):
+Two targets conflict: the sooner careful assumes that devices send equally often, the more it keeps of the published
+gain, and the more it loses in captures that only look balanced. The curve shows source environments as the evenness
+threshold moves (at one: never balanced; vertical line: the chosen value; dotted: the target for the worst cell; one
+seed, so the worst is a single model's):
 
 ![Mean gain and worst encoder and cell as the switch moves](../{CURVE})
 
@@ -158,7 +158,7 @@ Command: `python -m studies.calibrations --switch --only E2-2026.2026 --work wor
 
 ### One source environment
 
-The same models trained in E2 alone, or in E3 alone, and met in E1: there is no second environment to rehearse on, and
+The same models trained in E2 alone, or in E3 alone, and tested in E1. There is no second environment to rehearse on, so
 `safe` does nothing. Careful needs none.
 
 {_table(one)}
@@ -171,10 +171,10 @@ The same models trained in E2 alone, or in E3 alone, and met in E1: there is no 
 
 ### On streams
 
-The same models of E2 and E3, one seed, where frames are decided [as they come](../streams.md) and groups are found:
-the devices of a capture in turn, one after the other, or in turn with shares of a Dirichlet distribution (0.3),
-captures of E1 one after the other; and a stream that begins in E2, which the models know. Change of Macro-F1 in the
-mean of the models, for careful also that of the worst, and its alarms of 10,000 frames:
+The same models of E2 and E3, one seed, deciding [frame by frame](../streams.md) with groups found automatically: the
+devices of a capture in turn, one after the other, or in turn with shares from a Dirichlet distribution (0.3), captures
+of E1 one after the other; and a stream that begins in E2, which the models know. Mean change in Macro-F1, for careful
+also the worst model and its alarms per 10,000 frames:
 
 {_streams()}
 
@@ -184,9 +184,9 @@ Command: `python -m studies.careful_streams`.
 
 ### Unknown radios in a capture
 
-Models of 15 or 20 of 40 radios (equalised PISA, Transformer, E2 and E3), captures of 512 frames in E1 with none, 10 or
-30 % more of radios that nobody enrolled, whose frames are calibrated with the others and not scored. Nothing sets them
-aside first here, as [rejection](../openset.md) would. Change of Macro-F1:
+Models of 15 or 20 of 40 radios (equalised PISA, Transformer, E2 and E3), captures of 512 frames in E1 with 0, 10 or
+30 % more frames of radios that are not enrolled. These are calibrated with the others and not scored;
+[rejection](../openset.md) is not used. Change in Macro-F1:
 
 {_strangers(strangers)}
 
@@ -253,11 +253,10 @@ def _said_of_streams() -> str:
     wifi = {name: fmean(one[name] for one in _streamed()["wifi"][IN_A_ROW]) for name in ("careful", "no prior")}
     text = (
         f"At worst a model lost {-min(worst, 0.0):.3f} by careful and {-min(published, 0.0):.3f} by U-CAPC online. "
-        "What is kept of a decision for later frames, prototypes and class potentials, is less than the decision, so "
-        "that streams gain less than whole captures. Where devices send one after the other, what was learnt of one is "
-        f"wrong for the next: careful changes Wi-Fi by {wifi['careful']:+.3f}, no prior by {wifi['no prior']:+.3f}, "
-        "and that is where its alarm is raised; elsewhere it stays silent. `--set calibration.prior=none` suits such "
-        "streams."
+        "Prototypes and class potentials only approximate a decision, so streams gain less than whole captures. Where "
+        "devices send one after the other, what was learnt from one is wrong for the next: careful changes Wi-Fi by "
+        f"{wifi['careful']:+.3f}, no prior by {wifi['no prior']:+.3f}. Only there does its alarm go off. "
+        "`--set calibration.prior=none` suits such streams."
     )
     return fill(text, 118)
 
@@ -277,7 +276,7 @@ def _said_of_strangers(tables: list[dict[str, Any]]) -> str:
         return " and ".join(f"{found['cells'][cell][name]['gain']:+.3f}" for found in tables)
 
     text = (
-        f"A balance counts strangers among the enrolled: with 30 % of them U-CAPC changes Macro-F1 by "
+        f"A balance counts unknown devices among the enrolled: with 30 % of them U-CAPC changes Macro-F1 by "
         f"{of('unknown-0.3', 'ucapc')}, careful by {of('unknown-0.3', 'careful')} ({_waveforms(tables)})."
     )
     return fill(text, 118)
@@ -288,7 +287,7 @@ def _waveforms(tables: list[dict[str, Any]]) -> str:
 
 
 def _said(found: dict[str, Any]) -> str:
-    """What was aimed at, and what came of it."""
+    """The targets, and whether they are met."""
     of, aim = aims(found), WORST if found["sources"] == 2 else WORST_OF_ONE
     peer, best = max((v, k) for k, v in of["means"].items() if k != "careful")[::-1]
     worst, encoder, cell = of["worst"]
@@ -338,7 +337,7 @@ def _heads(found: list[dict[str, Any]]) -> str:
     gaining = [title for name, title in WAVEFORMS.items() if least[name] > HEAD]
     left = f"a gain on {' and '.join(gaining)}" if gaining else "no gain"
     text = (
-        "The nearest class mean in the source's LDA space in the place of the trained head, nothing calibrated, "
-        f"changes Macro-F1 in E1 by {'; '.join(said)}. Full training leaves it {left} (a change counts from {HEAD:g})."
+        "Replacing the trained head by the nearest class mean in the source's LDA space, without calibration, "
+        f"changes Macro-F1 in E1 by {'; '.join(said)}. After full training it has {left} (changes from {HEAD:g} count)."
     )
     return fill(text, 118)

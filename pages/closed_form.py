@@ -39,9 +39,9 @@ def section() -> str:
     draws, few_draws = few["strangers"]["draws"], few["few"]["draws"]
     shortest, noisiest = record()["lora_by_length"][0]["samples"], record()["lora_by_length"][-1]["more_noise_db"]
     return f"""A frame's flaws are measured by least squares, and a device is a Gaussian among them
-([how](../measure.md#the-algebra)): `pisa train --method closed-form`. Nothing is trained in epochs, so there is no seed
-of a training. A row has three split seeds, which differ by {_spread():.4f} at most. Simulator and method share their
-physics, so no scenes could be kinder; [what breaks it](#what-breaks-it) is below.
+([how](../measure.md#the-algebra)): `pisa train --method closed-form`. There are no
+epochs and no training seed. Each row has three split seeds, which differ by {_spread():.4f} at most. The simulator
+shares its physics with the method, so no scene could be kinder to it; [what breaks it](#what-breaks-it) is below.
 
 ## In simulated scenes
 
@@ -51,9 +51,9 @@ Macro-F1 of the target, full-size sets. The limit is that of an [informed receiv
 
 {_strangers()}
 
-Three of ten devices are unknown, {draws} draws, learnt in E2 and E3 and asked in E1. Accepted: strangers' frames with a
-p-value above 5 %. Rejected: known devices' frames with one below. Three frames: of each device of one capture,
-{few_draws} draws, the mean and the least.
+Three of ten devices are unknown, {draws} draws, learnt in E2 and E3 and tested in E1. Accepted: unknown frames with a
+p-value above 5 %. Rejected: known frames with one below. Three frames: per device, of one capture, {few_draws} draws,
+mean and minimum.
 
 ## More of the preamble
 
@@ -75,15 +75,16 @@ antenna are taken off, and what a place may add is a prior (`signal/measurement/
 
 {_broken()}
 
-Ten simulated radios in two places and a third, channels drawn anew for each frame, 15 to 30 dB
-([study](../../studies/breaking.py)). What a transmitter does is in the source too. What the receiver or the air does is
-in the target alone. *Suspected*: frames whose misfit noise has by chance once in a hundred times. Of clean frames
+Ten simulated radios in two places and a third, channels drawn again for each frame, 15 to 30 dB
+([study](../../studies/breaking.py)). Effects in the transmitter are in the source too; effects in the receiver or the
+channel are in the target alone. *Suspected*: frames whose misfit noise has by chance once in a hundred times. Of clean
+frames
 {clean["suspected"]:.1%} are, because of phase noise, which the model does not have.
 
-**The goodness of fit notices these before they cost {DROP} of Macro-F1**: {_noticed()}. **These it does not notice in
-time**: {_missed()}. Fast phase noise looks like noise, and a narrow-band signal is often where no flaw is. Less
-signal is no misfit: bars grow, and devices become hard to tell apart. LDA on the same flaws falls as early. Networks
-are not in this table: what a transmitter does would take a training each.
+**The goodness of fit detects these before they cost {DROP} of Macro-F1**: {_noticed()}. **It detects these too late**:
+{_missed()}. Fast phase noise looks like noise, and a narrow-band signal often lies where no flaw does. Low signal is
+not misfit: error bars grow, and devices become hard to separate. LDA on the same flaws degrades as early. Networks are
+not in this table, because each effect in the transmitter would need its own training.
 
 Commands: `make study-closed_form` and `make study-breaking`. For channel state, import sets of
 [this repository](https://github.com/YanDawei101/WiFi_device_fingerprint) and add
@@ -131,7 +132,7 @@ def _strangers() -> str:
                 f"{few['macro_f1']:.3f}, {few['least']:.3f}",
             ]
         )
-    heads = ["scene", "strangers' AUROC", "accepted", "rejected", "accepted, ten frames", "rejected, ten frames"]
+    heads = ["scene", "unknown devices: AUROC", "accepted", "rejected", "accepted, ten frames", "rejected, ten frames"]
     return table([*heads, "from three frames"], rows)
 
 
@@ -148,7 +149,7 @@ def _lengths() -> str:
         for own in record()["lora_by_length"]
     ]
     return table(
-        ["samples", "more noise", "bar of the image", "bar of the leakage", "Macro-F1", "strangers' AUROC"], rows
+        ["samples", "more noise", "bar of the image", "bar of the leakage", "Macro-F1", "unknown devices: AUROC"], rows
     )
 
 
@@ -166,7 +167,8 @@ def _channel_state() -> str:
             ]
         )
     return table(
-        ["set", "Macro-F1 from one place", "from all other places", "strangers' AUROC, each device in turn"], rows
+        ["set", "Macro-F1 from one place", "from all other places", "AUROC of unknown devices, each device in turn"],
+        rows,
     )
 
 

@@ -89,6 +89,6 @@ def options(records: list[tuple[str, str]]) -> str:
 
 
 def _limits(note: str) -> str:
-    """What click says of a range, as `x>=1` or `0<=x<=9`, in words."""
+    """A range of click, as `x>=1` or `0<=x<=9`, in words."""
     low, _, high = note.replace("x>=", "").partition("<=x<=")
     return f"From {low} to {high}." if high else f"At least {low}."

@@ -111,7 +111,7 @@ def calibration(path: Path) -> None:
 
 
 def _frames(axes: Axes, embedding: NDArray[np.float64], device: NDArray[np.intp], decided: NDArray[np.intp]) -> None:
-    """The marker is who sent a frame, the colour who is said to have."""
+    """The marker is the true sender of a frame, the colour the decision."""
     for sent, said in product(range(3), range(3)):
         rows = (device == sent) & (decided == said)
         axes.scatter(*embedding[rows].T, s=9, color=COLOURS[said], marker=MARKERS[sent], linewidths=0)

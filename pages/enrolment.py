@@ -34,23 +34,23 @@ def found() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def section() -> str:
-    """Every encoder that was enrolled into, and what it cost the devices that were there."""
+    """Every encoder: scores of enrolled devices, and the cost for the others."""
     records = found()
     first = next(iter(records.values()))["settings"]
     every = len(TITLES) * len(own_encoders())
     chosen = [record["chosen"] for record in records.values()]
     return f"""As on [the page about enrolment](../enrolment.md), at full size: three of ten devices at a time are left
 out of training ({first["method"]}, {first["epochs"]} epochs, devices share a channel), enrolled from 10, 50 or 200
-frames in E2 or in E3, and looked for among all ten in E1, which no model saw. `{CHOSEN}` is the row that `pisa enrol`
-makes; `{PEER}` decides by all ten class means instead of the trained rows. Macro-F1 in E1 of the *new* devices and of
-the *others* on their own frames; *taken for another* is how many recordings of a new device `pisa enrol` refuses
-because they sound like a device that is there, unless `--anyway` is given.
+frames in E2 or in E3, and identified among all ten in E1, which no model saw. `{CHOSEN}` is the row that `pisa enrol`
+fits; `{PEER}` decides by all ten class means instead of the trained rows. Macro-F1 in E1 of the *new* devices and of
+the *others* on their own frames. *Taken for another* is the share of recordings of a new device that `pisa enrol`
+refuses because they resemble an enrolled device, unless `--anyway` is given.
 
 {_table(records)}
 
 ![Macro-F1 of new devices and of the others, by encoder](../{PICTURE})
 
-On the source, each environment in turn the target of a model of the other, the best row is {_counted(chosen)}.
+On the source, with each environment in turn the target of a model of the other, the best row is {_counted(chosen)}.
 {_said(records)}
 {"" if len(records) == every else f"**Incomplete:** {len(records)} of {every} encoders and waveforms are recorded."}
 

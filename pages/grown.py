@@ -1,4 +1,4 @@
-"""What the record of `studies.growth` says of the amounts that grow with the number of devices."""
+"""Amounts that grow with the number of devices, from the record of `studies.growth`."""
 
 from __future__ import annotations
 

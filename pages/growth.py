@@ -75,7 +75,7 @@ def written(record: dict[str, Any]) -> str:
         f"Amount ∝ devicesᵖ, p by least squares of the logarithms over {_numbers(devices[-ASYMPTOTIC:])} devices, and "
         "over the last two of them alone: where that is larger, what never grows still hides how fast the rest does, "
         "and p is too small. **The last column is an extrapolation**: the amount "
-        f"at {devices[-1]:,} devices, carried on by p. Nobody has measured it."
+        f"at {devices[-1]:,} devices, carried on by p. It has not been measured."
     )
     return f"""{_measured(record)}
 
@@ -96,7 +96,7 @@ one simulation, one training with all its epochs, and every decision once.
 
 MiB at the peak: of the GPU in the stage that needs most, which is named, and of the process beyond what it had before;
 mapped files, as the frames on the disk, and the processes that simulate do not count. *statistics* is what the model
-keeps of its source for calibrations and strangers.
+keeps of its source for calibration and rejection.
 
 ## Macro-F1
 
@@ -119,7 +119,7 @@ Command: `make study-growth ARGS="--device {record["plan"]["device"]} --out resu
 
 
 def _measured(record: dict[str, Any]) -> str:
-    """What was measured, and where."""
+    """The measurement and its machine."""
     sizes, plan, where = record["sizes"], record["plan"], record["machine"]
     each = sizes[0]["frames"]["all"] / sizes[0]["devices"]
     gpu = f"{where['gpu']}, " if "gpu" in where else ""
@@ -140,13 +140,13 @@ def _taken(record: dict[str, Any]) -> str:
 
 
 def _missing(sizes: Sequence[dict[str, Any]]) -> str:
-    """The sizes that nobody has measured yet."""
+    """Sizes without a record."""
     missing = sorted({*SIZES} - {size["devices"] for size in sizes})
     return f" **Not measured yet: {_numbers(missing)} devices.**" if missing else ""
 
 
 def verdict(record: dict[str, Any]) -> str:
-    """What breaks first: scores, if they do within what was measured, the GPU, or else what outgrows the frames."""
+    """What breaks first: scores, if they do within the measured range, the GPU, or else what outgrows the frames."""
     first, last = record["sizes"][0], record["sizes"][-1]
     start, end = first["macro_f1"][DIRECT], last["macro_f1"][DIRECT]
     fastest = max([*seconds(record).values(), *memory(record).values()], key=lambda grown: grown.exponent)

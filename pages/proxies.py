@@ -1,4 +1,4 @@
-"""The part of the page on strangers about devices that nobody enrols, from the record of `studies.proxies`."""
+"""The part of the page on unknown devices about proxies, from the record of `studies.proxies`."""
 
 from __future__ import annotations
 
@@ -40,60 +40,61 @@ def record() -> dict[str, Any]:
 
 
 def plans() -> list[dict[str, dict[str, Any]]]:
-    """What was met in E1: for each number of proxies the waveforms by name."""
+    """Results in E1: for each number of proxies the waveforms by name."""
     found = [record()["waveforms"][name]["target"] for name in TITLES]
     return [dict(zip(TITLES, each, strict=True)) for each in zip(*found, strict=True)]
 
 
 def section() -> str:
-    """Do devices that are trained on and not enrolled help to tell strangers, and what does a score make of them?"""
+    """Whether devices that are trained on but not enrolled help to reject unknown ones, and how a score can use
+    them."""
     first = plans()[0]["wifi"]
     enrolled, proxies = first["enrolled"], first["proxies"]
     weight, way = chosen()
-    return f"""## What devices are worth that nobody enrols
+    return f"""## Training on devices that are not enrolled
 
-Does it help to train on devices that are not to be enrolled, as *proxies* of the strangers to come? {enrolled} devices
-are enrolled in E2 and E3, and in E1 they meet the {40 - enrolled - proxies} that no model was trained on. Models of the
-{enrolled} stand beside models of {enrolled + proxies}, whose last {proxies} are proxies. These are taken out again, as
-`pisa enrol --remove` does, or their sessions stay: then axes and covariances of the score are of all devices, and
-proxies are still nobody's nearest. {len(first["models"]) // 2} seeds of each, {record()["frames"]} frames of a device
-in a capture. Otherwise as above, where 20 are enrolled, which is harder.
+Does it help to train on devices that will not be enrolled, as *proxies* of unknown devices? {enrolled} devices are
+enrolled in E2 and E3; in E1 they are mixed with {40 - enrolled - proxies} devices that no model was trained on. Models
+of the {enrolled} are compared with models of {enrolled + proxies}, whose last {proxies} are proxies. Proxies are
+removed again, as by `pisa enrol --remove`, or their sessions are kept: then axes and covariances of the score come
+from all devices, but no frame is matched to a proxy. {len(first["models"]) // 2} seeds of each, {record()["frames"]}
+frames per device and capture. Everything else is as above, where 20 are enrolled, which is harder.
 
 {chr(10).join(_met(plan) for plan in plans())}
-![Strangers accepted over known frames rejected, with proxies and without](../{PICTURE})
+![Unknown frames accepted over known frames rejected, with proxies and without](../{PICTURE})
 
-**It helps.** Of the strangers' frames `session` accepts at 5 % rejected, in the order of the tables,
-{_change("session", "false accepts at 0.05")}; `crowd` {_change("crowd", "false accepts at 0.05")}. With proxies a frame
-by itself is enough for what was aimed at, an AUROC of 0.95 and 20 %, for {enrolled} devices. The enrolled lose nothing:
-{_change("session", "accuracy")} of their frames are rightly named. More devices are more frames and steps of training
-as well; which of these it is was not taken apart. So train on every device that there is, and take out those that are
-not to be enrolled with `pisa enrol --remove`. That their sessions stay gained on both waveforms on the source; in E1 it
-gains on Wi-Fi, and on LoRa next to nothing with `session` and less than nothing with `crowd`. Models do not keep them.
-Proxies that a model was not trained on, of which it had sessions alone, gave next to nothing on the source: AUROC of
-one frame {_heard()}.
+**It helps.** `session` accepts at 5 % rejected, in the order of the tables,
+{_change("session", "false accepts at 0.05")} of the unknown frames; `crowd`
+{_change("crowd", "false accepts at 0.05")}. With proxies a single frame reaches the targets for
+{enrolled} devices, an AUROC of 0.95 and 20 %. The enrolled devices lose nothing: {_change("session", "accuracy")} of
+their frames are correctly identified. More devices also mean more frames and training steps; the two effects were not
+separated. So train on every device you have, and remove those that should not be enrolled with `pisa enrol --remove`.
+Keeping their sessions gained on both waveforms on the source; in E1 it gains on Wi-Fi, and on LoRa next to nothing
+with `session` and less than nothing with `crowd`. Models do not keep them. Proxies that a model was not trained on,
+with sessions only, had almost no effect on the source: AUROC of one frame {_heard()}.
 
-### What a score can make of proxies
+### Using proxies in a score
 
-Chosen on the source alone: of the {enrolled} devices of a model five are the proxies, each five in turn, the next five,
-which it never heard, are the strangers, and E2 and E3 in turn are left out of the statistics. A *cohort* are sessions
-that a distance is compared with: of the proxies, of the enrolled, or of all. z-norm takes off the logarithm of a
-distance the mean of those of the cohort to the same session and divides by their spread, t-norm takes those of the same
-frame to the cohort, and s-norm is the mean of both, as in speaker verification. AUROC of
+Chosen on the source alone: of the {enrolled} devices of a model five are the proxies, each five in turn; the next
+five, which it never saw, are the unknown devices; E2 and E3 in turn are left out of the statistics. A *cohort* is a
+set of sessions that a distance is compared with: of the proxies, of the enrolled, or of all. z-norm subtracts from the
+logarithm of a distance the mean over the cohort's distances to the same session and divides by their spread; t-norm
+uses the distances of the same frame to the cohort; s-norm is the mean of both, as in speaker verification. AUROC of
 {" / ".join(KINDS.values())}; accepted at 5 % rejected, of one frame:
 
 {_ways(weight)}
 
-Nothing that sets proxies against the enrolled helps, and no division by the spread of a cohort. Its mean alone does.
-Best is *{WAYS[way]}*, β = {weight} of {_weights(way)}, and a cohort of the enrolled is as good as one of proxies. In
-E1, where that was tried once, it harms on Wi-Fi:
+Comparing proxies with the enrolled devices does not help, nor does dividing by the spread of a cohort. Its mean alone
+does. Best is *{WAYS[way]}*, β = {weight} of {_weights(way)}, and a cohort of the enrolled is as good as one of
+proxies. In E1, where it was tried once, it harms on Wi-Fi:
 
 {_cohort()}
 
-So it is left out, as the rule above was: what is chosen by five strangers need not hold for the next. Likelihood ratios
-against a background, several nearest of a cohort, and other powers of the distance were tried on the same frames of the
-source and were no better; nor was a mean that grows with the number of frames, whose threshold no longer serves ten of
-them. These trials are not in the record. E1 was met once, after; since then only how proxies are taken out was changed,
-to what the program does.
+So it is left out, as the rule above was: what is chosen by five unknown devices need not hold for the next. Likelihood
+ratios against a background, several nearest of a cohort, and other powers of the distance were tried on the same
+frames of the source and were no better; nor was a mean that grows with the number of frames, whose threshold no longer
+serves ten frames. These trials are not in the record. E1 was used once, afterwards; since then only the way in which
+proxies are removed was changed, to match the program.
 
 Commands: those above, then `python -m studies.proxies`.
 
@@ -122,8 +123,8 @@ def _waveform(title: str, found: dict[str, Any]) -> str:
                 cells += [percent(own[kind][f"false accepts at {share}"]) for share in ("0.01", "0.05")]
                 cells += [percent(value) for value in own[kind]["thresholds"]["0.05"].values()]
                 rows.append([words, score, of, *cells])
-    headings = ["proxies", "score", "of", "AUROC", "OSCR", "strangers accepted at 1 % rejected", "at 5 %"]
-    shown = table([*headings, "source's threshold: known rejected", "strangers accepted"], rows)
+    headings = ["proxies", "score", "of", "AUROC", "OSCR", "unknown accepted at 1 % rejected", "at 5 %"]
+    shown = table([*headings, "source's threshold: known rejected", "unknown accepted"], rows)
     return f"**{title}**, {found['enrolled']} enrolled, {found['proxies']} proxies:\n\n{shown}\n"
 
 
@@ -178,7 +179,7 @@ def exposures() -> list[dict[str, Any]]:
 
 
 def _exposure() -> str:
-    """Whether proxies had better be classes or nobody."""
+    """Whether proxies should be classes or unknown devices."""
     found = exposures()
 
     def cell(of: dict[str, dict[str, float]]) -> str:
@@ -197,19 +198,19 @@ def _exposure() -> str:
     )
     return f"""### Proxies in the loss
 
-Would it be better to learn that proxies are nobody? *Uniform* are models whose proxies are no classes: their frames
-shall have the same probability for every enrolled device (outlier exposure, Hendrycks et al., ICLR 2019, at its weight
-of {found[0]["weight"]:g}). A small trial on the source: Single behind an equaliser, Transformer, ten devices enrolled,
-five proxies, five strangers ({how}). AUROC of `session`, {" / ".join(KINDS.values())}; accepted at 5 % rejected,
+Is it better to learn that proxies are none of the enrolled devices? In *uniform* models proxies are not classes: the
+loss asks for equal probabilities of all enrolled devices on their frames (outlier exposure, Hendrycks et al., ICLR
+2019, at its weight of
+{found[0]["weight"]:g}). A small trial on the source: Single on equalised frames, Transformer, ten devices enrolled,
+five proxies, five unknown devices ({how}). AUROC of `session`, {" / ".join(KINDS.values())}; accepted at 5 % rejected,
 of one frame:
 
 {shown}
 
-So short a training of one seed does not settle it: as classes proxies help here on Wi-Fi and harm on LoRa, unlike in
-the full models above. *Uniform* lies between classes and not training on them on both: outlier exposure gives nothing
-that shows on both waveforms. One class of them all is ahead of not training on them on both, which needs no other loss:
-proxies are given one name in the training set. No method of the program has more; the study takes the full size on a
-GPU.
+So short a training of one seed does not settle the question: as classes, proxies help here on Wi-Fi and harm on LoRa,
+unlike in the full models above. *Uniform* lies between classes and no proxies on both waveforms: outlier exposure has
+no measurable effect on both. A single class for all proxies beats no proxies on both, and needs no other loss: give
+the proxies one name in the training set. The study runs at full size on a GPU.
 
 Commands: `python -m studies.exposure --waveform wifi`, the same for `lora`.
 """
@@ -236,7 +237,7 @@ def _cohort() -> str:
 
 
 def picture(folder: Path) -> None:
-    """Strangers accepted over known rejected of single frames, with proxies and without."""
+    """Unknown accepted over known rejected of single frames, with proxies and without."""
     with canvas(folder / PICTURE, PAGE_INCHES, 2.6) as figure:
         panels = figure.subplots(1, len(TITLES), sharey=True)
         for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
@@ -248,5 +249,5 @@ def picture(folder: Path) -> None:
             axes.set(xscale="log", title=f"{title}, one frame", ylim=(0, 1), xlabel="known rejected")
             axes.set_xticks(TICKS, [f"{100 * share:g} %" for share in TICKS])
             axes.grid(alpha=0.2)
-        panels[0].set_ylabel("strangers accepted")
+        panels[0].set_ylabel("unknown accepted")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PROXIES))

@@ -18,7 +18,7 @@ from pisa_capc.model.encoders import encoder_title
 
 
 def erratum() -> str:
-    """What went wrong with records that this page once showed, and how it was found."""
+    """Errors in records that this page once showed, and how they were found."""
     rows = [
         [
             *_twice(r),
@@ -29,22 +29,22 @@ def erratum() -> str:
         )
     ]
     headings = ["run", "set", "H200 then, 30 epochs", "CPU", "epochs of it", "H200 now, 30 epochs"]
-    return f"""Earlier versions of these pages had results that were spoilt on the GPU, all with the Transformer:
-dropout took half of the elements instead of a tenth, without making up for it. Its masks depended on how wide the
-compiler counts elements, and it counts in 64 bits instead of 32 once it has seen a second batch size in a process. Hit
-were
+    return f"""Earlier versions of these pages had wrong results from the GPU, all with the Transformer: dropout
+  removed half of the elements instead of a tenth, without rescaling. Its masks depended on the integer width of the
+  compiler's element index, which is 64 bits instead of 32 once a process has seen a second batch size. These results
+  were affected:
 
 - the contextual pathway of PISA and of equalised PISA, which has a batch of its own;
-- everything in trainings that followed one with another batch size in the same process: PISA without the topology path,
-  without its consistency and without token refinement; Mixup, MMD, RIEI, DANN and PISA's objective alone.
+- every training that followed one with another batch size in the same process: PISA without the topology path, without
+  its consistency and without token refinement; Mixup, MMD, RIEI, DANN and PISA's objective alone.
 
-All of these are made again, with the search of MMD and DANN, which chooses what it had chosen. The guard's thresholds
-and the calibration study are of the new models.
+All of these were run again, with the search of MMD and DANN, which chose the same settings. The guard's thresholds and
+the calibration study come from the new models.
 
-It was found by training recorded runs once more on a CPU: below, source validation Macro-F1 of the run of the first
-seeds; where few epochs on the CPU were already ahead, no more were trained. Methods that were not hit agree with the
-CPU within what seeds change or, where no run is in the table, have Single's source validation, far above what was left
-to those that were hit:
+The fault was found by repeating recorded runs on a CPU: below, source validation Macro-F1 of the run of the first
+seeds. Where few epochs on the CPU were already ahead, training stopped. Unaffected methods agree with the CPU within
+the spread of seeds or, where no run is in the table, reach Single's source validation, far above that of the affected
+methods:
 
 {table(headings, rows)}
 
@@ -52,7 +52,7 @@ Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call 
 
 ## Sentences that claimed more than the records show
 
-The records are as they were; these sentences on them were wrong:
+The records are unchanged; these sentences about them were wrong:
 
 - "Single < PISA < PISA-CAPC for every encoder and both waveforms": not in every direction
   ([now](findings.md#findings)).
@@ -61,8 +61,8 @@ The records are as they were; these sentences on them were wrong:
   the
   target ([how](place.md#the-channel-of-the-place)).
 - "Chosen on source environments alone", of `careful`: its numbers are, but E1 had been looked at meanwhile.
-- "113 of 136 pairs decided": counted GAD and DANN, which are Single once more, as methods.
-- POT's Sinkhorn as "the same algorithm": it works with logarithms, ours with a kernel.
+- "113 of 136 pairs decided": counted GAD and DANN, which equal Single, as methods.
+- POT's Sinkhorn as "the same algorithm": it works in the log domain, ours with a kernel.
 """
 
 
@@ -74,14 +74,14 @@ def unlearnt() -> str:
     headings = ["run", "set", "H200, bfloat16, 30 epochs", "CPU, float32", "epochs of it"]
     return f"""## Runs that did not learn
 
-Some runs know next to nothing even of their source (validation Macro-F1 below {NEAR_CHANCE}): {own}.
-They are in the means as they are. It is the training's doing, not the GPU's: of each kind one, trained again on
-a CPU, stays there too. Source validation Macro-F1:
+Some runs hardly learn even their source (validation Macro-F1 below {NEAR_CHANCE}): {own}.
+They are included in the means. The cause is the training, not the GPU: one run of each kind, repeated on a CPU, fails
+to learn too. Source validation Macro-F1:
 
 {table(headings, rows)}
 
-Where devices share a channel more do not, and none of these was trained again: {shared}.
-On LoRa it is [the phase](place.md#why-networks-miss-what-is-there-on-lora).
+Where devices share a channel more runs fail, and none of these was repeated: {shared}.
+On LoRa the cause is [the phase](place.md#why-networks-miss-the-devices-on-lora).
 
 Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call for each row
 """

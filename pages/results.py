@@ -128,7 +128,7 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
 
 - Where each device has a channel of its own, every method without an equaliser, PISA aside, is near chance (at most
   {rest:.3f}), so their ranking is meaningless ([baselines](tables.md#external-baselines)).
-- EADA's gain is its equaliser: Single behind the same equaliser, without the critic, scores
+- EADA's gain is its equaliser: Single with the same equaliser, without the critic, scores
   {each(methods, "equalised")}; EADA scores {each(methods, "eada")}, PISA {each(methods, "pisa")}
   ([baselines](tables.md#external-baselines)).
 - PISA on equalised frames has the highest mean of all networks: {each(methods, "pisa-equalised")}, and after U-CAPC
@@ -237,7 +237,7 @@ def pictures(folder: Path) -> None:
 
 
 def pages() -> dict[str, list[str]]:
-    """The parts of every page, by its name; the title first. One of which nothing is measured yet is left out."""
+    """The parts of every page, by its name; the title first. A page without measurements is left out."""
     found = {
         "findings": ["# Findings\n", summary(), limits()],
         "tables": [

@@ -65,49 +65,49 @@ def section() -> str:
     lora = {method: _range(room, "lora", method) for method in ("single", "aligned")}
     before, after = (_number(room.target("wifi", "place-device-phases", "pisa", stage)) for stage in (DIRECT, PAPER))
     missing = f"Not run yet: {room.missing()} of the tables' cells.\n" if room.missing() else ""
-    return f"""A network that is trained on frames of ten devices learns whatever tells them apart. If every device
-stands at a spot of its own, the channel does, and it does so in validation frames too: they are other frames of the
-same recordings. So **the score on the source says how well the room is known, until the room is the same for all.** One
-protocol on the same hardware, five ways to place it; Transformer, three runs of each:
+    return f"""A network trained on frames of ten devices learns whatever separates them. If every device stands in its
+  own spot, the channel does, and it does so in validation frames too, which are other frames of the same recordings.
+  So **the source score measures knowledge of the room, unless all devices share it.** One protocol, the same hardware,
+  five ways to place it; Transformer, three runs of each:
 
 {_table(room, "wifi")}
 
 {_table(room, "lora")}
 
-Each cell: Macro-F1 on held-out frames of the source → in E1, where nothing was trained. Rays are whose the row says;
-the first row is the scene `*-own-place`. Where not every scattered ray moves, a tenth of the scattered power does.
+Each cell: Macro-F1 on held-out frames of the source → in E1, where nothing was trained. Rows name the owner of the
+rays and phases; the first row is the scene `*-own-place`. Where not every scattered ray moves, a tenth of the
+scattered power does.
 
-![Macro-F1 on the source and in a new place, by whose the channel is](../placement.png)
+![Macro-F1 on the source and in a new place, by owner of the channel](../placement.png)
 
-## When source validation lies
+## When source validation misleads
 
-On Wi-Fi Single falls from {device["single"]} where each device has a channel of its own, from
-{phases["single"]} where only the phases are its own, from {moving["single"]} where these
-fade. The source's score *falls* as the new place's rises: it was the room that was known. PISA's follows: from
-{device["pisa"]}, then {phases["pisa"]}, then {moving["pisa"]}. Phases alone are enough
-to lie: a device that is put down by hand and stays there has them to itself, for as long as nothing moves.
+On Wi-Fi Single falls from {device["single"]} where each device has its own channel, from {phases["single"]} where only
+the phases are its own, and from {moving["single"]} where these fade. The source score *falls* as that of the new place
+rises: the model knew the room. PISA follows: from {device["pisa"]}, then {phases["pisa"]}, then {moving["pisa"]}.
+Phases alone are enough: a device that is put down by hand has phases of its own for as long as nothing moves.
 
-Whether a set of recordings is of this kind can be seen before training: `pisa check` names devices by their channel
-estimates alone, at the other end of a recording. On Wi-Fi that finds {own["accuracy"]:.2f} of the devices where they
-have channels of their own, {still["accuracy"]:.2f} where the phases are theirs, and {later["accuracy"]:.2f} in the
-scene `wifi`; chance is {later["chance"]:.2f}. One thing remains there: *one frame later* the channel still names
-{following["accuracy"]:.2f} of them, so validation on frames held out at random stays optimistic
-([what it looks at](../check.md)).
+`pisa check` detects such recordings before training: it identifies devices from channel estimates alone, at the other
+end of a recording. On Wi-Fi it identifies {own["accuracy"]:.2f} of the devices with their own channels,
+{still["accuracy"]:.2f} with their own phases, and {later["accuracy"]:.2f} in the scene `wifi`; chance is
+{later["chance"]:.2f}. Even there the channel *one frame later* identifies {following["accuracy"]:.2f} of them, so
+validation on a random split stays optimistic ([dataset checks](../check.md)).
 
 ## When structure anchoring pays
 
-On Wi-Fi PISA gains {device["gain"]} over Single in the new place where the channel is the device's,
-{phases["gain"]} where the phases are, {moving["gain"]} where these fade and {place["gain"]} where they are the place's.
-It is made to rely on what the array has in common; it cannot ignore a channel that stands still. U-CAPC adds most in
-between, where the phases
-are the device's ({before} to {after}).
+On Wi-Fi PISA gains {device["gain"]} over Single in the new place if the channel belongs to the device,
+{phases["gain"]} if only the phases do, {moving["gain"]} if these fade and {place["gain"]} if they belong to the place.
+It relies on what the antennas share, but cannot ignore a static channel. U-CAPC adds most in between, where the phases
+belong to the device ({before} to
+{after}).
 
-**A known preamble settles more than the architecture does.** Single behind an equaliser keeps
-{keeps["equalised"]} on Wi-Fi whatever the way, PISA behind it {keeps["pisa-equalised"]}. On LoRa, where the channel is
-flat, the phase alone has to go: aligned to its preamble Single has {lora["aligned"]}, as it comes {lora["single"]}
-([why](place.md#why-networks-miss-what-is-there-on-lora)).
+**A known preamble matters more than the architecture.** On equalised Wi-Fi frames Single keeps {keeps["equalised"]} in
+all five placements, PISA {keeps["pisa-equalised"]}. On LoRa, where the channel is flat, only the phase has to be
+removed: Single scores
+{lora["aligned"]} on frames aligned to their preamble and {lora["single"]} on frames as received
+([why](place.md#why-networks-miss-the-devices-on-lora)).
 
-What follows for recordings of one's own: let all devices send from the same spots, or let them move; judge models only
+For your own recordings: let all devices send from the same spots, or let them move; evaluate models only
 where they were not trained; take the channel off where the preamble is known.
 
 {missing}Command: `make study-placement ARGS="--device cuda --workers 2"`; records: `results/records/placement`.

@@ -61,7 +61,7 @@ def protocol_page() -> str:
     sections = [f"## {name}\n\n{settings(kind)}" for name, kind in parts.items()]
     return f"""# Protocol files
 
-One YAML file is one experiment: `pisa bench run FILE.yaml`. A key that nobody knows is an error, and so is a setting of
+One YAML file is one experiment: `pisa bench run FILE.yaml`. An unknown key is an error, and so is a setting of
 training, methods or calibrations that the file leaves to a default: what was run can be read off the file. The defaults
 below are those that messages offer to copy. [A benchmark of one's own](../gallery/plot_benchmark.rst) writes one and
 runs it; `protocols/` has those of the results.
@@ -122,7 +122,7 @@ of these scenes, of their first environment and their first capture; what is in 
 def settings(
     kind: type, examples: Mapping[str, Mapping[str, str]] | None = None, notes: Mapping[str, str] | None = None
 ) -> str:
-    """A dataclass as a table: its settings, their types and defaults, what its docstring says of each.
+    """A dataclass as a table: its settings, their types and defaults, and their meaning.
 
     examples: by the heading of a column, values. notes: what else there is to say of a setting.
     """
@@ -208,7 +208,7 @@ def text(path: Path) -> str:
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """What is said of each setting, by the class or one that it extends: beside it, or in the docstring.
+    """The meaning of each setting, from the class or a base class: beside it, or in the docstring.
 
     There it stands as `name: words` or, in an indented list, `name  words`.
 
@@ -244,7 +244,7 @@ def _in_docstring(kind: type) -> dict[str, str]:
 
 
 def _doc(kind: type) -> str:
-    """The docstring that somebody wrote."""
+    """The docstring, unless it was generated."""
     doc = cleandoc(kind.__doc__ or "")
     return "" if doc.startswith(f"{kind.__name__}(") else doc
 
@@ -277,7 +277,7 @@ def _shown(kind: type) -> list[Field[Any]]:
 
 
 def _summary(kind: type) -> str:
-    """The first paragraph of its docstring, without what it says of single settings."""
+    """The first paragraph of its docstring, without the settings."""
     first = _doc(kind).split("\n\n")[0]
     names = "|".join(setting.name for setting in fields(kind)) or "-"
     return re.split(rf"(?:^|(?<=[.\s]))(?:(?:{names}), )*(?:{names}):\s", first)[0].strip()

@@ -36,18 +36,19 @@ METHODS = {"single": "Single", "sigmix": "SigMix", "eada": "EADA", "pisa": "PISA
 
 
 def section() -> str:
-    """What became of the paper's three stages where devices share the channel of their place."""
+    """The paper's three stages where devices share the channel of their place."""
     probe = read("studies/placement-probe.json")["rows"]
     return f"""## The channel of the place
 
 [The tables](tables.md) are of scenes in which every device has a channel of its own, so that in training the room
-itself names the device (`wifi-own-place`, `lora-own-place`). The paper words it otherwise: environment and capture
-control the channel, and it fades from frame to frame. The scenes `wifi` and `lora` follow that: rays of the place, each
-device put down anew with phases of its own, and the scattered part moved by people and, in capture M, by the walk.
+itself gives the device away (`wifi-own-place`, `lora-own-place`). The paper describes it differently: environment and
+capture control the channel, and it fades from frame to frame. The scenes `wifi` and `lora` follow the paper: the rays
+belong to the place, each device is placed again with its own phases, and the scattered part moves with people and, in
+capture M, the walk.
 
 {scenes()}
 
-The probe had five ways (three runs each, Transformer; Macro-F1 in E1):
+The probe had five variants (three runs each, Transformer; Macro-F1 in E1):
 
 {_probe(probe)}
 
@@ -57,7 +58,7 @@ The probe had five ways (three runs each, Transformer; Macro-F1 in E1):
 
 {_lora_source()}
 
-The component and calibration ablations on these sets (`wifi`, `lora`) are among [the tables](tables.md).
+[The tables](tables.md) include the component and calibration ablations on these sets (`wifi`, `lora`).
 
 {_order()}
 
@@ -93,7 +94,7 @@ def ranked() -> list[Ranked]:
 
 
 def finding() -> str:
-    """The comparison of methods where devices share a channel, as a finding."""
+    """The comparison of methods with shared channels, as a finding."""
     by_dataset = {found.dataset: found for found in ranked()}
     wifi, lora = by_dataset["wifi"], by_dataset["lora"]
     others = max(score for method, score in wifi.scores.items() if method not in CARRY_OVER)
@@ -110,8 +111,8 @@ def _order() -> str:
     def said(found: Ranked) -> str:
         listed = ",\n".join(f"{method_title(method)} {score:.3f}" for method, score in found.scores.items())
         return (
-            f"On the set `{found.dataset}` (E1, direct inference) the methods stand, best first:\n{listed}.\n"
-            f"The 95 % interval of the paired difference decides {found.decided} of the {found.pairs} pairs. "
+            f"Methods on the set `{found.dataset}` (E1, direct inference), best first:\n{listed}.\n"
+            f"The 95 % interval of the paired difference decides {found.decided} of {found.pairs} pairs. "
             f"{_same(found)}"
         )
 
@@ -121,7 +122,7 @@ def _order() -> str:
 def _same(found: Ranked) -> str:
     """Which methods are Single once more."""
     names = " and ".join(method_title(key.method) for key in found.same)
-    return f"{names}, whose search chose a weight of zero, equal Single bit for bit and are not counted."
+    return f"{names}, whose search chose a weight of zero, equal Single exactly and are not counted."
 
 
 def _table(name: str) -> str:
@@ -146,7 +147,7 @@ Macro-F1 in E1, trained in E2 and E3, mean ± standard deviation over nine runs:
 
 The limit, an informed receiver that knows each device's hardware and estimates the channel (`pisa limit`), is taken on
 {limit["frames"]} frames of each recording of E1 ({captures}).
-The gap to this limit is information that is in the frames and that no model here uses.
+The gap to this limit is information that is in the frames and that no network here uses.
 
 {_said(found, place, protocol.encoders)}
 {"Not run yet: " + "; ".join(missing) + "." if missing else ""}
@@ -158,7 +159,7 @@ Commands: `pisa bench run {name}`; `pisa limit DATASET --environment E1 --frames
 
 
 def _lora_source() -> str:
-    """Why networks on LoRa frames as they come hardly learn their source."""
+    """Why networks hardly learn their source on LoRa frames as received."""
     trials = read("studies/lora-source.json")["trials"]
 
     def row(name: str, trial: dict[str, Any]) -> list[str]:
@@ -172,28 +173,28 @@ def _lora_source() -> str:
         return fmean(found["validation"])
 
     received, aligned = "as received", "without phase"
-    return f"""### Why networks miss what is there on LoRa
+    return f"""### Why networks miss the devices on LoRa
 
-Single hardly learns even its *source* on these frames, and PISA with a Transformer only in some runs, though the limit
-says that the devices are there to be told apart. A study takes something known off every frame, step by step, and
-trains the same network again (three runs each; Macro-F1 on the source's held-out frames, mean and each run, and in E1):
+Single hardly learns even its *source* on these frames, and PISA with a Transformer only in some runs, although the
+limit shows that the devices can be separated. A study removes known effects from every frame, step by step, and
+retrains the same network (three runs each; Macro-F1 on the source's held-out frames, mean and each run, and in E1):
 
 {table(["frames and network", "source validation", "E1"], [row(name, trial) for name, trial in trials.items()])}
 
-**It is the phase.** What a chirp says of its sender is a mirror image and a tone some 35 dB below it, in a fixed
-relation to it; the phase of the whole differs from frame to frame and hides the relation. Turning each antenna to the
-phase of the known preamble, and nothing else, takes Single's source validation from
+**The cause is the phase.** A chirp carries its sender's fingerprint as a mirror image and a tone some 35 dB below it,
+in a fixed relation to it. The phase of the whole differs from frame to frame and hides this relation. Rotating each
+antenna to the phase of the known preamble, and nothing else, takes Single's source validation from
 {validation(received):.3f} to {validation(aligned):.3f} (Transformer) and from
 {validation(received, encoder="cnn"):.3f} to {validation(aligned, encoder="cnn"):.3f} (CNN). It is not precision
-(float32: {validation(received, precision="float32"):.3f}) and not the remaining frequency offset, which taking off adds
+(float32: {validation(received, precision="float32"):.3f}) and not the remaining frequency offset, whose removal adds
 nothing ({validation("without phase and offset"):.3f}). For the Transformer it is a matter of time: with 120 epochs it
-finds the relation by itself ({validation(received, epochs=120):.3f}). Whole symbols of 1,024 samples help too
+learns the relation by itself ({validation(received, epochs=120):.3f}). Whole symbols of 1,024 samples help too
 ({validation(received, samples=1024):.3f}; without phase and offset
 {validation("without phase and offset", samples=1024):.3f}).
-PISA's other encoders find it within 30 epochs (table above), where Single's do not.
+PISA's other encoders learn it within 30 epochs (table above); Single's do not.
 
-The alignment is an option beside the published model: methods `aligned` and `pisa-aligned`
-(`pisa train --method pisa-aligned`). An equaliser (`pisa-equalised`) takes the phase off too, and the channel with it.
+Alignment is available beside the published model: methods `aligned` and `pisa-aligned` (`pisa train --method
+pisa-aligned`). An equaliser (`pisa-equalised`) removes the phase together with the channel.
 
 Command: `make study-lora_source ARGS="--device cuda"`; record: `results/studies/lora-source.json`."""
 
@@ -217,8 +218,8 @@ def _said(found: Results, place: tuple[str, str], encoders: tuple[str, ...]) -> 
         return f"{min(scores):.2f} to {max(scores):.2f}"
 
     return (
-        f"On held-out frames of its own source Single has {source('single')} by encoder, PISA {source('pisa')}: the\n"
-        f"room no longer names the device there. In E1 PISA gains over Single\n{gains('pisa', DIRECT, 'single')},\n"
+        f"On held-out source frames Single scores {source('single')} by encoder, PISA {source('pisa')}: the room\n"
+        f"no longer gives the device away. In E1 PISA gains over Single\n{gains('pisa', DIRECT, 'single')},\n"
         f"and U-CAPC adds to PISA\n{gains('pisa', PAPER, 'pisa')}."
     )
 

@@ -1,4 +1,4 @@
-"""The results page on strangers, from the record of `studies.strangers`."""
+"""The results page on unknown devices, from the record of `studies.strangers`."""
 
 from __future__ import annotations
 
@@ -31,126 +31,127 @@ def record() -> dict[str, Any]:
 
 
 def section() -> str:
-    """Every score where nobody was, and what is left to do."""
+    """Every score in an environment that no model saw, beside its targets."""
     found, best = record(), record()["chosen"]
     waveforms = found["waveforms"]
     parts = [_waveform(name, title) for name, title in TITLES.items()]
     alone, crowd, together = ("\n".join(f"- {line}" for line in _verdicts(s)) for s in (best, CROWD, CARRIER))
     runs = len(waveforms["wifi"]["models"])
-    return f"""Simulated sets of 40 devices, the first 20 enrolled in E2 and E3 (PISA behind an equaliser, Transformer,
-{runs} seeds). In E1, which no model saw, they meet the other 20. A score says how little a frame, or ten frames of one
-sender by the mean of their embeddings, resemble what is known ([the scores](../openset.md)). Frames are every fourth of
-a capture, of M every eighth: ten of them are 0.2 to 0.4 s of Wi-Fi and 4 to 8 s of LoRa. OSCR is the area under the
-share of known frames that are accepted *and* rightly named over the share of strangers accepted. The last two columns
-are what the threshold does that the source gives at 5 %.
+    return f"""Simulated sets of 40 devices, the first 20 enrolled in E2 and E3 (PISA on equalised frames, Transformer,
+{runs} seeds). The other 20 are the unknown devices in E1, which no model saw. A score measures how little a frame, or
+the mean embedding of ten frames of one sender, resembles known devices ([the scores](../openset.md#the-scores)). The
+set uses every fourth frame of a capture, of M every eighth, so ten frames span 0.2 to 0.4 s of Wi-Fi and 4 to 8 s of
+LoRa. OSCR is the area under the share of known frames that are accepted *and* correctly identified, over the share of
+unknown frames accepted. The last two columns use the source's threshold at 5 %.
 
 {chr(10).join(parts)}
-![Strangers accepted over known frames rejected, by score](../{PICTURE})
+![Unknown frames accepted over known frames rejected, by score](../{PICTURE})
 
-## What was aimed at
+## Targets
 
-By the fingerprint of a frame by itself, `{best}`:
+Fingerprint of a single frame, `{best}`:
 
 {alone}
 
-By the fingerprint alone, with the help of the frames around it in its capture, `{CROWD}`:
+Fingerprint, with the neighbouring frames of the capture, `{CROWD}`:
 
 {crowd}
 
-By fingerprint and carrier together, `{CARRIER}`:
+Fingerprint and carrier, `{CARRIER}`:
 
 {together}
 
-Why a frame by itself is not enough for the fingerprint: noise. In line of sight they tell strangers as the aim has it,
-without it they do not (mean SNR of the scene):
+A single frame is not enough because of noise. In line of sight the fingerprint reaches the target, without it it does
+not (mean SNR of the scene):
 
 {_captures(best)}
 
-Noise goes with the number of frames, and being in a new place does not; the score knows of both. One threshold, that of
-single frames, serves any number of them:
+Noise averages out over frames, the effect of a new place does not, and the score models both. One threshold, that of
+single frames, serves any number of frames:
 
 {_pooled()}
 
-**One source environment is not enough for a threshold.** Captures then stand in for places, and the threshold of one of
-E2 and E3 rejects in the other, at 5 %, {_one_place()}. How far devices move between environments cannot be seen in one.
+**One source environment is not enough for a threshold.** Captures then stand in for places, and a threshold from E2 or
+E3 alone rejects in the other, at 5 %, {_one_place()}. A single environment does not show how far devices move between
+environments.
 
-## What the frames around one are worth
+## Using neighbouring frames
 
-Frames of one sender lie close to each other, whoever it is. `{CROWD}` puts the mean of a frame and those near it in
-its place ([how](../openset.md#the-scores)), which needs whole captures and no addresses. A stranger of whom little is
-heard, {FEW} frames of a capture, among devices that send much is drawn to them: that is what it costs. AUROC, accepted
-at 5 % rejected; with the source's threshold: known rejected, strangers accepted. In E1:
+Frames of one sender lie close together, even if it is unknown. `{CROWD}` replaces a frame by the mean of it and its
+neighbours ([how](../openset.md#the-scores)). It needs whole captures and no addresses. Its cost: an unknown device
+that sends little, {FEW} frames of a capture, among devices that send much is absorbed by them. AUROC, accepted at 5 %
+rejected; with the source's threshold: known rejected, unknown accepted. In E1:
 
 {_quiet("quiet")}
 
-On the source, where five devices play the strangers and the threshold is that of one place:
+On the source, where five devices play the unknown ones and the threshold is that of one place:
 
 {_quiet("quiet on the source")}
 
-What counts as near, ν, was chosen there (AUROC and accepted at 5 % rejected, of one frame), with an eye on the
-strangers who send little and on the threshold, which both lose as it grows:
+The radius ν was chosen there (AUROC and accepted at 5 % rejected, of one frame), with attention to unknown devices
+that send little and to the threshold; both suffer as ν grows:
 
 {_near()}
 
-More neighbours by number, mutual neighbours, kernels and smoothed scores were tried on the same frames of the source;
-as much was to be gained, but with ever more frames in a capture the threshold did not hold. These trials are not in
-the record. In E1 `{CROWD}` was tried once, after. The more frames of a device a capture holds, the more known ones
-`{CROWD}` rejects; captures of more than 64 of each were not tried with strangers.
+More neighbours by number, mutual neighbours, kernels and smoothed scores were tried on the same frames of the source.
+The gain was as large, but with more frames per capture the threshold did not hold. These trials are not in the record.
+`{CROWD}` was tried in E1 once, afterwards. The more frames of a device a capture holds, the more known ones `{CROWD}`
+rejects; captures with more than 64 of each were not tried with unknown devices.
 
-So where whole captures are there and their senders are not known, `--reject {CROWD}` is the better choice; it has to be
-asked for, because streams cannot use it and strangers who send little get by more easily.
+So if you have whole captures without sender addresses, `--reject {CROWD}` is the better choice. It is not the default
+because streams cannot use it and because it accepts more unknown devices that send little.
 
 {_parts()}
 
-## What the carrier is worth
+## What the carrier adds
 
-A stranger has to be like one and the same device in fingerprint *and* carrier offset to be taken for it. Simulated
-crystals differ by {_ppm("hardware.cfo_ppm")} ppm from device to device and move by
-{_ppm("frequency.environment_ppm")} ppm between places, as over a few kelvin; others move farther.
-What the score of a single frame is worth where each is off by so much more in every place, so that the source shows it
-(in brackets: accepted at 5 % rejected):
+To be accepted, an unknown device must match one device in fingerprint *and* carrier offset. Simulated crystals differ
+by
+{_ppm("hardware.cfo_ppm")} ppm between devices and drift by {_ppm("frequency.environment_ppm")} ppm between places, as
+over a few kelvin; real ones drift further. Single frames, with every crystal drifting by the given amount in every
+place, so that the source shows it (in brackets: accepted at 5 % rejected):
 
 {_wander("everywhere")}
 
-And where the source shows nothing of it, as after a season or with another receiver:
+And with drift that the source does not show, as after a season or with another receiver:
 
 {_wander("only in the new place")}
 
-So `{CARRIER}` pays where the source was recorded over days and temperatures like those to come, and makes strangers of
-friends where it was not; nothing in a source tells which it is. So it has to be asked for (`--reject {CARRIER}`), and
-`{best}` is what is used unless told, though by the source alone it would be the other.
+So `{CARRIER}` helps if the source was recorded over the days and temperatures to come. Otherwise it rejects known
+devices, and nothing in the source reveals which case applies. It must be requested (`--reject {CARRIER}`); `{best}` is
+the default, although on the source alone `{CARRIER}` scores higher.
 
 ## How the score was chosen
 
-On the source alone, among scores of the fingerprint of a frame by itself. Of models of the first 15 devices the next
-five play the strangers, and E2 and E3 in turn are left out of the statistics and play the new place. AUROC of
+On the source alone, among fingerprint scores of single frames. In models of the first 15 devices the next five play
+the unknown devices, and E2 and E3 in turn are left out of the statistics and play the new place. AUROC of
 {" / ".join(KINDS.values())}:
 
 {_selection()}
 
-λ of `{best}`, how much farther new places are than known ones, was chosen there as well:
+λ of `{best}`, the factor by which new places differ more than known ones, was chosen there as well:
 
 {_moved()}
 
-A rule that weighs all scores of the fingerprint and the length of the embedding, a logistic regression that was fitted
-to these proxies, gained on the source and not in E1: five devices say little about the next stranger. It is left out.
-AUROC of one frame, accepted at 5 % rejected:
+A logistic regression on all fingerprint scores and the length of the embedding, fitted to these proxies, gained on the
+source and not in E1: five devices say little about the next one. It is left out. AUROC of one frame, accepted at 5 %
+rejected:
 
 {_rule(best)}
 
-Covariances of each class, a background model, a correction of the capture's shift, sums over sessions in the place of
-the nearest, means of classes in the place of sessions and all axes in the place of those on which classes differ were
-tried on the same frames and gave nothing that shows on both waveforms; these trials are not in the record. Forms of
-the score and rules for the threshold had been looked at in E1 before they were settled on the source, and that the
-noise of session means is taken off S was added after its figures for ten frames had been seen; so they are not blind
-to it. Which score, and λ, are the choice of the source; `{CARRIER}` takes λ as it is and was tried in E1 once.
-Strangers are drawn as the enrolled devices are, boards of one model.
+Per-class covariances, a background model, a correction of the capture's shift, sums over sessions instead of the
+nearest one, class means instead of sessions, and all axes instead of those on which classes differ were tried on the
+same frames and had no measurable effect on both waveforms; these trials are not in the record. The forms of the score
+and the rules for the threshold had been looked at in E1 before they were settled on the source, and the noise of
+session means was subtracted from S after its figures for ten frames had been seen, so these are not blind. The source
+alone chose the score and λ; `{CARRIER}` uses the same λ and was tried in E1 once. Unknown devices are drawn like the
+enrolled ones, as boards of one model.
 
 Commands: `python -m studies.embeddings --devices 40 --enrolled 20 --scale 0.5 --frames 64 --method pisa-equalised
 --encoder transformer --waveform wifi`, the same for `lora`, both with `--enrolled 15 --frames 48`, then
-`make study-strangers`. Sessions are here from every second validation frame, and thresholds from the others; models
-keep sessions of their training frames. These files do not hold the CFO of the frames, which is drawn again as the
-simulator drew it.
+`make study-strangers`. Sessions come from every second validation frame and thresholds from the others; models keep
+sessions of their training frames. These files do not hold the CFO of the frames, which is drawn again as the simulator
+drew it.
 """
 
 
@@ -163,15 +164,15 @@ def _waveform(name: str, title: str) -> str:
             cells += [percent(own[kind][f"false accepts at {share}"]) for share in ("0.01", "0.05")]
             cells += [percent(value) for value in own[kind]["thresholds"]["0.05"].values()]
             rows.append([f"**{score}**" if score == best else score, words, *cells])
-    headings = ["score", "of", "AUROC", "OSCR", "strangers accepted at 1 % rejected", "at 5 %"]
+    headings = ["score", "of", "AUROC", "OSCR", "unknown accepted at 1 % rejected", "at 5 %"]
     return f"""## {title}
 
-{table([*headings, "source's threshold: known rejected", "strangers accepted"], rows)}
+{table([*headings, "source's threshold: known rejected", "unknown accepted"], rows)}
 """
 
 
 def _verdicts(best: str) -> list[str]:
-    """The aims and what came of them."""
+    """The targets, and whether they are met."""
 
     def each(kind: str, metric: str) -> list[float]:
         return [found["target"][best][kind][metric] for found in record()["waveforms"].values()]
@@ -194,8 +195,8 @@ def _verdicts(best: str) -> list[str]:
         for found in record()["waveforms"].values()
     ]
     return [
-        f"AUROC of at least {AUROC:g} by the frame. {said(areas, min(areas) >= AUROC, area=True)}",
-        f"At most {percent(FRAMES)} of strangers' frames accepted at 5 % false rejections. "
+        f"AUROC of at least {AUROC:g} per frame. {said(areas, min(areas) >= AUROC, area=True)}",
+        f"At most {percent(FRAMES)} of unknown frames accepted at 5 % false rejections. "
         + said(frame, max(frame) <= FRAMES),
         *ten,
         f"A threshold of the source that holds in a new place: at most 5 % {tens} rejected. "
@@ -230,7 +231,7 @@ def _pooled() -> str:
         ]
         for frames in found[0]
     ]
-    return table(["frames; AUROC, known rejected, strangers accepted", *TITLES.values()], rows)
+    return table(["frames; AUROC, known rejected, unknown accepted", *TITLES.values()], rows)
 
 
 def _one_place() -> str:
@@ -248,7 +249,7 @@ def _quiet(part: str) -> str:
     scores = list(found["Wi-Fi"])
     rows = [
         [
-            words,
+            words.replace("strangers", "unknown devices"),
             *(
                 f"{of['auroc']:.3f}, {percent(of['false accepts'])}; {percent(of['known rejected'])}, "
                 f"{percent(of['strangers accepted'])}"
@@ -257,7 +258,7 @@ def _quiet(part: str) -> str:
         ]
         for words in found["Wi-Fi"][scores[0]]
     ]
-    return table(["who sends how much", *(f"{title}, `{score}`" for title in found for score in scores)], rows)
+    return table(["frames per device", *(f"{title}, `{score}`" for title in found for score in scores)], rows)
 
 
 def _near() -> str:
@@ -276,7 +277,7 @@ def _near() -> str:
 
 
 def _parts() -> str:
-    """What antennas and paths by themselves tell, of the models that it was tried with."""
+    """How well single antennas and pathways reject unknown devices."""
     models = json.loads(PARTS.read_text(encoding="utf-8"))["models"]
     titles = [f"{TITLES[name.split('-')[0]]}, {encoder_title(name.split('-')[-3])}" for name in models]
     places = {"source": "source", "target": "E1"}
@@ -287,19 +288,18 @@ def _parts() -> str:
     views = next(iter(models.values()))["source"]
     rows = [[view, *(cell(own[place][view]) for own in models.values() for place in places)] for view in views]
     shown = table(["`session` of", *(f"{title}, {words}" for title in titles for words in places.values())], rows)
-    return f"""## Antennas and paths by themselves
+    return f"""## Single antennas and pathways
 
-Does each antenna alone, or each path of PISA before one suppresses the other, know more of strangers than the embedding
-of all? One seed of PISA without an equaliser, which tells strangers far worse to begin with; on the source the first
-ten devices that are not enrolled are strangers in E2 and E3, in E1 the other ten. AUROC of
-{" / ".join(KINDS.values())}:
+Does an antenna alone, or a pathway of PISA before suppression, reject unknown devices better than the whole embedding?
+One seed of PISA without an equaliser, which rejects far worse to begin with. On the source the first ten devices that
+are not enrolled are unknown in E2 and E3, in E1 the other ten. AUROC of {" / ".join(KINDS.values())}:
 
 {shown}
 
-Antennas by themselves know less, and whether they agree helps a little on the source and harms in E1. The identity
-path, before suppression, is better than the embedding everywhere: what takes the environment out of it takes out some
-of what strangers differ by. No score uses it: it would be a second embedding of every frame, in models, scores and
-streams, and an equaliser or the frames around one give more. Behind an equaliser it was not tried.
+Single antennas are worse, and their agreement helps a little on the source and harms in E1. The identity pathway before
+suppression is better than the embedding everywhere: suppressing the environment also suppresses part of what makes
+unknown devices different. No score uses it. It would need a second embedding of every frame in models, scores and
+streams, and an equaliser or neighbouring frames gain more. It was not tried on equalised frames.
 
 Commands: `python -m studies.embeddings --devices 40 --enrolled 20 --scale 0.5 --frames 64 --encoder cnn,transformer
 --seeds 2026 --parts --out work/embeddings-parts`, then `python -m studies.parts`."""
@@ -324,7 +324,9 @@ def _wander(kind: str) -> str:
         ]
         for ppm in found[0]
     ]
-    return table(["farther by; AUROC, source's threshold: known rejected, strangers accepted", *TITLES.values()], rows)
+    return table(
+        ["additional drift; AUROC, source's threshold: known rejected, unknown accepted", *TITLES.values()], rows
+    )
 
 
 def _areas(part: str) -> list[list[str]]:
@@ -363,7 +365,7 @@ def percent(share: float) -> str:
 
 
 def picture(folder: Path) -> None:
-    """Detection error trade-off: strangers accepted over known rejected, by score."""
+    """Detection error trade-off: unknown accepted over known rejected, by score."""
     rejected = record()["curve"]
     with canvas(folder / PICTURE, PAGE_INCHES, 4.6) as figure:
         panels = figure.subplots(2, 2, sharex=True, sharey=True)
@@ -380,5 +382,5 @@ def picture(folder: Path) -> None:
         for axes in panels[1]:
             axes.set_xlabel("known rejected")
         for axes in panels[:, 0]:
-            axes.set_ylabel("strangers accepted")
+            axes.set_ylabel("unknown accepted")
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS))

@@ -95,29 +95,29 @@ def section() -> str:
 {table(headings, rows)}
 
 - Worst mean of an encoder in a cell against direct inference: safe {_text(found["worst safe - direct"])},
-  U-CAPC as published {_text(found["worst paper - direct"])}. The aim was −0.005 or better for safe.
+  U-CAPC as published {_text(found["worst paper - direct"])}. The target was −0.005 or better for safe.
 - Of the published gain in the balanced cells safe keeps {100 * found["balanced gain kept by safe"]:.0f} %.
-  The aim was 90 %.
+  The target was 90 %.
 - Mean over the cells, without `frozen`, which the peers lack, and the last two: {names[DIRECT]:.3f} direct,
   {names[PAPER]:.3f} as published, {names[SAFE]:.3f} safe; the best is {lead} with {names[lead]:.3f}. The
-  aim was that safe leads.
-- Identifiers withheld, groups found: {100 * kept[SAFE]:.0f} % of safe's gain is kept (aim 90 %). Fitted on one half
-  of each capture and applied to the other: {100 * found["gain kept frozen"][SAFE]:.0f} % (aim 95 %).
+  target was that safe leads.
+- Identifiers withheld, groups found: {100 * kept[SAFE]:.0f} % of safe's gain is kept (target 90 %). Fitted on one half
+  of each capture and applied to the other: {100 * found["gain kept frozen"][SAFE]:.0f} % (target 95 %).
 - Captures of one or two devices, which no guard has rehearsed: worst mean of an encoder
   {_text(beyond[SAFE])} for safe, {_text(beyond[PAPER])} as published.
 """)
     return f"""## Where calibration helps and where it harms
 
-Macro-F1 over the classes that are there, PISA models of [the tables](tables.md), all target frames. U-CAPC is
-as published, `safe` U-CAPC under the guard ([what it is](../calibration.md)); all others are peers on the same arrays,
-grouped by capture. The guard's thresholds come from source environments. Cells: captures as they are (balanced);
-512 frames with class frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames
-from unknown radios; balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied
-to the other. The last two, captures of two radios and of one, were added afterwards.
+Macro-F1 over the classes present, PISA models of [the tables](tables.md), all target frames. U-CAPC is as published,
+`safe` is U-CAPC under [the guard](../calibration.md#the-guard), whose thresholds come from source environments; all
+others are peers on the same arrays, grouped by capture. Cells: captures as they are (balanced); 512 frames with class
+frequencies from a Dirichlet distribution or with three classes missing; with 10 or 30 % of frames from unknown radios;
+balanced captures of 32, 128 and 512 frames; identifiers withheld; fitted on one half and applied to the other. The
+last two, captures of two radios and of one, were added afterwards.
 
 {chr(10).join(parts)}
-Tables of three runs of each encoder, and of nine runs with fewer frames, were looked at before this one; nothing was
-changed between them.
+Tables of three runs per encoder, and of nine runs with fewer frames, were seen before this one; nothing was changed in
+between.
 
 Command: `pisa bench run {NAME}`, for LoRa with `--data` and its set, on the models that
 `pisa bench run wifi-sim` and `lora-sim` leave in the work folder.
