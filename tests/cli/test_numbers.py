@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pisa_capc.cli import app
 from pisa_capc.core.errors import ConfigError, DataError, PisaError
-from pisa_capc.core.quantities import HIGHEST_HZ, frequency
+from pisa_capc.core.quantities import FREQUENCIES, HIGHEST_HZ, LARGEST, MOST, frequency, size
 from pisa_capc.data.geometry import square
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.signal.recordings import About, open_recording
@@ -36,13 +37,19 @@ def options(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield from (((*words, name), option) for option in command.params)
 
 
+@cache
+def numeric() -> tuple[tuple[tuple[str, ...], Any], ...]:
+    """Those whose values are numbers."""
+    every = options(typer.main.get_command(app))
+    kinds = [(words, option, str(option.type_descriptor.annotation)) for words, option in every]
+    return tuple((words, option) for words, option, kind in kinds if "float" in kind or "int" in kind)
+
+
 def test_no_option_takes_what_is_not_finite(pisa: Command) -> None:  # noqa: F811
     assert pisa("--version").code == 0  # commands are registered
-    every = options(typer.main.get_command(app))
-    found = [(words, option) for words, option in every if "float" in str(option.type_descriptor.annotation)]
-    assert len(found) > 25
+    assert len(numeric()) > 60
     taken = []
-    for words, option in found:
+    for words, option in numeric():
         for text in BAD:
             try:
                 option.callback(None, option, float(text))
@@ -52,7 +59,46 @@ def test_no_option_takes_what_is_not_finite(pisa: Command) -> None:  # noqa: F81
     assert not taken
     wrong = pisa("identify", "run", "roof.cf32", "--sample-rate", "nan")
     assert wrong.code == 2
-    assert "nan is not finite" in wrong.err
+    assert "--sample-rate nan: expected Hz" in wrong.err
+
+
+@pytest.mark.usefixtures("pisa")
+@settings(deadline=None, max_examples=60)
+@given(
+    st.one_of(
+        st.floats().map(str),
+        st.integers().map(str),
+        st.sampled_from([*BAD, "1e12", "-0.0", "5e-324", str(2**53 + 2), str(10**400), "", " ", "0x10", "1_0", "٣"]),
+    )
+)
+def test_any_option_is_a_number_that_its_quantity_may_be_or_is_refused_in_one_line(text: str) -> None:
+    group = typer.main.get_command(app)
+    refused = []
+    for words, option in numeric():
+        try:
+            found = option.process_value(typer.Context(group), [text] if option.multiple else text)  # type: ignore[arg-type]
+        except typer.BadParameter as error:
+            refused.append(error.message)
+            continue
+        for number in found if isinstance(found, list | tuple) else [found]:
+            assert math.isfinite(number), (words, option.name)
+            assert abs(number) <= MOST.get(option.name, LARGEST), (words, option.name)
+            if option.name in FREQUENCIES:
+                assert frequency(number, "it") == number
+            if option.name in MOST:
+                assert size(number, "it", MOST[option.name]) == number
+    assert all(message and "\n" not in message and len(message) < 600 for message in refused)
+
+
+@given(st.one_of(st.floats(), st.integers(), st.text(max_size=5), st.none(), st.booleans()))
+def test_a_size_is_whole_positive_and_bounded(value: Any) -> None:
+    try:
+        number = size(value, "antennas", 256)
+    except ConfigError:
+        with pytest.raises(DataError, match="expected a whole number"):
+            About("roof", 1e6, None, value, 10)
+    else:
+        assert number in range(1, 257)
 
 
 @given(st.one_of(st.floats(), st.integers(), st.text(max_size=5), st.none(), st.just(10**400)))

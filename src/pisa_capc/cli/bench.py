@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.help import FiniteGroup
+from pisa_capc.cli.help import BoundedGroup
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import print_table, say
 from pisa_capc.core.errors import ConfigError, unknown_name
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pisa_capc.evidence.benchmark.records import Record
 
 bench = typer.Typer(
-    cls=FiniteGroup, no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures."
+    cls=BoundedGroup, no_args_is_help=True, help="Run the protocols of the paper, and make its tables and figures."
 )
 app.add_typer(bench, name="bench")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.help import FiniteGroup
+from pisa_capc.cli.help import BoundedGroup
 from pisa_capc.cli.output import going, say, warnings_as_notes, wide_console
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.progress import console as notes
@@ -33,7 +33,7 @@ UNKNOWN = "unknown"  # the name of what no device has sent, as far as a rejectio
 _PLAIN = "once"
 
 
-class _PlainByDefault(FiniteGroup):
+class _PlainByDefault(BoundedGroup):
     """`pisa calibrate SCORES` is the plain command, also for --help, unless the first word names another one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

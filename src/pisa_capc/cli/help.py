@@ -5,7 +5,6 @@ It is written here because Typer's help would first load what reads Markdown, wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
@@ -16,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from pisa_capc.core import quantities
+from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import PlainConsole
 
 STAGES = {  # with their commands, in the order the data flows
@@ -36,32 +37,36 @@ pisa embed run wifi --environment E1 --out scores.npz
 pisa calibrate scores.npz --out calibrated.npz"""
 
 
-class FiniteGroup(TyperGroup):
-    """Commands whose numbers are finite: NaN would pass every range."""
+class BoundedGroup(TyperGroup):
+    """Commands whose numbers are what `core.quantities` says that they may be: NaN would pass every range."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         options: list[Any] = [] if command is None else [*command.params]
         for option in options:
-            if "float" in str(option.type_descriptor.annotation) and not isinstance(option.callback, _Finite):
-                option.callback = _Finite(option.callback)
+            kind = str(option.type_descriptor.annotation)
+            if ("float" in kind or "int" in kind) and not isinstance(option.callback, _Bounded):
+                option.callback = _Bounded(option.callback)
         return command
 
 
 @dataclass(frozen=True)
-class _Finite:
-    """The callback of an option whose values are floats. before: the one that it had."""
+class _Bounded:
+    """The callback of an option whose values are numbers. before: the one that it had."""
 
     before: Callable[[Any, Any, Any], Any] | None
 
     def __call__(self, ctx: Any, param: Any, value: Any) -> Any:
         for number in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise typer.BadParameter(f"{number} is not finite; expected a number.", ctx=ctx, param=param)
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                try:
+                    quantities.option(param.name, number)
+                except ConfigError as error:
+                    raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
         return value if self.before is None else self.before(ctx, param, value)
 
 
-class Overview(FiniteGroup):
+class Overview(BoundedGroup):
     """The command `pisa`, whose help has the others by stage."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.core.quantities import frequency
+from pisa_capc.core.quantities import MOST_ANTENNAS, frequency, size
 from pisa_capc.data.geometry import ArrayGeometry
 from pisa_capc.data.store.files import reading
 from pisa_capc.signal.recordings.encoding import Encoding
@@ -42,6 +42,7 @@ class About:
         frequency(self.sample_rate_hz, f"{self.name}: sample rate", DataError)
         if self.carrier_hz is not None:
             frequency(self.carrier_hz, f"{self.name}: carrier", DataError)
+        size(self.antennas, f"{self.name}: antennas", MOST_ANTENNAS, DataError)
 
 
 @dataclass(frozen=True)

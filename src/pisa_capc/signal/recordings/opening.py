@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.core.quantities import frequency
+from pisa_capc.core.quantities import MOST_ANTENNAS, frequency
 from pisa_capc.data.store.files import reading
 from pisa_capc.signal.recordings.base import About, FileRecording, SampleFile
 from pisa_capc.signal.recordings.encoding import ENDINGS, Encoding
 from pisa_capc.signal.recordings.health import LOOK_BYTES, check_is_samples, check_plausible
 from pisa_capc.signal.recordings.sigmf import COLLECTION, DATA, META, open_collection, open_sigmf
-
-MOST_ANTENNAS = 256
 
 
 def open_recording(
