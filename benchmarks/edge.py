@@ -31,6 +31,7 @@ from pisa_capc.model.edge.engine import FILE
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed, load_model
 from pisa_capc.model.inference.model import method_of
+from pisa_capc.model.runs import ModelRun
 
 BLOCKS = (1, 16, 64, 128)
 SAMPLES = 320
@@ -78,11 +79,10 @@ say(decide, make)
 
 def untrained(method: str, encoder: str) -> TrainedModel:
     """A model of ten devices that has learnt nothing: speed does not depend on it."""
-    about: dict[str, Any] = {
-        "devices": [f"D{i:02d}" for i in range(10)], "geometry": square().to_json(), "samples": SAMPLES,
-        "sample_rate_hz": 20e6, "method": method, "variant": "full", "encoder": encoder, "settings": {},
-        "source": ["E2", "E3"], "target": ["E1"], "split_seed": 1, "seed": 1, "dataset": "", "code": {},
-    }  # fmt: skip
+    about = ModelRun(
+        devices=tuple(f"D{i:02d}" for i in range(10)), geometry=square(), samples=SAMPLES, sample_rate_hz=20e6,
+        method=method, encoder=encoder, source=("E2", "E3"), target=("E1",), split_seed=1, seed=1,
+    )  # fmt: skip
     torch.manual_seed(0)
     return TrainedModel(method_of(about).build(1).eval(), about, SourceStatistics())
 
@@ -120,8 +120,8 @@ def measured(method: str, encoder: str, seconds: float) -> dict[str, Any]:
 def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
     """Macro-F1 of a trained run in float32 and in eight bits, on the source validation and on the target."""
     trained = load_model(run)
-    part = trained.recipe.split(load(dataset).segment(trained.about["samples"]))
-    row: dict[str, Any] = {"dataset": dataset.name, **{key: trained.about[key] for key in ("method", "encoder")}}
+    part = trained.recipe.split(load(dataset).segment(trained.run.samples))
+    row: dict[str, Any] = {"dataset": dataset.name, "method": trained.run.method, "encoder": trained.run.encoder}
     row |= {"validation frames": len(part.validation), "target frames": len(part.target)}
     with tempfile.TemporaryDirectory() as folder:
         for name, given in (("float32", None), ("int8", part)):

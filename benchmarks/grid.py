@@ -15,6 +15,7 @@ import argparse
 import tempfile
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,15 +24,13 @@ import torch
 
 from benchmarks.bytecode import kept_bytecode
 from benchmarks.report import begin, show
-from pisa_capc.core.config import from_mapping
 from pisa_capc.core.engines import available_cores, run_jobs
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import load
-from pisa_capc.data.protocol import split
 from pisa_capc.evidence.benchmark.plan import PlannedRun, jobs_of, plan, select
 from pisa_capc.evidence.benchmark.protocols import read_protocol
-from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.model.training import Run, fit
 from pisa_capc.signal.simulation.generate import generate
 
 
@@ -76,20 +75,20 @@ def train(group: list[PlannedRun], epochs: int, data: Path, out: Path, threads: 
     torch.set_num_threads(threads)
     started = time.perf_counter()
     first, frames = group[0], load(data)
-    runs = [Run(split(frames, run.source, run.target, run.split_seed, **run.split), run.seed) for run in group]
+    runs = [Run(run.recipe.split(frames), run.seed) for run in group]
     models = fit(
         runs,
         method=first.method,
         encoder=first.encoder,
         settings=first.settings,
-        training=from_mapping(TrainingConfig, {**first.training, "epochs": epochs}, "training"),
+        training=replace(first.training, epochs=epochs),
         out=out,
         show=False,
     )
     return {
         "encoder": first.encoder,
         "seconds": round(time.perf_counter() - started, 1),
-        "source validation F1": round(fmean(m.about["metrics"]["validation_f1"] for m in models), 4),
+        "source validation F1": round(fmean(m.run.metrics.validation_f1 for m in models), 4),
         "training frames": len(runs[0].split.train),
     }
 

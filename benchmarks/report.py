@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pisa_capc.core.errors import PisaError
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 
 RESULTS = Path("results")
 RECORDS = RESULTS / "records"  # of protocols, a folder each
@@ -34,7 +34,7 @@ def begin(main: Callable[[], None]) -> None:
 def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:
     """Print `rows` as a table with their keys as columns, then everything as JSON."""
     show_table(title, rows)
-    print(json.dumps({"benchmark": title, "machine": machine(), **(facts or {}), "rows": list(rows)}))
+    print(json.dumps({"benchmark": title, "machine": machine(), "made": made(), **(facts or {}), "rows": list(rows)}))
 
 
 def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

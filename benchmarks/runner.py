@@ -16,15 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import begin, show
-from pisa_capc.core.config import from_mapping
 from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import load
-from pisa_capc.data.protocol import split
 from pisa_capc.evidence.benchmark.plan import plan, select
 from pisa_capc.evidence.benchmark.protocols import Protocol, calibration_of, read_protocol
 from pisa_capc.evidence.benchmark.run import Options, run_protocol
 from pisa_capc.evidence.evaluation import infer
-from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.model.training import Run, fit
 from pisa_capc.signal.simulation.generate import generate
 
 
@@ -35,7 +33,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     protocol = read_protocol("wifi-sim")
-    training = {**protocol.training, "epochs": options.epochs}
+    training = replace(protocol.training, epochs=options.epochs)
     protocol = replace(protocol, encoders=("cnn",), split_seeds=(2026,), seeds=(2026,), training=training)
     seconds: dict[str, list[float]] = {"plain Python": [], "runner": []}
     with tempfile.TemporaryDirectory() as folder, progress("rounds", 2 * options.rounds) as bar:
@@ -61,12 +59,12 @@ def main() -> None:
 def plain(protocol: Protocol, data: Path, out: Path) -> None:
     [run] = select(plan(protocol), ["method=pisa"])
     frames = load(data)
-    part = split(frames, run.source, run.target, run.split_seed, **run.split)
+    part = run.recipe.split(frames)
     models = fit(
         [Run(part, run.seed)],
         encoder=run.encoder,
         settings=run.settings,
-        training=from_mapping(TrainingConfig, run.training, "training"),
+        training=run.training,
         out=out,
         show=False,
     )

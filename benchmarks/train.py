@@ -27,6 +27,7 @@ from pisa_capc.data.protocol import Split, split
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.model.methods import METHODS, Setup, build_method, method_names
+from pisa_capc.model.runs import ModelRun
 from pisa_capc.model.stacked.layers import plain_layers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.fitting import choose_device
@@ -214,8 +215,8 @@ def embed_rates(one: Split, gpu: bool) -> dict[str, float]:
 def embed_rate(one: Split, encoder: str, device: str, precision: str = "float32") -> float:
     """Frames per second of `embed` with PISA."""
     setup = Setup(10, encoder, one.train.geometry)
-    about = {"geometry": setup.geometry.to_json(), "samples": 320, "sample_rate_hz": one.train.sample_rate_hz}
-    about["devices"] = one.devices
+    of = {"samples": 320, "sample_rate_hz": one.train.sample_rate_hz, "devices": one.devices}
+    about = ModelRun(method="pisa", encoder="transformer", geometry=setup.geometry, **of)
     trained = TrainedModel(build_method("pisa", setup).build(1).eval(), about, SourceStatistics())
     embed(trained, one.target.select(np.arange(min(512, len(one.target)))), device, precision=precision)
     started = time.perf_counter()

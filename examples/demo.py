@@ -65,7 +65,7 @@ def main() -> None:
     by_stage["Closed form"] = [measured.scores()[DIRECT]]
     scores = {name: by_stage[name][0] for name in STAGES}
     plot_confusions(FOLDER / "confusion.png", scores)
-    source_f1 = {name: models[method].about["metrics"]["validation_f1"] for name, method in STAGES.items()}
+    source_f1 = {name: models[method].run.metrics.validation_f1 for name, method in STAGES.items()}
 
     headings = ["stage", "source validation F1", "target Macro-F1", "accuracy", "Macro-AUROC"]
     rows = [

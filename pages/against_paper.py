@@ -18,8 +18,9 @@ from pisa_capc.data.protocol import DIRECT, PAPER
 from pisa_capc.evidence.benchmark.plan import plan
 from pisa_capc.evidence.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.evidence.benchmark.records import read_records
+from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import Difference, Key, Results, load_results, mean, paired_difference
-from pisa_capc.evidence.benchmark.tables import FULL, is_comparison, stage_name
+from pisa_capc.evidence.benchmark.tables import BIMODAL, FULL, is_comparison, stage_name
 from pisa_capc.model.encoders import encoder_title
 
 NOTHING = "–"
@@ -107,7 +108,7 @@ def section(name: str, folder: Path) -> str:
 def _made(results: Results) -> str:
     records = [record for runs in results.runs.values() for record in runs.values()]
     machines = sorted({record.machine.get("gpu") or record.machine.get("system", "unknown") for record in records})
-    epochs = "/".join(map(str, sorted({record.run["training"]["epochs"] for record in records})))
+    epochs = "/".join(map(str, sorted({record.run.training.epochs for record in records})))
     return f"{len(records)} runs of {epochs} epochs on {', '.join(machines)}. Mean ± sample standard deviation."
 
 
@@ -127,12 +128,16 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
         "whose intervals `pisa bench tables` has" if is_comparison(protocol) else "with its 95 % confidence interval"
     )
     about = f"Change: {_meaning(protocol)}. Ours is of paired runs, {interval}; the paper's is of its printed means."
+    if any("% collapsed" in cell for line in cells for cell in line):
+        about += f"\n{BIMODAL}"
     if limit is not None:
         about += f"\n{LIMIT} ({limit['frames']} frames of each recording)."
     planned = sum(run.direction == direction for run in plan(protocol))
     recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
     if recorded < planned:
         words += f"\n\n**Incomplete:** {planned - recorded} of {planned} runs are not recorded yet."
+    if apart := results.unrepeated(place):
+        words += f"\n\n{apart}"
     if remark := results.remark(place):
         words += f"\n\n**{remark}** See the [erratum](erratum.md)."
     shown = (
@@ -159,9 +164,9 @@ def _lines(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row]
             {
                 "": row.label,
                 "runs": str(len(f1)),
-                "source val F1": spread(mean(ours.source(row))),
-                "F1": spread(mean(f1)),
-                "AUROC": spread(mean(ours.auroc(row))),
+                "source val F1": cell_text(ours.mean(row, ours.source(row))),
+                "F1": cell_text(ours.mean(row, f1)),
+                "AUROC": cell_text(mean(ours.auroc(row))),
                 "change": difference(before and paired_difference(f1, ours.f1(before))),
                 "paper: source val F1": printed.get("source", NOTHING),
                 "paper: F1": printed.get("f1", NOTHING),
@@ -180,7 +185,7 @@ def _matrix(protocol: Protocol, ours: Ours, paper: Published, rows: Sequence[Row
         line = {
             "": row.label,
             "runs": str(len(ours.f1(row))),
-            "source val F1": spread(mean(ours.source(row))),
+            "source val F1": cell_text(ours.mean(row, ours.source(row))),
             "direct F1": _with_change(ours, row, reference(protocol, row)),
         }
         stages = [row._replace(stage=stage) for stage in protocol.calibration]
@@ -198,7 +203,7 @@ def _called(row: Row) -> str:
 def _with_change(ours: Ours, row: Row, before: Row | None) -> str:
     """Macro-F1 and, in brackets, its change."""
     difference = before and paired_difference(ours.f1(row), ours.f1(before))
-    return spread(mean(ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
+    return cell_text(ours.mean(row, ours.f1(row))) + (f" ({difference.mean:+.4f})" if difference else "")
 
 
 def _meaning(protocol: Protocol) -> str:
@@ -275,12 +280,6 @@ def _edges(search: Search, methods: dict[str, Any]) -> str:
     if alone:
         found.append(f"All other points of {', '.join(alone)} score as one answer for all.")
     return "\n\n" + " ".join(found) if found else ""
-
-
-def spread(value: tuple[float, float | None] | None) -> str:
-    if value is None:
-        return NOTHING
-    return f"{value[0]:.4f}" if value[1] is None else f"{value[0]:.4f} ± {value[1]:.4f}"
 
 
 def difference(value: Difference | None) -> str:

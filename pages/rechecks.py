@@ -7,11 +7,12 @@ from typing import Any
 
 from benchmarks.report import read
 
-from pages.against_paper import difference, spread
+from pages.against_paper import difference
 from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, SHARED, recorded
 from pages.verdicts import NEAR_CHANCE
 from pisa_capc.evidence.benchmark.records import Record
+from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import mean, paired_difference
 from pisa_capc.evidence.benchmark.tables import stage_name
 from pisa_capc.model.encoders import encoder_title
@@ -126,7 +127,7 @@ def precision() -> str:
     for stage in both[1].stages(key):
         low, full = (results.f1(key, stage) for results in both)
         change = difference(paired_difference(low, full))
-        rows.append([stage_name(key.method, stage), spread(mean(low)), spread(mean(full)), change])
+        rows.append([stage_name(key.method, stage), cell_text(mean(low)), cell_text(mean(full)), change])
     encoder = encoder_title(key.encoder)
     return f"""## Precision
 

@@ -32,10 +32,8 @@ from pisa_capc.data.protocol import DIRECT, PAPER
 from pisa_capc.data.scores import Scores
 from pisa_capc.evidence.benchmark.protocols import read_protocol
 from pisa_capc.evidence.benchmark.results import Key
-from pisa_capc.evidence.figures.bars import three_stage_bars
 from pisa_capc.evidence.figures.confusion import plot_confusions
-from pisa_capc.evidence.figures.deployments import deployment_changes
-from pisa_capc.evidence.figures.methods import method_scores
+from pisa_capc.evidence.figures.protocol import deployment_changes, method_scores, three_stage_bars
 from pisa_capc.model.encoders import encoder_title
 
 FOLDER = Path("docs/results")  # pictures go into the folder above, where README finds them

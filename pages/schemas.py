@@ -13,6 +13,7 @@ from typing import Any
 from pages.against_paper import markdown_table as table
 from pisa_capc.core.config import read_yaml
 from pisa_capc.data.deployments import Deployment
+from pisa_capc.data.protocol import SplitRule
 from pisa_capc.decide.calibration import CALIBRATIONS
 from pisa_capc.evidence.benchmark.protocols import (
     DataSource,
@@ -21,7 +22,6 @@ from pisa_capc.evidence.benchmark.protocols import (
     Protocol,
     Search,
     Simulated,
-    SplitRule,
     Strangers,
 )
 from pisa_capc.model.methods import METHODS

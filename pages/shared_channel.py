@@ -10,15 +10,15 @@ from typing import Any
 from benchmarks.report import RECORDS, read
 
 from pages.against_paper import markdown_table as table
-from pages.against_paper import scenes, spread
+from pages.against_paper import scenes
 from pages.against_paper import section as beside_the_paper
 from pages.sides import recorded
 from pisa_capc.data.protocol import DIRECT, PAPER, SAFE
 from pisa_capc.evidence.benchmark.protocols import read_protocol
+from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import Key, Results, mean, not_recorded, paired_difference
-from pisa_capc.evidence.benchmark.tables import FULL, stage_name
-from pisa_capc.evidence.figures.bars import three_stage_bars
-from pisa_capc.evidence.figures.methods import method_scores
+from pisa_capc.evidence.benchmark.tables import BIMODAL, FULL, stage_name
+from pisa_capc.evidence.figures.protocol import method_scores, three_stage_bars
 from pisa_capc.model.encoders import encoder_title
 from pisa_capc.model.methods import method_title
 
@@ -131,20 +131,22 @@ def _table(name: str) -> str:
     [place] = found.places()
     rows = []
     for encoder in protocol.encoders:
-        cells = [mean(found.f1(Key(*place, method, FULL, encoder), stage)) for method, stage in COLUMNS]
-        rows.append([encoder_title(encoder), *map(spread, cells)])
+        columns = [(Key(*place, method, FULL, encoder), stage) for method, stage in COLUMNS]
+        cells = [found.mean(key, found.f1(key, stage)) for key, stage in columns]
+        rows.append([encoder_title(encoder), *map(cell_text, cells)])
     record = f"studies/limit-{NAMES[name]}.json"
     limit = read(record)
     captures = ", ".join(f"{capture} {own['macro_f1']:.3f}" for capture, own in limit["per_capture"].items())
     limited = ["Limit", f"{limit['macro_f1']:.3f}", *[""] * (len(COLUMNS) - 1)]
     missing = not_recorded(protocol, found, place)
+    note = f"\n{BIMODAL}\n" if any("collapsed" in cell for row in rows for cell in row) else ""
     headings = ["Encoder", *(stage_name(method, stage) for method, stage in COLUMNS)]
     return f"""### {protocol.title}
 
 Macro-F1 in E1, trained in E2 and E3, mean ± standard deviation over nine runs:
 
 {table(headings, [*rows, limited])}
-
+{note}
 The limit, an informed receiver that knows each device's hardware and estimates the channel (`pisa limit`), is taken on
 {limit["frames"]} frames of each recording of E1 ({captures}).
 The gap to this limit is information that is in the frames and that no network here uses.

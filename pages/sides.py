@@ -12,7 +12,7 @@ from benchmarks.report import RECORDS
 from pisa_capc.core.config import read_yaml
 from pisa_capc.data.protocol import DIRECT
 from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
-from pisa_capc.evidence.benchmark.results import Key, Results, Values, load_results, mean
+from pisa_capc.evidence.benchmark.results import Key, Mean, Results, Values, load_results, mean
 from pisa_capc.evidence.benchmark.tables import FULL, is_comparison, stage_name
 from pisa_capc.model.encoders import encoder_title
 
@@ -102,6 +102,9 @@ class Ours:
 
     def source(self, row: Row) -> Values:
         return self.results.source_f1(self.key(row))
+
+    def mean(self, row: Row, values: Values) -> Mean | None:
+        return self.results.mean(self.key(row), values)
 
     def mean_f1(self, row: Row) -> float | None:
         found = mean(self.f1(row))

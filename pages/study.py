@@ -11,9 +11,8 @@ from pages.against_paper import markdown_table as table
 from pages.sides import PLACES
 from pisa_capc.data.deployments import Deployment
 from pisa_capc.data.protocol import DIRECT, PAPER, SAFE, stage_title
-from pisa_capc.evidence.benchmark.deployed import Deployed, deployed
 from pisa_capc.evidence.benchmark.protocols import read_protocol
-from pisa_capc.evidence.benchmark.results import load_results
+from pisa_capc.evidence.benchmark.results import Deployed, deployed, load_results
 
 NAME = "calibration-study"
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from pisa_capc.cli.output import print_table
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.scores import macro_f1
 from pisa_capc.data.store.files import write_text_atomic
@@ -185,7 +185,9 @@ def main() -> None:
         rows,
         left=("what", "how much"),
     )
-    record = json.dumps({"study": "breaking", "machine": machine(), "seeds": options.seeds, "steps": steps})
+    record = json.dumps(
+        {"study": "breaking", "machine": machine(), "made": made(), "seeds": options.seeds, "steps": steps}
+    )
     if options.out is not None:
         write_text_atomic(options.out, record + "\n")
     print(record)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from benchmarks.report import begin, machine
+from benchmarks.report import begin, machine, made
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -413,7 +413,7 @@ def main() -> None:
     tables = summary(results)
     show(tables)
     if options.out:
-        record = {"target": options.target, "lost": LOST, "machine": machine(), "tables": tables}
+        record = {"target": options.target, "lost": LOST, "machine": machine(), "made": made(), "tables": tables}
         if options.target:
             record["heads"] = heads(paths, results, options.target)
         write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from benchmarks.report import machine
+from benchmarks.report import machine, made
 
 from pisa_capc import Card, Frames, detect, measure, open_recording, simulate
 from pisa_capc.cli.output import print_table
@@ -104,7 +104,14 @@ def main() -> None:
     for row in real:
         print(json.dumps(row))
     if options.out:
-        record = {"scale": options.scale, "seed": options.seed, "machine": machine(), "rows": rows, "real": real}
+        record = {
+            "scale": options.scale,
+            "seed": options.seed,
+            "machine": machine(),
+            "made": made(),
+            "rows": rows,
+            "real": real,
+        }
         write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import yaml
-from benchmarks.report import machine
+from benchmarks.report import machine, made
 
 from pisa_capc import simulate
 from pisa_capc.cli.output import print_table
@@ -77,7 +77,7 @@ def main() -> None:
     headings = ["", "channel", "room", *QUESTIONS, *(f"{question}, array" for question in QUESTIONS)]
     print_table("Devices named by channels alone", headings, cells, left=headings[:3])
     if options.out:
-        record = {"scale": options.scale, "seed": options.seed, "machine": machine(), "rows": rows}
+        record = {"scale": options.scale, "seed": options.seed, "machine": machine(), "made": made(), "rows": rows}
         write_text_atomic(options.out, json.dumps(record, indent=1) + "\n")
 
 

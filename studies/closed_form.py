@@ -32,11 +32,10 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import print_table
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
-from pisa_capc.data.openset_scores import openset_score
 from pisa_capc.data.protocol import split
-from pisa_capc.data.scores import macro_f1
+from pisa_capc.data.scores import macro_f1, openset_score
 from pisa_capc.data.store.dataset import AS_REPORTED
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.model.gaussian import GaussianBackend, Observations, fit_backend
@@ -330,7 +329,7 @@ def main() -> None:
         print(name, found)
     lengths = length_rows(options.seed)
     record = json.dumps(
-        {"study": "closed_form", "machine": machine(), "scale": options.scale, "set_seed": options.seed,
+        {"study": "closed_form", "machine": machine(), "made": made(), "scale": options.scale, "set_seed": options.seed,
          "split_seeds": SEEDS, "scenes": scenes, "lora_by_length": lengths, "channel_state": csi}
     )  # fmt: skip
     if options.out is not None:

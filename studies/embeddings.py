@@ -101,7 +101,7 @@ def write(
             capture=frames.capture.astype(np.int16),
             frame=frames.frame.astype(np.int32),
             environments=np.array(frames.environments),
-            validation_f1=model.about["metrics"]["validation_f1"],
+            validation_f1=model.run.metrics.validation_f1,
             **{PREFIX + name: value for name, value in model.statistics.known().items()},  # type: ignore[arg-type]
         )
 
@@ -148,7 +148,7 @@ def main() -> None:
                 assert own.cfo_hz is not None  # simulated frames have it
                 parts = parts_of(model, kept.unlabelled(), options.device) if options.parts else {}
                 write(path[run.name], model, kept, own.embedding, own.cfo_hz, **parts)
-            console.print(name, [round(m.about["metrics"]["validation_f1"], 3) for m in models], soft_wrap=True)
+            console.print(name, [round(m.run.metrics.validation_f1, 3) for m in models], soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ class Study:
             "target": cell.target,
             "left_out": [self.frames.devices[d] for d in cell.left_out],
             "seed": cell.seed,
-            "validation_f1": model.about["metrics"]["validation_f1"],
+            "validation_f1": model.run.metrics.validation_f1,
             "before": _f1(scores.logits[known], label[known])[: len(rest)].mean(),
             "anew": _parts(direct[:, order], label[met], len(rest)),
             "enrolled": [
@@ -355,6 +355,7 @@ def main() -> None:
     record = {
         "benchmark": "enrolment",
         "machine": machine(),
+        "made": made(),
         "settings": {k: v for k, v in vars(options).items() if not isinstance(v, Path)},
         "dataset": fingerprint(made),
         "chosen": chosen,

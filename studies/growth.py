@@ -38,7 +38,7 @@ from pisa_capc.cli.output import listed_numbers
 from pisa_capc.core.config import parse_json
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 from pisa_capc.data.protocol import CAREFUL, PAPER, Evaluator, split
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful
@@ -108,13 +108,13 @@ def _one_size(devices: int, plan: Plan, work: Path) -> dict[str, Any]:
     epochs = plan.epochs_of(len(part.train))
     with meter.stage("epoch"):
         [trained] = fit(Run(part, SEED), method=plan.method, encoder=plan.encoder, epochs=epochs, device=plan.device)
-    own, took = meter.found["epoch"], trained.about["seconds"]
+    own, took = meter.found["epoch"], trained.run.seconds
     # What is not epochs: reading the frames, compiling, statistics of the source.
     meter.found["prepare"], own["seconds"] = {"seconds": own["seconds"] - took}, took / epochs
     with meter.stage("embed"):
         scores = embed(trained, part.target, device)
     f1 = {
-        "validation": trained.about["metrics"]["validation_f1"],
+        "validation": trained.run.metrics.validation_f1,
         "direct": _macro_f1(part.evaluator, scores.logits),
         **{name: _calibrated(one, name, scores, part.evaluator, meter, device) for name, one in CALIBRATIONS.items()},
     }
@@ -200,7 +200,7 @@ def record_of(plan: Plan, found: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Everything that was measured by a plan, smallest size first."""
     sizes = [found[devices] for devices in sorted(found)]
     grown = {"exponents": exponents(sizes)} if len(sizes) > 1 else {}
-    return {"study": "growth", "machine": machine(), "plan": asdict(plan), "sizes": sizes, **grown}
+    return {"study": "growth", "machine": machine(), "made": made(), "plan": asdict(plan), "sizes": sizes, **grown}
 
 
 def main() -> None:

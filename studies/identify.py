@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import yaml
-from benchmarks.report import machine
+from benchmarks.report import machine, made
 from numpy.typing import NDArray
 
 from pisa_capc import Frames, simulate
@@ -279,6 +279,7 @@ def main() -> None:
     record = {
         "benchmark": "identify",
         "machine": machine(),
+        "made": made(),
         "settings": {name: value for name, value in vars(options).items() if name != "folder"} | {"lora": LORA},
         **found,
     }
@@ -286,7 +287,7 @@ def main() -> None:
 
 
 def _claimed(trained: Trained, seed: int) -> dict[str, Any]:
-    return {"validation_f1": trained.model.about["metrics"]["validation_f1"], "claims": claims(trained, seed)}
+    return {"validation_f1": trained.model.run.metrics.validation_f1, "claims": claims(trained, seed)}
 
 
 def _recording(

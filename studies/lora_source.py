@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import print_table
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 from pisa_capc.data.protocol import DIRECT, split
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.evidence.evaluation import infer
@@ -151,7 +151,7 @@ def try_out(frames: Frames, trial: Trial, device: str) -> dict[str, Any]:
     )  # fmt: skip
     found = infer(models, [run.split for run in runs], {}, device)
     target = [one.scores()[DIRECT].macro_f1 for _, one in found]
-    validation = [model.about["metrics"]["validation_f1"] for model in models]
+    validation = [model.run.metrics.validation_f1 for model in models]
     return {**asdict(trial), "validation": validation, "target": target}
 
 
@@ -175,7 +175,11 @@ def main() -> None:
     found = {t.name: json.loads(p.read_text()) for t in TRIALS if (p := options.out / f"{t.name}.json").is_file()}
     rows = [[name, f"{np.mean(r['validation']):.3f}", f"{np.mean(r['target']):.3f}"] for name, r in found.items()]
     print_table("What networks learn of LoRa's source", ["frames and network", "source validation", "target"], rows)
-    print(json.dumps({"study": "lora_source", "machine": machine(), "scale": options.scale, "trials": found}))
+    print(
+        json.dumps(
+            {"study": "lora_source", "machine": machine(), "made": made(), "scale": options.scale, "trials": found}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from benchmarks.report import machine
+from benchmarks.report import machine, made
 
 from pisa_capc import UCAPC, Frames, simulate
 from pisa_capc.cli.output import print_table
+from pisa_capc.core.errors import DataError
 from pisa_capc.core.progress import console
-from pisa_capc.data.openset_scores import OpenSetScores, plot_openset
 from pisa_capc.data.protocol import Evaluator, split
+from pisa_capc.data.scores import OpenSetScores
 from pisa_capc.decide.calibration import Calibration, OpenSet, unknown_scores
 from pisa_capc.decide.calibration.openset import score_frames
 from pisa_capc.decide.calibration.peers.base import Direct
@@ -169,9 +170,10 @@ def main() -> None:
     record = {
         "benchmark": "openset",
         "machine": machine(),
+        "made": made(),
         "settings": {k: v for k, v in vars(options).items() if k != "plot"},
         "seconds": round(time.perf_counter() - started, 1),
-        "validation_f1": final.model.about["metrics"]["validation_f1"],
+        "validation_f1": final.model.run.metrics.validation_f1,
         "selection": selection,
         "folds": folds,
         "chosen": chosen,
@@ -195,6 +197,32 @@ def _at_alpha(trial: Trial, name: str) -> dict[str, float]:
 def _table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     cells = [["–" if v is None else v if isinstance(v, str) else f"{v:.3f}" for v in row.values()] for row in rows]
     print_table(title, list(rows[0]), cells, left=[name for name, value in rows[0].items() if isinstance(value, str)])
+
+
+def plot_openset(path: str | Path, scores: Mapping[str, OpenSetScores]) -> None:
+    """Draw the ROC and OSCR curves of several unknown scores, by name. The path's suffix chooses the format."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    styles = ("-", "--", "-.", ":")
+    for i, (name, found) in enumerate(scores.items()):
+        style = {"linestyle": styles[i % len(styles)], "color": f"C{i % 10}", "linewidth": 1.6}
+        left.plot(found.false_accept, found.accept, label=f"{name}: {found.auroc:.3f}", **style)
+        right.plot(found.false_accept, found.correct, label=f"{name}: {found.oscr:.3f}", **style)
+    left.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
+    left.set(title="ROC", ylabel="known frames accepted")
+    right.set(title="open-set classification rate", ylabel="known frames accepted and rightly named")
+    for axes in (left, right):
+        axes.set(xlabel="unknown frames accepted", xlim=(0, 1), ylim=(0, 1))
+        axes.legend(title="area", loc="lower right", fontsize=8)
+        axes.grid(alpha=0.2)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: the picture cannot be written ({error}).") from error
 
 
 if __name__ == "__main__":

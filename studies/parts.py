@@ -21,7 +21,7 @@ import torch
 from benchmarks.report import begin
 from torch import Tensor
 
-from pisa_capc.data.openset_scores import openset_score
+from pisa_capc.data.scores import openset_score
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.calibration.openset.session import Sessions
 from pisa_capc.model.inference.statistics import SourceStatistics, session_statistics

@@ -23,7 +23,6 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.evidence.benchmark.plan import PlannedRun, plan
 from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.evidence.benchmark.records import Record, read_records
-from pisa_capc.model.inference.model import run_name
 
 FROZEN, UNFROZEN = "frozen", ", not frozen"  # a cell, and what its stages were called that it is held against
 
@@ -33,30 +32,30 @@ def rekey(study: Mapping[str, Any], trained: Sequence[Record], protocol: Protoco
     settings = study["settings"]
     if settings["frames"] is not None:
         raise DataError(f"the study is of {settings['frames']} frames of each capture; expected all of them.")
-    own = {_model(PlannedRun(**record.run)): record for record in trained if _is_of(record, settings["dataset"])}
+    own = {_model(record.run): record for record in trained if _is_of(record, settings["dataset"])}
     runs = {_model(run): run for run in plan(protocol)}
     found = []
     for model, cells in study["models"].items():
         if model not in own or model not in runs:
             raise DataError(f"{model}: not recorded on {settings['dataset']}, or not of {protocol.name}.")
         record, run = own[model], runs[model]
-        if PlannedRun(**record.run).training_json() != run.training_json():
+        if record.run.training_json() != run.training_json():
             raise DataError(f"{model}: {record.name} is of another training than {protocol.name}.")
         if {part: run.code[part] for part in settings["code"]} != settings["code"]:
             raise DataError(f"{model}: scored by other code, {settings['code']}; now {run.code}.")
         stages = {stage: {"macro_f1": f1} for stage, f1 in _stages(cells, protocol).items()}
         kept = {name: getattr(record, name) for name in ("validation_f1", "best_epoch", "seconds", "machine")}
-        found.append(Record(run.to_json(), record.conditions, record.dataset, stages, **kept))
+        found.append(Record(run, record.conditions, record.dataset, stages, **kept))
     return found
 
 
 def _is_of(record: Record, dataset: str) -> bool:
-    return record.conditions.dataset == dataset and record.run["method"] == "pisa"
+    return record.conditions.dataset == dataset and record.run.method == "pisa"
 
 
 def _model(run: PlannedRun) -> str:
     """What the study called a model: cnn/split2026-seed2027."""
-    return f"{run.encoder}/{run_name(run.split_seed, run.seed)}"
+    return f"{run.encoder}/{run.name}"
 
 
 def _stages(cells: Mapping[str, Mapping[str, float]], protocol: Protocol) -> dict[str, float]:

@@ -13,22 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import begin, show
 
-from pisa_capc.core.config import from_mapping
-from pisa_capc.core.provenance import machine
+from pisa_capc.core.provenance import machine, made
 from pisa_capc.data.frames import load
-from pisa_capc.data.protocol import DIRECT, split
+from pisa_capc.data.protocol import DIRECT
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.data.store.native import fingerprint
 from pisa_capc.evidence.benchmark.plan import plan, select
 from pisa_capc.evidence.benchmark.protocols import read_protocol
 from pisa_capc.evidence.benchmark.records import Record, read_records
 from pisa_capc.evidence.evaluation import infer
-from pisa_capc.model.inference.model import run_name
-from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.model.training import Run, fit
 
 Row = dict[str, object]
 
@@ -75,37 +74,38 @@ def add_rows(path: Path, rows: Sequence[Row]) -> None:
     record = {
         "benchmark": "recorded runs, and the same on another device",
         "machine": machine(),
+        "made": made(),
         "rows": [*kept, *rows],
     }
     write_text_atomic(path, json.dumps(record) + "\n")
 
 
 def _replicated(record: Record, options: argparse.Namespace) -> Row:
-    run, training = record.run, dict(record.run["training"])
-    training["epochs"] = min(options.epochs or training["epochs"], training["epochs"])
-    parts = split(load(options.data), run["source"], run["target"], run["split_seed"], **run["split"])
+    run, epochs = record.run, record.run.training.epochs
+    training = replace(run.training, epochs=min(options.epochs or epochs, epochs))
+    parts = run.recipe.split(load(options.data))
     [model] = fit(
-        [Run(parts, run["seed"])],
-        method=run["method"],
-        variant=run["variant"],
-        encoder=run["encoder"],
-        settings=run["settings"],
-        training=from_mapping(TrainingConfig, training, "training"),
+        [Run(parts, run.seed)],
+        method=run.method,
+        variant=run.variant,
+        encoder=run.encoder,
+        settings=run.settings,
+        training=training,
         device=options.device,
-        out=options.work / f"{record.name}-{training['epochs']}",
+        out=options.work / f"{record.name}-{training.epochs}",
         dataset=record.conditions.dataset,
     )
     [(_, direct)] = infer([model], [parts], {}, options.device, 512)
     return {
-        "method": run["method"],
-        "variant": run["variant"],
-        "encoder": run["encoder"],
+        "method": run.method,
+        "variant": run.variant,
+        "encoder": run.encoder,
         "data": record.dataset,
-        "run": run_name(*record.seeds),
+        "run": run.name,
         "recorded on": f"{record.conditions.device}, {record.conditions.precision}",
-        "epochs": training["epochs"],
+        "epochs": training.epochs,
         "recorded validation F1": round(record.validation_f1, 4),
-        "validation F1": round(model.about["metrics"]["validation_f1"], 4),
+        "validation F1": round(model.run.metrics.validation_f1, 4),
         "recorded target F1": round(record.stages["direct"]["macro_f1"], 4),
         "target F1": round(direct.scores()[DIRECT].macro_f1, 4),
     }

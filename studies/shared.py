@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from benchmarks.report import machine
+from benchmarks.report import machine, made
 from numpy.typing import NDArray
 
 from pisa_capc.core.progress import console
@@ -167,7 +167,9 @@ def main() -> None:
                 "recordings": in_recordings(trained.model, metas),
             }
     settings = {name: value for name, value in vars(options).items() if name not in ("folder", "out")}
-    text = json.dumps({"study": "shared", "machine": machine(), "settings": settings, "models": found}, indent=1)
+    text = json.dumps(
+        {"study": "shared", "machine": machine(), "made": made(), "settings": settings, "models": found}, indent=1
+    )
     if options.out is not None:
         write_text_atomic(options.out, text + "\n")
     print(text)

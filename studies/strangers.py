@@ -29,7 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pisa_capc.core.randomness import generator
-from pisa_capc.data.openset_scores import OpenSetScores, openset_score
+from pisa_capc.data.scores import OpenSetScores, openset_score
 from pisa_capc.data.sources import groups
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.calibration.openset import DEFAULT, UnknownScore, score_frames, score_senders, unknown_scores

@@ -16,10 +16,9 @@ from pages.sides import Row, published
 from pages.verdicts import NEAR_CHANCE
 
 from pisa_capc.core import revisions
-from pisa_capc.evidence.benchmark.deployed import deployed
 from pisa_capc.evidence.benchmark.plan import plan
 from pisa_capc.evidence.benchmark.protocols import read_protocol
-from pisa_capc.evidence.benchmark.results import Key, load_results, paired_difference
+from pisa_capc.evidence.benchmark.results import Key, deployed, load_results, paired_difference
 from tests.evidence.benchmark.tools import all_runs, made_up
 
 ROOT = Path(__file__).parents[1]
@@ -277,7 +276,7 @@ def test_what_was_not_run_is_said(tmp_path: Path) -> None:
     said = "**Not run yet:** no records. `pisa bench run measured-wifi --data FOLDER` makes them.\n"
     assert section("measured-wifi", tmp_path).endswith(said)
     for run in all_runs(read_protocol("measured-wifi"), encoder="cnn", method="single")[:2]:
-        shorter = replace(run, training={**run.training, "epochs": 3})
+        shorter = replace(run, training=replace(run.training, epochs=3))
         made_up(shorter, {"direct": 0.5}).write(tmp_path / "measured-wifi")
     left_out = "2 records are of other settings or code and are left out.\n"
     assert section("measured-wifi", tmp_path).endswith(said + left_out)

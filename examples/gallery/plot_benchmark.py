@@ -87,7 +87,7 @@ print(markdown(make_tables(protocol, results)))
 # %%
 # Where each capture stands, by method:
 
-from pisa_capc.evidence.figures.captures import capture_scores
+from pisa_capc.evidence.figures.confusion import capture_scores
 from pisa_capc.evidence.figures.protocol import stage_scores
 
 [place] = results.places()

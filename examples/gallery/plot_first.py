@@ -69,7 +69,7 @@ print(
     device="cpu",
     show=False,
 )
-print(f"source validation Macro-F1: {model.about['metrics']['validation_f1']:.3f}")
+print(f"source validation Macro-F1: {model.run.metrics.validation_f1:.3f}")
 
 # %%
 # Decide, and calibrate

@@ -88,7 +88,7 @@ for name, found in stages.items():
 # Capture by capture, one run each. One run of a small set says nothing about which encoder is better; a
 # :doc:`protocol <plot_benchmark>` of several splits and seeds does.
 
-from pisa_capc.evidence.figures.captures import capture_scores
+from pisa_capc.evidence.figures.confusion import capture_scores
 
 picture = folder / "captures.png"
 capture_scores({name: [found] for name, found in stages.items()}, picture)

@@ -86,7 +86,7 @@ for weight in (0.0, 0.2):
     )
     found[weight] = pisa_capc.embed(model, part.target)
     score = part.evaluator.score(found[weight].logits)
-    source = model.about["metrics"]["validation_f1"]
+    source = model.run.metrics.validation_f1
     print(
         f"λ = {weight}: source validation {source:.3f}, target Macro-F1 {score.macro_f1:.3f}"
     )

@@ -310,6 +310,20 @@ def test_evaluate_says_where_the_published_calibration_does_not_fit(
     assert "devices seem to send unevenly in E1/L1" in pisa(*evaluate).err
 
 
+def test_evaluate_prints_several_runs_side_by_side(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
+    one, several = trained / "one", trained / "several"
+    how = (data, "--target", "E1", "--device", "cpu")
+    alone, together = (json.loads(pisa("evaluate", run, *how, "--json").out) for run in (one, several))
+    assert json.loads(pisa("evaluate", one, several, *how, "--json").out) == [alone, together]
+    shown = pisa("evaluate", one, several, *how).out
+    [row] = [line for line in shown.splitlines() if "Macro-F1" in line and "direct" in line]
+    for found in (alone, together):
+        assert f"{found['summary']['direct']['macro_f1']['mean']:.4f}" in row
+    refused(
+        pisa("evaluate", one, several, *how, "--plot", tmp_path / "c.png"), "--plot: shows the confusions of one run"
+    )
+
+
 def test_evaluate_gives_mean_and_spread_of_several_runs(
     pisa: Command, data: Path, trained: Path, tmp_path: Path
 ) -> None:

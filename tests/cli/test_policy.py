@@ -30,7 +30,17 @@ STREAMING = ("calibrate stream", "listen", "serve")
 SIDE_BY_SIDE = ("evaluate", "report", "figures")  # of several calibrations, the usual one among them
 NOTHING_USUAL = {  # these decide nothing, go by a calibration that was kept, or by the settings of a protocol
     *("simulate", "import", "detect", "inspect", "measure", "export", "check", "limit", "split", "train", "embed"),
-    *("encoders", "methods", "export-model", "calibrate apply", "enrol", "bench run", "bench select", "bench status"),
+    *(
+        "encoders",
+        "methods",
+        "export-model",
+        "calibrate apply",
+        "enrol",
+        "bench run",
+        "bench new",
+        "bench select",
+        "bench status",
+    ),
     *("bench tables", "bench figures"),
 }
 AIR = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--device", "cpu")

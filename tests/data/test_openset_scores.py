@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
+from studies.openset import plot_openset
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.data.openset_scores import openset_score, plot_openset
 from pisa_capc.data.protocol import Evaluator
+from pisa_capc.data.scores import openset_score
 from tests.problems import small_frames
 from tests.reference import openset as reference
 

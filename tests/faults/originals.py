@@ -119,7 +119,7 @@ def _csi(card: str) -> Callable[[Path], None]:
 
 def _save_model(model: TrainedModel, folder: Path) -> None:
     model.save(folder)
-    (folder / "known.json").write_text(json.dumps(sorted(model.about)), encoding="utf-8")
+    (folder / "known.json").write_text(json.dumps(sorted(model.run.to_json())), encoding="utf-8")
 
 
 def _enrolled(folder: Path) -> None:

@@ -91,7 +91,7 @@ def _model(folder: Path) -> Any:
 
     found = load_model(folder)
     good = json.loads((folder / "known.json").read_text(encoding="utf-8"))  # a key that nobody knows is not used
-    about = {key: found.about.get(key) for key in good}
+    about = {key: found.run.to_json().get(key) for key in good}
     return {k: v.numpy() for k, v in found.model.state_dict().items()}, about, found.statistics.known()
 
 
@@ -101,7 +101,7 @@ def _checkpoint(folder: Path) -> Any:
 
     try:
         [model] = trained_on(folder)
-        return {k: v.numpy() for k, v in model.model.state_dict().items()}, model.about["history"]
+        return {k: v.numpy() for k, v in model.model.state_dict().items()}, model.run.history
     finally:
         for name in ("model.json", "model.safetensors"):
             (folder / name).unlink(missing_ok=True)

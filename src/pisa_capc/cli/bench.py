@@ -150,6 +150,34 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 @bench.command()
+def new(
+    out: Path = typer.Argument(help="File to write, as mine.yaml.", metavar="FILE"),
+    method: list[str] = typer.Option(["single", "pisa"], help="What is trained; may be given again."),
+    encoder: list[str] = typer.Option(["transformer"], help="Temporal encoder; may be given again."),
+    scene: str = typer.Option("wifi", help="Scene of the simulated set: a built-in one, or a YAML file."),
+) -> None:
+    """Write a protocol with every setting filled in by its default.
+
+    Change in it what should differ, then run it with `pisa bench run FILE`.
+    """
+    import yaml
+
+    from pisa_capc.data.store.files import write_text_atomic
+    from pisa_capc.evidence.benchmark.protocols import new_protocol
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"{out}: expected the name of a .yaml file.")
+    if out.exists():
+        raise ConfigError(f"{out}: is there already. Choose another name, or remove it.")
+    values = new_protocol(out.stem, method, encoder, scene)
+    head = "# Every setting of this experiment. What is left out of methods and calibrations takes its default.\n"
+    write_text_atomic(
+        out, head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)
+    )
+    say(f"protocol: {out}")
+
+
+@bench.command()
 def status(
     protocol: str | None = typer.Argument(
         None,
@@ -255,9 +283,9 @@ def figures(
 
 
 def _print_cells(title: str, runs: list[PlannedRun]) -> None:
-    counts: dict[tuple[str, ...], int] = {}
-    for run in runs:
-        counts[run.cell] = counts.get(run.cell, 0) + 1
+    from pisa_capc.evidence.benchmark.tables import shown_cell
+
+    counts = Counter(tuple(shown_cell(run.cell)) for run in runs)
     headings = ["direction", "method", "variant", "encoder", "runs"]
     print_table(title, headings, [[*cell, str(count)] for cell, count in counts.items()], left=headings[:4])
 

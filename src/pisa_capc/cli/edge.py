@@ -73,14 +73,14 @@ def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
     from pisa_capc.data.store.native import fingerprint
     from pisa_capc.evidence.evaluation import check_dataset
 
-    if "changes" in trained.about:
+    if trained.run.changes:
         raise ModelError(
             f"{run}: its devices were changed since it was trained, so that no dataset says what eight bits cost. "
             "Export it without --int8."
         )
     frames = load(dataset)
     check_dataset(trained, frames, fingerprint(dataset), run, dataset)
-    return trained.recipe.split(frames.segment(trained.about["samples"]))
+    return trained.recipe.split(frames.segment(trained.run.samples))
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:

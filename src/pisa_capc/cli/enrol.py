@@ -185,7 +185,7 @@ def _show(before: TrainedModel, after: TrainedModel, name: str, out: Path, as_js
 
     shares = [dict(zip(m.devices, recognised(m.statistics).tolist(), strict=True)) for m in (before, after)]
     if as_json:
-        said = {**after.about["changes"][-1], "out": str(out), "devices": after.devices}
+        said = {**after.run.changes[-1], "out": str(out), "devices": after.devices}
         print(json.dumps({**said, "recognised": dict(zip(("before", "after"), shares, strict=True))}, indent=1))
         return
     names = [*before.devices, *(n for n in after.devices if n not in before.devices)]

@@ -167,7 +167,7 @@ def verify_(
     """
     from pisa_capc.decide.identification import Choices, verify
     from pisa_capc.decide.identification.verification import check_alpha
-    from pisa_capc.evidence.figures.evidence import plot_evidence
+    from pisa_capc.evidence.figures.identified import plot_evidence
 
     check_alpha(alpha)
     where = place(device, engine)

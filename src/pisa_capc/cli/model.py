@@ -296,7 +296,9 @@ def embed(
 
 @app.command()
 def evaluate(
-    run: Path = typer.Argument(help="A run that `pisa train` wrote, or a folder of several.", show_default=False),
+    run: list[Path] = typer.Argument(
+        help="A run that `pisa train` wrote, or a folder of its seeds; several are compared.", show_default=False
+    ),
     dataset: Path = Data,
     target: str | None = typer.Option(
         None,
@@ -315,7 +317,8 @@ def evaluate(
     recordings of the same radios: devices are known by their names, some of them may be absent, and those that the run
     does not know are left out.
 
-    Of several runs the mean and the sample standard deviation are given, and the plot is of all of them together.
+    Of several seeds the mean and the sample standard deviation are given, and the plot is of all of them together.
+    Several runs, `pisa evaluate RUN RUN … DATASET`, are printed side by side.
     """
     from pisa_capc.data.frames import load
     from pisa_capc.data.store.native import fingerprint
@@ -326,35 +329,85 @@ def evaluate(
 
     if plot is not None:
         check_picture(plot)
-    place = str(choose_device(device))
-    runs, frames = evaluation.load_runs(run), load(dataset)
-    trained, mark = runs[0][1], fingerprint(dataset)
-    own = evaluation.has_split_of(trained, frames, mark)
-    environments = listed(target) if target is not None else _usual_target(trained, frames)
-    for folder, one in runs if own else ():
-        evaluation.check_dataset(one, frames, mark, folder, dataset, environments)
-    later = None if own else _later(trained, frames, environments, anyway)
-    results = evaluation.evaluate(runs, frames, environments, place, missing=missing_antenna, later=later)
+        if len(run) > 1:
+            raise ConfigError("--plot: shows the confusions of one run; name one of them.")
+    place, frames, mark = str(choose_device(device)), load(dataset), fingerprint(dataset)
+    groups = [(folder, evaluation.load_runs(folder)) for folder in run]
+    places = {tuple(listed(target)) if target is not None else tuple(_usual_target(r[0][1], frames)) for _, r in groups}
+    if len(places) > 1:
+        raise ConfigError("the runs have different targets. Say with --target what they are to be compared on.")
+    [environments] = map(list, places)
+    scored = [
+        (folder, runs[0][1], _scored(runs, frames, mark, dataset, environments, place, missing_antenna, anyway))
+        for folder, runs in groups
+    ]
     if as_json:
-        found = {
-            "source": trained.about["source"],
-            "target": environments,
-            "runs": [result.to_json() for result in results],
-            "summary": evaluation.summary(results),
-        }
-        print(json.dumps(found, indent=1))
+        found = [
+            {
+                "source": list(trained.run.source),
+                "target": environments,
+                "runs": [result.to_json() for result in results],
+                "summary": evaluation.summary(results),
+            }
+            for _, trained, results in scored
+        ]
+        print(json.dumps(found if len(found) > 1 else found[0], indent=1))
+    elif len(scored) > 1:
+        _print_compared(scored, environments)
     else:
-        about = trained.about
-        title = f"{', '.join(about['source'])} → {', '.join(environments)}, {about['method']} with {about['encoder']}"
-        _print_scores(title, results)
+        [(_, trained, results)] = scored
+        _print_scores(f"{', '.join(trained.run.source)} → {', '.join(environments)}, {trained.run.title}", results)
     if plot is not None:
+        [(_, _, results)] = scored
         plot_confusions(plot, {stage: evaluation.pooled(results, stage) for stage in results[0].stages})
         notes.print(f"picture: {plot}", highlight=False, soft_wrap=True)
 
 
+def _scored(
+    runs: list[tuple[Path, TrainedModel]],
+    frames: Frames,
+    mark: str,
+    dataset: Path,
+    environments: list[str],
+    device: str,
+    missing: list[int],
+    anyway: bool,
+) -> list[RunScores]:
+    """The scores of runs of one experiment. mark: fingerprint of the dataset."""
+    from pisa_capc.evidence import evaluation
+
+    trained = runs[0][1]
+    own = evaluation.has_split_of(trained, frames, mark)
+    for folder, one in runs if own else ():
+        evaluation.check_dataset(one, frames, mark, folder, dataset, environments)
+    later = None if own else _later(trained, frames, environments, anyway)
+    return evaluation.evaluate(runs, frames, environments, device, missing=missing, later=later)
+
+
+def _print_compared(scored: list[tuple[Path, TrainedModel, list[RunScores]]], environments: list[str]) -> None:
+    """Every metric after every stage, a column for each run."""
+    from pisa_capc.data.protocol import stage_title
+    from pisa_capc.data.scores import mean_and_spread
+    from pisa_capc.evidence.evaluation import METRICS
+
+    rows = []
+    for metric in METRICS:
+        for stage in dict.fromkeys(stage for *_, results in scored for stage in results[0].stages):
+            row = [NAMES[metric], stage_title(stage)]
+            for *_, results in scored:
+                values = [getattr(one.stages[stage], metric) for one in results if stage in one.stages]
+                row.append(with_spread(*mean_and_spread(values)) if values else "–")
+            rows.append(row)
+    headings = [
+        f"{folder}: {trained.run.title}" + (f", {len(results)} runs" if len(results) > 1 else "")
+        for folder, trained, results in scored
+    ]
+    print_table(f"Scores in {', '.join(environments)}", ["metric", "stage", *headings], rows, left=("metric", "stage"))
+
+
 def _usual_target(trained: TrainedModel, frames: Frames) -> list[str]:
     """The run's target, or where a dataset does not have it all of its environments."""
-    target = trained.about["target"]
+    target = trained.run.target
     return list(target if set(target) <= set(frames.environments) else frames.environments)
 
 
@@ -364,7 +417,7 @@ def _later(trained: TrainedModel, frames: Frames, environments: list[str], anywa
 
     found = later_frames(trained, frames, environments)
     why = doubts(trained, frames)
-    if seen := [name for name in environments if name in trained.about["source"]]:
+    if seen := [name for name in environments if name in trained.run.source]:
         why.append(f"{', '.join(seen)} is a source of the run, so they may be frames it was trained on")
     confirm(why, anyway)
     text = "Not the dataset of the run: taken for later recordings, devices by their names."
@@ -391,9 +444,9 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
     found = [
         {
             "run": trained.name,
-            "best_epoch": trained.about["metrics"]["best_epoch"],
-            "validation_f1": trained.about["metrics"]["validation_f1"],
-            "seconds": trained.about["seconds"],
+            "best_epoch": trained.run.metrics.best_epoch,
+            "validation_f1": trained.run.metrics.validation_f1,
+            "seconds": trained.run.seconds,
             "folder": str(folder),
         }
         for folder, trained in models
@@ -401,11 +454,16 @@ def _print_trained(models: list[tuple[Path, TrainedModel]], as_json: bool) -> No
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    rows = [
-        [f["run"], str(f["best_epoch"]), f"{f['validation_f1']:.4f}", f"{f['seconds']:.1f}", f["folder"]] for f in found
-    ]
+    rows = []
+    for folder, trained in models:
+        run, metrics = trained.run, trained.run.metrics
+        epoch = "–" if run.is_solved else str(metrics.best_epoch)
+        rows.append([run.name, epoch, f"{metrics.validation_f1:.4f}", f"{run.seconds:.1f}", str(folder)])
     headings = ["run", "best epoch", "source-validation Macro-F1", "seconds", "folder"]
     print_table("Trained", headings, rows, left=("run", "folder"))
+
+
+NAMES = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
 
 
 def _print_scores(title: str, results: list[RunScores]) -> None:
@@ -421,8 +479,7 @@ def _print_scores(title: str, results: list[RunScores]) -> None:
     def cells(value: Callable[[Scores], float]) -> list[str]:
         return [with_spread(*mean_and_spread([value(run.stages[stage]) for run in results])) for stage in stages]
 
-    names = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
-    rows = [[names[metric], *cells(attrgetter(metric))] for metric in METRICS]
+    rows = [[NAMES[metric], *cells(attrgetter(metric))] for metric in METRICS]
     print_table(title, [f"{len(results)} run{'s' * (len(results) > 1)}", *titles], rows)
     if len(results) > 1:
         by_run = [[run.name, *(f"{run.stages[stage].macro_f1:.4f}" for stage in stages)] for run in results]

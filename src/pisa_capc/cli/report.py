@@ -116,7 +116,7 @@ def _subjects(folders: list[Path], dataset: Path, target: str | None, device: st
 
     place = str(choose_device(device))
     groups, frames, mark = [load_runs(folder) for folder in folders], load(dataset), fingerprint(dataset)
-    environments = groups[0][0][1].about["target"] if target is None else listed(target)
+    environments = list(groups[0][0][1].run.target) if target is None else listed(target)
     for group in groups:
         for folder, trained in group:
             check_dataset(trained, frames, mark, folder, dataset, environments)

@@ -7,7 +7,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -29,25 +29,37 @@ WHOLE_NUMBERS = range(-(1 << 63), 1 << 64)
 def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build dataclass `cls` from `values`; missing keys keep their defaults, unknown keys are errors.
 
-    `where` is the dotted path so far and appears in messages.
+    `where` is the dotted path so far and appears in messages. All faults are told at once, a line each.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where or cls.__name__}: expected a mapping, found {type(values).__name__}.")
     hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     chosen: dict[str, Any] = {}
+    faults = []
     for key, value in values.items():
         path = f"{where}.{key}" if where else str(key)
         if key not in names:
-            raise ConfigError(f"{path}: " + unknown_name("setting", str(key), names))
-        chosen[key] = _convert(hints[key], value, path)
-    absent = [field.name for field in dataclasses.fields(cls) if _is_required(field) and field.name not in chosen]  # type: ignore[arg-type]
+            faults.append(f"{path}: " + unknown_name("setting", str(key), names))
+            continue
+        try:
+            chosen[key] = _convert(hints[key], value, path)
+        except ConfigError as error:
+            faults.append(str(error))
+    absent = [field.name for field in dataclasses.fields(cls) if _is_required(field) and field.name not in values]  # type: ignore[arg-type]
     if absent:
-        raise ConfigError(f"{where and f'{where}: '}{', '.join(absent)} missing; expected a value for each.")
+        faults.append(f"{where and f'{where}: '}{', '.join(absent)} missing; expected a value for each.")
+    refuse(faults)
     try:
         return cls(**chosen)
     except TypeError as error:
         raise ConfigError(f"{where or cls.__name__}: {error}.") from error
+
+
+def refuse(faults: Iterable[str], where: str = "") -> None:
+    """Raise what is wrong, a line each, where anything is. where: what every line begins with."""
+    if lines := dict.fromkeys(faults):
+        raise ConfigError("\n".join(f"{where}{line}" for line in lines))
 
 
 @cache
@@ -160,19 +172,19 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             return None
         return _convert(next(a for a in arguments if a is not type(None)), value, path)
     if dataclasses.is_dataclass(hint):
-        return from_mapping(hint, value, path)  # type: ignore[arg-type]
+        return value if isinstance(value, hint) else from_mapping(hint, value, path)  # type: ignore[arg-type]
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{path}: expected a list, found {value!r}.")
         if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_convert(arguments[0], v, f"{path}[{i}]") for i, v in enumerate(value))
+            return tuple(_each((arguments[0], v, f"{path}[{i}]") for i, v in enumerate(value)))
         if len(value) != len(arguments):
             raise ConfigError(f"{path}: expected {len(arguments)} values, found {len(value)}.")
         return tuple(_convert(a, v, f"{path}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{path}: expected a mapping, found {value!r}.")
-        return {k: _convert(arguments[1], v, f"{path}.{k}") for k, v in value.items()}
+        return dict(zip(value, _each((arguments[1], v, f"{path}.{k}") for k, v in value.items()), strict=True))
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if hint in (int, str, bool) and type(value) is not hint:
@@ -180,6 +192,18 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if hint is float:
         raise ConfigError(f"{path}: expected a number, found {value!r}.")
     return value
+
+
+def _each(given: Iterable[tuple[Any, Any, str]]) -> list[Any]:
+    """Values converted as by `_convert`; the faults of all of them are one error."""
+    found, faults = [], []
+    for one in given:
+        try:
+            found.append(_convert(*one))
+        except ConfigError as error:
+            faults.append(str(error))
+    refuse(faults)
+    return found
 
 
 def check_numbers(settings: Any, where: str = "") -> None:

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pisa_capc.core.errors import PisaError, PluginError
-from pisa_capc.core.registry import Origin, adopt, forget, is_loading, loading
+from pisa_capc.core.registry import PartOrigin, adopt, forget, is_loading, loading
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUP = "pisa_capc.plugins"  # of entry points
 VARIABLE = "PISA_PLUGINS"  # files, separated as in PATH
 
-_files: dict[Path, Origin] = {}  # that are loaded, by their resolved path
+_files: dict[Path, PartOrigin] = {}  # that are loaded, by their resolved path
 _searched = False  # whether installed packages were looked for
 _failure: PluginError | None = None  # of one of them: what half of it has imported cannot be imported again
 
@@ -46,7 +46,7 @@ def load() -> None:
     _load_installed()
 
 
-def load_file(path: str | Path) -> Origin:
+def load_file(path: str | Path) -> PartOrigin:
     """Load a plugin from a Python file; where it has changed since it was loaded, it takes the place of what it was.
 
     Its name is the file's, its version what it sets as `__version__`, where it does.
@@ -56,7 +56,7 @@ def load_file(path: str | Path) -> Origin:
         source = file.read_bytes()
     except OSError as error:
         raise PluginError(f"plugin {path}: cannot be read ({error.strerror}). Expected a Python file.") from error
-    origin = Origin(file.stem, _version(source), hashlib.sha256(source).hexdigest())
+    origin = PartOrigin(file.stem, _version(source), hashlib.sha256(source).hexdigest())
     before = _files.get(file)
     if before == origin or origin in _files.values():  # the same file, or a copy of it
         _files[file] = origin
@@ -89,7 +89,7 @@ def is_any() -> bool:
     return bool(_files or _named() or _entry_points())
 
 
-def described(*origins: Origin | None) -> list[dict[str, str]]:
+def described(*origins: PartOrigin | None) -> list[dict[str, str]]:
     """The plugins that parts are from, each once, as models and records keep them."""
     known = {origin for origin in origins if origin is not None}
     return [asdict(origin) for origin in sorted(known, key=lambda origin: (origin.name, origin.digest))]
@@ -97,14 +97,14 @@ def described(*origins: Origin | None) -> list[dict[str, str]]:
 
 def listed(described: Sequence[Mapping[str, Any]]) -> str:
     """What messages call plugins that `described` gave: name, version, and the beginning of the digest."""
-    return ", ".join(str(Origin(**plugin)) for plugin in described)
+    return ", ".join(str(PartOrigin(**plugin)) for plugin in described)
 
 
 def _named() -> list[Path]:
     return [Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
 
 
-def _execute(file: Path, source: bytes, origin: Origin) -> None:
+def _execute(file: Path, source: bytes, origin: PartOrigin) -> None:
     """Run the very bytes whose digest is kept."""
     name = f"pisa_plugin_{file.stem}_{origin.digest[:8]}"
     module = sys.modules[name] = ModuleType(name)  # dataclasses look their module up there
@@ -133,7 +133,7 @@ def _load_installed() -> None:
         points.setdefault(owner, []).append(point)
     for (name, version), own in sorted(points.items()):
         packages = sorted({_package(point.module) for point in own})
-        origin = Origin(name, version, _digest(packages))
+        origin = PartOrigin(name, version, _digest(packages))
         try:
             with loading(origin):
                 for point in own:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,28 @@ def machine() -> dict[str, Any]:
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
+
+
+def made() -> dict[str, str]:
+    """When, and with which commit of this code where it is in a repository; one with changes ends in +."""
+    found = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+    return found if (known := commit()) is None else {"commit": known, **found}
+
+
+@cache
+def commit(folder: Path = Path(__file__).parent) -> str | None:
+    """The commit that the code in a folder is of; None where no repository has it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True).stdout
+
+    try:
+        if not git("ls-files", "."):  # a repository around an installed package is another's
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no", "..")
+        return git("rev-parse", "HEAD").strip() + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def processor(info: Path = Path("/proc/cpuinfo")) -> str | None:

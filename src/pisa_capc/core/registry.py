@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Origin:
+class PartOrigin:
     """The plugin a part is from: its name, version, and the SHA-256 of its code."""
 
     name: str
@@ -32,13 +32,13 @@ class Origin:
 
 PACKAGE = ("pisa_capc",)
 
-_loading: list[Origin] = []
+_loading: list[PartOrigin] = []
 _every: WeakSet[Registry[Any]] = WeakSet()
 _search: list[Callable[[], None]] = []
 
 
 @contextmanager
-def loading(origin: Origin) -> Iterator[None]:
+def loading(origin: PartOrigin) -> Iterator[None]:
     """Parts that are registered inside the block are of this plugin."""
     _loading.append(origin)
     try:
@@ -56,13 +56,13 @@ def search_with(search: Callable[[], None]) -> None:
     _search[:] = [search]
 
 
-def forget(origin: Origin) -> None:
+def forget(origin: PartOrigin) -> None:
     """Take back what a plugin registered anywhere, as when loading it failed."""
     for registry in _every:
         registry.forget(origin)
 
 
-def adopt(origin: Origin, packages: Sequence[str]) -> None:
+def adopt(origin: PartOrigin, packages: Sequence[str]) -> None:
     """Parts of these Python packages are of this plugin, also where somebody else was the first to import them."""
     for registry in _every:
         registry.adopt(origin, packages)
@@ -80,7 +80,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, T] = {}
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, PartOrigin] = {}
         _every.add(self)
 
     def add(self, name: str, part: T) -> None:
@@ -123,19 +123,19 @@ class Registry(Generic[T]):
             _look_further()
         return dict(self._parts)
 
-    def origin(self, name: str) -> Origin | None:
+    def origin(self, name: str) -> PartOrigin | None:
         """The plugin that brought a part; None for those of this package, and for what a script registered itself."""
         part = self._parts.get(name)
         if name not in self._origins and part is not None and not _inside(part, PACKAGE):
             _look_further()
         return self._origins.get(name)
 
-    def forget(self, origin: Origin) -> None:
+    def forget(self, origin: PartOrigin) -> None:
         """Take back what a plugin registered, as when loading it failed."""
         for name in [name for name, found in self._origins.items() if found == origin]:
             del self._parts[name], self._origins[name]
 
-    def adopt(self, origin: Origin, packages: Sequence[str]) -> None:
+    def adopt(self, origin: PartOrigin, packages: Sequence[str]) -> None:
         """Parts of these Python packages are of this plugin, whoever has imported them."""
         self._origins |= {name: origin for name, part in self._parts.items() if _inside(part, packages)}
 

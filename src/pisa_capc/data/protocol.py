@@ -21,8 +21,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.data.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of
-from pisa_capc.data.openset_scores import OpenSetScores, openset_score
-from pisa_capc.data.scores import CaptureScore, Scores, as_probability, macro_f1, score
+from pisa_capc.data.scores import CaptureScore, OpenSetScores, Scores, as_probability, macro_f1, openset_score, score
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
@@ -32,7 +31,6 @@ DIRECT, PAPER, SAFE, CAREFUL = "direct", "paper", "safe", "careful"
 STAGE_TITLES = MappingProxyType({PAPER: "U-CAPC", SAFE: "U-CAPC, safe"})
 VALIDATION = 0.2  # of each source group
 FEW_SHOT = 16  # frames of each target group
-PUBLISHED_RULE = MappingProxyType({"validation": VALIDATION, "few_shot": FEW_SHOT})
 
 
 def stage_title(stage: str) -> str:
@@ -136,6 +134,20 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
+class SplitRule:
+    """Share of each source group that validates, and frames that each target group leaves out."""
+
+    validation: float = VALIDATION  # share of the frames of each source group (device and capture), not trained on
+    few_shot: int = FEW_SHOT  # frames that each target group (device and capture) leaves out of the scores
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation < 1 or self.few_shot < 0:
+            raise ConfigError(
+                f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {self.validation} and {self.few_shot}."
+            )
+
+
+@dataclass(frozen=True)
 class SplitRecipe:
     """All that a split of given frames is determined by.
 
@@ -151,12 +163,11 @@ class SplitRecipe:
 
     def __post_init__(self) -> None:
         check_unseen(self.source, self.target)
-        check_rule(self.validation, self.few_shot)
+        SplitRule(self.validation, self.few_shot)  # refused where no group can give it
 
     @property
-    def rule(self) -> dict[str, float]:
-        """Validation and few_shot by name."""
-        return {"validation": self.validation, "few_shot": self.few_shot}
+    def rule(self) -> SplitRule:
+        return SplitRule(self.validation, self.few_shot)
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
@@ -237,12 +248,6 @@ def check_unseen(sources: Iterable[str], targets: Iterable[str]) -> None:
     """Refuse a target environment that is also a source."""
     if both := sorted(set(sources) & set(targets)):
         raise ConfigError(f"environment {both[0]!r} is both source and target; a target must be unseen. Leave one out.")
-
-
-def check_rule(validation: float, few_shot: int) -> None:
-    """Refuse a share of validation, or a number of few-shot frames, that no group can give."""
-    if not 0 < validation < 1 or few_shot < 0:
-        raise ConfigError(f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {validation} and {few_shot}.")
 
 
 def frames_left_out(few_shot: int, frames: int) -> int:

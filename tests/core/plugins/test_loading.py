@@ -17,7 +17,7 @@ from pisa_capc import simulate
 from pisa_capc.core import plugins
 from pisa_capc.core.engines import run_jobs
 from pisa_capc.core.errors import ConfigError, PluginError
-from pisa_capc.core.registry import Origin
+from pisa_capc.core.registry import PartOrigin
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.methods import METHODS, plugins_used
 from pisa_capc.signal.formats import FORMATS, Format, export_dataset, import_dataset, register_format
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("own_parts")
 def test_a_file_brings_parts_that_know_where_they_are_from(tmp_path: Path) -> None:
     path = write_encoder(tmp_path)
     found = plugins.load_file(path)
-    assert found == Origin("mine", "1.2", hashlib.sha256(path.read_bytes()).hexdigest())
+    assert found == PartOrigin("mine", "1.2", hashlib.sha256(path.read_bytes()).hexdigest())
     assert ENCODERS.origin("mine") == found
     assert ENCODERS.origin("cnn") is None
     assert plugins_used("pisa", "mine") == [asdict(found)]
@@ -148,7 +148,7 @@ def test_every_registry_knows_how_to_forget() -> None:
     """Whatever kinds of parts there are: adding one and taking it back leaves it as it was."""
     from pisa_capc.core import registry
 
-    origin = Origin("passing", "", "0")
+    origin = PartOrigin("passing", "", "0")
     for known in list(registry._every):
         before = dict(known._parts)
         with registry.loading(origin):

@@ -30,8 +30,8 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), 
 
 def train(encoder: str = "cnn", method: str = "single") -> None:
     [trained] = fit(runs(small_frames(frames=40)), **FAST | {"encoder": encoder, "method": method, "epochs": 8})
-    assert trained.about["metrics"]["validation_f1"] > 0.5  # chance is 0.33
-    assert len(trained.about["plugins"]) == 1
+    assert trained.run.metrics.validation_f1 > 0.5  # chance is 0.33
+    assert len(trained.run.plugins) == 1
 
 
 def convert(name: str, folder: Path) -> None:

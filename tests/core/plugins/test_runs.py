@@ -41,7 +41,7 @@ def test_a_model_names_the_plugins_of_its_parts_and_of_no_others(tmp_path: Path)
     kept = json.loads((tmp_path / "run" / "model.json").read_text(encoding="utf-8"))
     assert kept["plugins"] == [{"name": "mine", "version": "1.2", "digest": origin.digest}]
     [own] = fit(these, **FAST, out=tmp_path / "own")
-    assert "plugins" not in own.about
+    assert "plugins" not in own.run.to_json()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_model(tmp_path / "run")
@@ -105,7 +105,7 @@ def test_records_are_named_by_the_plugins_they_use(tmp_path: Path) -> None:
     one = {run.encoder: run for run in plan(quick(tmp_path, changes=changes))}
     plugins.load_file(write_encoder(tmp_path, "# changed"))
     other = {run.encoder: run for run in plan(quick(tmp_path, changes=changes))}
-    names = [{encoder: record_name(run.to_json(), CPU) for encoder, run in d.items()} for d in (without, one, other)]
+    names = [{encoder: record_name(run, CPU) for encoder, run in d.items()} for d in (without, one, other)]
     assert len({found["cnn"] for found in names}) == 1  # what uses none is named as ever
     assert len({found["mine"] for found in names}) == 3
     assert "plugins" not in one["cnn"].to_json()
@@ -135,7 +135,7 @@ def test_a_protocol_with_a_plugin_is_run_recorded_and_skipped_like_any_other(tmp
     plugins.load_file(write_encoder(tmp_path))
     assert run_protocol(protocol, options) == Summary(1, 0, 1)
     [record] = read_records(tmp_path / "results" / "quick")
-    assert record.run["plugins"] == plugins_used("single", "mine")
+    assert list(record.run.plugins) == plugins_used("single", "mine")
     assert run_protocol(protocol, options) == Summary(1, 1, 0)
     results = load_results(protocol, tmp_path / "results" / "quick")
     tables = make_tables(protocol, results)

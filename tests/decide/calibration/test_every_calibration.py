@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
-from pisa_capc.core.registry import Origin, loading
+from pisa_capc.core.registry import PartOrigin, loading
 from pisa_capc.decide.calibration import (
     CALIBRATIONS,
     PRESETS,
@@ -208,7 +208,7 @@ def test_it_decides_a_stream_and_goes_on_from_what_was_kept_of_it(kind: type[Cal
 
 @pytest.fixture
 def sharper() -> Iterator[type[Calibrator]]:
-    origin = Origin("test", "1.0", "0" * 64)
+    origin = PartOrigin("test", "1.0", "0" * 64)
 
     with loading(origin):
 

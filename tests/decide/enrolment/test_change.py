@@ -61,14 +61,14 @@ def test_the_description_says_what_was_done_to_which_weights(
 ) -> None:
     trained.save(tmp_path / "before")
     was = json.loads((tmp_path / "before" / "model.json").read_text())
-    [change] = larger.about["changes"]
+    [change] = larger.run.changes
     assert change["enrolled"] == "D4"
     assert change["frames"] == 30
     assert change["from"] == [{"name": "a test"}]
     assert change["sha256"] == was["sha256"]
-    assert "changes" not in trained.about
+    assert not trained.run.changes
     fewer = remove(larger, "D1")
-    assert [next(iter(c.items())) for c in fewer.about["changes"]] == [("enrolled", "D4"), ("removed", "D1")]
+    assert [next(iter(c.items())) for c in fewer.run.changes] == [("enrolled", "D4"), ("removed", "D1")]
     assert fewer.devices == ("D2", "D3", "D4")
 
 

@@ -52,7 +52,7 @@ def test_a_device_of_a_dataset_is_enrolled_and_the_run_stays_as_it_was(
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     model = load_model(out)
     assert model.devices == ("D1", "D2", "D3", "D4")
-    [origin] = model.about["changes"][0]["from"]
+    [origin] = model.run.changes[0]["from"]
     assert (origin["name"], origin["environments"], origin["frames"]) == ("four", ["E2"], 30)
     refused(pisa("enrol", saved, data, "--label", "D4", "--out", out, *CPU), "not an empty folder")
 

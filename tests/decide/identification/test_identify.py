@@ -98,10 +98,10 @@ def test_other_arrays_and_rates_are_refused(trained: TrainedModel) -> None:
     with pytest.raises(ModelError, match=r"distances differ by up to 1\.5 wavelengths"):
         check_recording(trained, replace(about, antennas=2, geometry=linear(2, 2.0)))
     check_recording(trained, replace(about, antennas=2, geometry=linear(2)))
-    other = replace(trained, about={**trained.about, "sample_rate_hz": 1e6})
+    other = replace(trained, run=replace(trained.run, sample_rate_hz=1e6))
     assert (waveform_of(trained), waveform_of(other)) == ("wifi", "lora")
     with pytest.raises(ModelError, match="no waveform that is known"):
-        waveform_of(replace(trained, about={**trained.about, "sample_rate_hz": 3e6}))
+        waveform_of(replace(trained, run=replace(trained.run, sample_rate_hz=3e6)))
     with pytest.raises(ModelError, match="trained at 1e\\+06"):
         observe(other, [found_in([(0, A)])])
 

@@ -128,7 +128,7 @@ def test_a_guard_of_another_version_is_learnt_again(tmp_path: Path, monkeypatch)
     assert not load_model(tmp_path).has_guard
     [again] = fit_with_guard([run], out=tmp_path, **options)
     assert again.has_guard
-    assert load_model(tmp_path).about["guard"]["guard"] == 99
+    assert (load_model(tmp_path).run.guard or {})["guard"] == 99
 
 
 def test_far_and_near_are_rehearsed_and_the_target_is_not(monkeypatch) -> None:

@@ -11,13 +11,12 @@ import pytest
 import yaml
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.evidence.benchmark.deployed import deployed
 from pisa_capc.evidence.benchmark.job import Job
 from pisa_capc.evidence.benchmark.plan import plan
 from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.evidence.benchmark.records import read_records, record_name
 from pisa_capc.evidence.benchmark.render import as_csv
-from pisa_capc.evidence.benchmark.results import Mean, load_results
+from pisa_capc.evidence.benchmark.results import Mean, deployed, load_results
 from pisa_capc.evidence.benchmark.run import Options, Summary, run_protocol
 from pisa_capc.evidence.benchmark.tables import flat_rows, make_tables
 from pisa_capc.model.training.trainer import Trainer
@@ -75,9 +74,9 @@ def test_every_stage_of_every_deployment_is_in_the_record(made: Path) -> None:
     assert sorted(record.stages) == sorted(["direct", *STAGES, *everywhere, *frozen])
     assert set(record.stages["paper@missing"]) == {"macro_f1"}  # small
     assert "confusion" in record.stages["lame"]
-    assert record.run["strangers"] == {"devices": 2, "scale": 0.02}
-    assert record.run["deployments"][1] == {"name": "missing", "frames": 32, "missing": 0.3}
-    assert record.run["code"]["deployments"] == 1
+    assert record.run.strangers == {"devices": 2, "scale": 0.02}
+    assert record.run.deployments[1] == {"name": "missing", "frames": 32, "missing": 0.3}
+    assert record.run.code["deployments"] == 1
     assert len(record.strangers) == 16
     assert run_protocol(study(made), options(made)) == Summary(1, 1, 0)
 
@@ -108,7 +107,7 @@ def test_other_deployments_and_another_order_are_another_run(tmp_path: Path) -> 
         study(tmp_path, dataset=dataset),
     ]
     others = [plan(protocol)[0] for protocol in changed]
-    assert len({record_name(one.to_json(), CPU) for one in (run, *others)}) == 1 + len(others)
+    assert len({record_name(one, CPU) for one in (run, *others)}) == 1 + len(others)
     assert {digest_of_training(one, tmp_path) for one in others} == {digest_of_training(run, tmp_path)}
     [plain] = plan(study(tmp_path, deployments=[]))
     assert {"deployments", "strangers"}.isdisjoint(plain.to_json())

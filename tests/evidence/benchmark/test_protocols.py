@@ -15,7 +15,7 @@ import pytest
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.geometry import square
 from pisa_capc.data.protocol import FEW_SHOT, VALIDATION
-from pisa_capc.decide.calibration import PRESETS, calibrator, calibrators
+from pisa_capc.decide.calibration import PRESETS, UCAPC, calibrator, calibrators
 from pisa_capc.evidence.benchmark.plan import plain, plan
 from pisa_capc.evidence.benchmark.protocols import check_protocol, is_guarded, read_protocol
 from pisa_capc.model.encoders import encoder_names
@@ -32,7 +32,7 @@ NAMES = sorted(path.stem for path in PROTOCOLS.glob("*.yaml"))
 def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
     protocol = read_protocol(name)
     check_protocol(protocol)
-    assert protocol.training == asdict(TrainingConfig())
+    assert protocol.training == TrainingConfig()
     assert asdict(protocol.split) == {"validation": VALIDATION, "few_shot": FEW_SHOT}
     assert protocol.dataset.simulate is None or protocol.dataset.simulate.seed == DEFAULT_SEED
     grid = protocol.search.grid if protocol.search else {}
@@ -129,13 +129,59 @@ def test_settings_out_of_range_are_refused_with_their_method(tmp_path: Path) -> 
     refused(tmp_path, "training.learning_rate: expected a finite number", training={"learning_rate": float("nan")})
 
 
-def test_a_setting_left_to_its_default_is_refused(tmp_path: Path) -> None:
-    row = {"method": "single", "settings": {}, "variants": {"full": {}}, "calibration": []}
-    refused(tmp_path, "quick.yaml: single.embedding: missing. A protocol writes every setting out", methods=[row])
+def test_settings_that_are_not_written_are_recorded_with_their_defaults(tmp_path: Path) -> None:
+    """All of a method or calibration at once: one that names some of them names all."""
+    row = {"method": "single", "calibration": ["paper"]}
+    short = quick(tmp_path, changes={**QUICK, "methods": [row], "calibration": {"paper": {"method": "ucapc"}}})
+    check_protocol(short)
+    default = build_method("single", Setup(10, "cnn", square())).describe()
+    written = {**row, "settings": default, "variants": {"full": {}}}
+    stage = {"method": "ucapc", **asdict(UCAPC())}
+    stage.pop("workspace_mib")
+    whole = quick(tmp_path, changes={**QUICK, "methods": [written], "calibration": {"paper": stage}})
+    assert [run.to_json() for run in plan(short)] == [run.to_json() for run in plan(whole)]
+    some = {"model": {"beta": 0.5}}
+    refused(
+        tmp_path,
+        "quick.yaml: pisa.model.tokens: missing. Write out all",
+        methods=[{"method": "pisa", "settings": some}],
+    )
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as found:
+        quick(tmp_path, changes={**QUICK, "encodrs": ["cnn"], "seeds": "one", "training": {"epoch": 3, "batch": "x"}})
+    lines = str(found.value).splitlines()
+    assert all(line.split(": ")[0].endswith("quick.yaml") for line in lines)
+    for part in ("encodrs", "seeds", "training.epoch", "training.batch"):
+        assert sum(f"quick.yaml: {part}: " in line for line in lines) == 1
+    with pytest.raises(ConfigError) as found:
+        check_protocol(quick(tmp_path, changes={**QUICK, "encoders": ["cn", "resnett"]}))
+    assert ["cn'" in line or "resnett'" in line for line in str(found.value).splitlines()] == [True, True]
+
+
+def test_a_new_protocol_says_all_and_runs(pisa: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    code, out, _ = pisa("bench", "new", path, "--method", "single", "--method", "closed-form", "--encoder", "cnn")
+    assert (code, out) == (0, f"protocol: {path}\n")
+    made = read_protocol(str(path))
+    check_protocol(made)
+    assert [row.method for row in made.methods] == ["single", "closed-form"]
+    assert made.training == TrainingConfig()
+    text = path.read_text()
+    assert "settings: {embedding: 64}" in text
+    code, _, error = pisa("bench", "new", path)
+    assert code == 2
+    assert "is there already" in error
+    assert path.read_text() == text
+    assert "unknown method 'pissa'" in pisa("bench", "new", tmp_path / "b.yaml", "--method", "pissa")[2]
+
+
+def test_a_setting_of_the_training_left_to_its_default_is_recorded(tmp_path: Path) -> None:
     path = write_protocol(tmp_path)
     path.write_text(path.read_text(encoding="utf-8").replace("  batch: 16\n", ""), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"quick\.yaml: training\.batch: missing"):
-        check_protocol(read_protocol(str(path)))
+    check_protocol(short := read_protocol(str(path)))
+    assert plan(short)[0].to_json()["training"]["batch"] == TrainingConfig().batch
 
 
 def test_methods_across_environments_need_two_of_them(tmp_path: Path) -> None:

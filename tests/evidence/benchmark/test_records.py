@@ -18,7 +18,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.scores import score
 from pisa_capc.evidence.benchmark.plan import Conditions, as_first_named, jobs_of, plan, select
 from pisa_capc.evidence.benchmark.protocols import protocol_files, read_protocol
-from pisa_capc.evidence.benchmark.records import read_records, record_name, sort_out
+from pisa_capc.evidence.benchmark.records import by_training, read_records, record_name, sort_out
 from pisa_capc.evidence.benchmark.results import load_results
 from pisa_capc.evidence.benchmark.tables import make_tables
 from tests.evidence.benchmark.tools import CPU, QUICK, ROOT, made_up, quick
@@ -31,23 +31,23 @@ def test_everything_that_determines_a_run_is_in_its_name(tmp_path: Path) -> None
         replace(run, split_seed=9),
         replace(run, encoder="tcn"),
         replace(run, target=("E2",)),
-        replace(run, training={**run.training, "epochs": 2}),
+        replace(run, training=replace(run.training, epochs=2)),
         replace(run, settings={**run.settings, "model": {**run.settings["model"], "beta": 0.5}}),
         replace(run, calibration={"paper": {**run.calibration["paper"], "top": 3}}),
-        replace(run, split={**run.split, "few_shot": 3}),
+        replace(run, split=replace(run.split, few_shot=3)),
         replace(run, code={**run.code, "training": 2}),
     ]
-    names = {record_name(other.to_json(), CPU) for other in (run, *changed)}
+    names = {record_name(other, CPU) for other in (run, *changed)}
     conditions = [Conditions("f", "cpu", "float32"), replace(CPU, device="cuda"), replace(CPU, precision="bfloat16")]
-    names |= {record_name(run.to_json(), other) for other in conditions}
+    names |= {record_name(run, other) for other in conditions}
     assert len(names) == 1 + len(changed) + len(conditions)
 
 
 def test_one_and_one_point_zero_are_the_same_setting(tmp_path: Path) -> None:
     run = plan(quick(tmp_path))[0]
-    whole = replace(run, training={**run.training, "weight_decay": 1})
-    pointed = replace(run, training={**run.training, "weight_decay": 1.0})
-    assert record_name(whole.to_json(), CPU) == record_name(pointed.to_json(), CPU)
+    whole = replace(run, training=replace(run.training, weight_decay=1))
+    pointed = replace(run, training=replace(run.training, weight_decay=1.0))
+    assert record_name(whole, CPU) == record_name(pointed, CPU)
 
 
 def test_a_calibration_does_not_change_what_is_trained(tmp_path: Path) -> None:
@@ -77,6 +77,21 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record.write(tmp_path / "records")
     assert read_records(tmp_path / "records") == [record]
     assert read_records(tmp_path / "nowhere") == []
+
+
+def test_a_record_says_where_the_same_training_ended_elsewhere(tmp_path: Path) -> None:
+    """Of another protocol, whose calibrations are others; what differs in rounding alone has repeated."""
+    one, other = plan(quick(tmp_path))[:2]
+    record = made_up(one, {"direct": 0.5})
+    known = [made_up(replace(one, calibration={}), {"direct": f1}) for f1 in (0.5, 0.9)]
+    for i, before in enumerate((*known, made_up(other, {"direct": 0.1}))):
+        before.write(tmp_path / "results" / str(i))
+    found = by_training(sorted((tmp_path / "results").iterdir()))
+    assert record.beside(found[record.training]).repeats == (0.5, 0.9)
+    assert record.beside(known[:1]) == record
+    new = replace(record.beside(known), made={"commit": "0", "time": "2026-01-01T00:00:00+00:00"})
+    new.write(tmp_path / "records")
+    assert read_records(tmp_path / "records") == [new]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "conditions": 3}'])

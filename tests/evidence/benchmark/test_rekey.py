@@ -48,7 +48,7 @@ def test_a_model_becomes_a_record_of_the_protocol(protocol: Protocol, trained: l
     given = study(protocol)
     [record] = rekey(given, trained, protocol)
     [run] = [run for run in plan(protocol) if (run.encoder, run.split_seed, run.seed) == ("cnn", 2026, 2027)]
-    assert record.run == run.to_json()
+    assert record.run == run
     assert (record.conditions, record.validation_f1, record.seconds) == (CPU, 0.7, trained[1].seconds)
     cells = given["models"][MODEL]
     assert record.stages["lame"]["macro_f1"] == cells["balanced"]["lame"]
@@ -71,7 +71,7 @@ def test_what_the_protocol_does_not_say_is_refused(protocol: Protocol, trained: 
     ):
         with pytest.raises(DataError, match=message):
             rekey(study(protocol, **settings), trained, protocol)
-    other = replace(trained[1], run={**trained[1].run, "training": {**trained[1].run["training"], "epochs": 3}})
+    other = replace(trained[1], run=replace(trained[1].run, training=replace(trained[1].run.training, epochs=3)))
     with pytest.raises(DataError, match="is of another training"):
         rekey(study(protocol), [trained[0], other], protocol)
     lost = study(protocol)

@@ -17,11 +17,10 @@ import pytest
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import load
 from pisa_capc.evidence.benchmark import job as jobs
-from pisa_capc.evidence.benchmark.estimate import estimate
 from pisa_capc.evidence.benchmark.plan import Conditions
 from pisa_capc.evidence.benchmark.protocols import DataSource, Simulated
 from pisa_capc.evidence.benchmark.records import read_records
-from pisa_capc.evidence.benchmark.run import Options, Summary, dry_run, how_long, run_protocol
+from pisa_capc.evidence.benchmark.run import Options, Summary, dry_run, estimate, how_long, run_protocol
 from pisa_capc.model.inference import load_model
 from pisa_capc.model.training.trainer import Trainer
 from pisa_capc.signal.formats.transfer import export_dataset
@@ -61,7 +60,7 @@ def test_a_protocol_becomes_records_and_a_second_start_does_nothing(data: Path, 
     protocol, chosen = quick(tmp_path), options(done, data)
     assert len(dry_run(protocol, options(tmp_path, data)).missing) == 4
     records = read_records(done / "results" / "quick")
-    assert {(r.run["method"], r.run["seed"], *r.stages) for r in records} == {
+    assert {(r.run.method, r.run.seed, *r.stages) for r in records} == {
         ("single", 1, "direct"),
         ("single", 2, "direct"),
         ("pisa", 1, "direct", "paper", "safe"),
@@ -269,7 +268,7 @@ def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp
     decisions = record.stages["safe"]["guard"]
     assert decisions
     assert all(d["level"] in ("full", "part", "mild", "off") and d["price"] >= 0 for d in decisions.values())
-    assert record.run["code"]["guard"] == 1
+    assert record.run.code["guard"] == 1
     for path in (tmp_path / "work" / "trained").glob("*/model.safetensors"):  # as trained before there was a guard
         model = load_model(path.parent)
         replace(model, statistics=replace(model.statistics, guard=None)).save(path.parent)

@@ -20,7 +20,7 @@ from pisa_capc.evidence.benchmark.plan import plan
 from pisa_capc.evidence.benchmark.protocols import Protocol, Search, read_protocol
 from pisa_capc.evidence.benchmark.records import read_records
 from pisa_capc.evidence.benchmark.run import Options
-from pisa_capc.evidence.benchmark.search import Found, Point, point_protocols, search_protocol
+from pisa_capc.evidence.benchmark.search import Point, SearchResult, point_protocols, search_protocol
 from tests.evidence.benchmark.tools import CPU, QUICK, ROOT, quick, write_protocol
 from tests.problems import write_small
 
@@ -83,7 +83,7 @@ def test_no_run_of_the_search_names_the_target(tmp_path: Path) -> None:
     assert load(data).environments == ("E2.L1", "E2.L2", "E3.L1", "E3.L2")
     runs = [run for point in point_protocols(protocol, data) for run in plan(point)]
     assert {run.direction for run in runs} == {"E3.L1,E3.L2 → E2.L1,E2.L2", "E2.L1,E2.L2 → E3.L1,E3.L2"}
-    assert {run.training["epochs"] for run in runs} == {1}
+    assert {run.training.epochs for run in runs} == {1}
     assert [run.settings["weight"] for run in runs if run.method == "coral"] == [0.1, 0.1, 1.0, 1.0]
 
 
@@ -161,7 +161,7 @@ def test_a_tie_is_said(
     search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [8, 64, 32]}}}
     path = write_protocol(tmp_path, changes={**QUICK, "search": search})
     points = [Point({"embedding": e}, {"E2": f1, "E3": f1}) for e, f1 in ((8, 0.2), (64, 0.5), (32, 0.5))]
-    found = Found("quick", Search(**search), ("cnn",), CPU, "captures", {"single": points})
+    found = SearchResult("quick", Search(**search), ("cnn",), CPU, "captures", {"single": points})
     monkeypatch.setattr("pisa_capc.evidence.benchmark.search.search_protocol", lambda *_: found)
     text = pisa("bench", "select", path)[1]
     marks = {row.split()[2]: row.split()[6:] for row in text.splitlines() if row.startswith("  single")}

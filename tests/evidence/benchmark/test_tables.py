@@ -14,7 +14,7 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.evidence.benchmark.protocols import Protocol, read_protocol
 from pisa_capc.evidence.benchmark.render import as_csv, latex, markdown
 from pisa_capc.evidence.benchmark.results import Difference, Mean, load_results, paired_difference
-from pisa_capc.evidence.benchmark.tables import COLUMNS, PAIRED, flat_rows, make_tables
+from pisa_capc.evidence.benchmark.tables import COLUMNS, PAIRED, Table, flat_rows, make_tables
 from tests.evidence.benchmark.tools import CPU, QUICK, all_runs, made_up, quick, with_stages
 
 THREE = {**QUICK, "seeds": [1, 2, 3]}
@@ -57,6 +57,37 @@ def test_three_stages(protocol: Protocol, tmp_path: Path) -> None:
     )
 
 
+def test_where_trainings_collapse_the_median_stands_beside_the_mean(tmp_path: Path) -> None:
+    """Which ones is told by the source validation: a run that fails on the target alone has not collapsed."""
+    protocol = with_stages(quick(tmp_path, changes=THREE), pisa=("paper",))
+    for run, f1, source in zip(all_runs(protocol, method="pisa"), (0.9, 0.02, 0.8), (0.9, 0.44, 0.46), strict=True):
+        record = made_up(run, {"direct": f1, "paper": f1}, source)
+        replace(record, repeats=(0.9, 0.3) if f1 == 0.02 else ()).write(tmp_path / "records")
+    results = load_results(protocol, tmp_path / "records")
+    [table] = make_tables(protocol, results)
+    cell = table.rows[0][table.headings.index("PISA F1")]
+    assert cell == pytest.approx(Mean(1.72 / 3, stdev((0.9, 0.02, 0.8)), 0.8, 1 / 3))
+    assert "0.5733 ± 0.4818, median 0.8000, 33 % collapsed |" in markdown([table])
+    assert r"$0.5733\pm0.4818$, median 0.8000, 33 \% collapsed &" in latex([table])
+    assert "A training has collapsed where its source-validation Macro-F1 is below half of the best" in table.note
+    assert "with other results (direct Macro-F1): pisa cnn, 1 of 3 runs (0.0200 to 0.9000)." in table.note
+    row = next(csv.DictReader(io.StringIO(as_csv(flat_rows(results)))))
+    assert (row["macro_f1_median"], float(row["collapsed"])) == ("0.8", pytest.approx(1 / 3))
+
+
+def test_latex_marks_the_best_of_each_column() -> None:
+    rows = [
+        ["a", 3, Mean(0.2, 0.1), None],
+        ["b", 3, Mean(0.30001, 0.1), Mean(0.5, None)],
+        ["c", 3, Mean(0.3, 0.2), None],
+    ]
+    text = latex([Table("Some", ("Method", "runs", "F1", "AUROC"), rows)])
+    assert r"a & 3 & $0.2000\pm0.1000$ & --" in text
+    assert r"b & 3 & $\mathbf{0.3000}\pm0.1000$ & $0.5000$ \\" in text
+    assert r"c & 3 & $\mathbf{0.3000}\pm0.2000$" in text  # equal as they are printed
+    assert r"\caption{Some. " in text
+
+
 def test_the_safe_stage_is_measured_against_pisa(tmp_path: Path) -> None:
     protocol = quick(tmp_path, changes=THREE)
     for run, direct, paper in zip(all_runs(protocol, method="pisa"), PISA, PAPER, strict=True):
@@ -84,7 +115,7 @@ def test_markdown_and_latex(protocol: Protocol, tmp_path: Path) -> None:
     tables = make_tables(protocol, load_results(protocol, tmp_path / "records"))
     assert "| CNN | 3 | 0.2000 ± 0.1000 | 0.6000 ± 0.0500 | 0.5000 ± 0.1000 |" in markdown(tables)
     assert "+0.3000 [+0.0516, +0.5484]" in markdown(tables)
-    assert r"CNN & 3 & $0.2000\pm0.1000$" in latex(tables)
+    assert r"CNN & 3 & $0.2000\pm0.1000$" in latex(tables)  # alone in its column: nothing is best
     assert r"E2,E3 $\rightarrow$ E1" in latex(tables)
 
 

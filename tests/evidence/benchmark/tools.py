@@ -43,7 +43,7 @@ def quick(folder: Path, base: str = "wifi-sim", changes: Mapping[str, Any] = QUI
 def made_up(run: PlannedRun, f1: Mapping[str, float], source_f1: float = 0.9, where: Conditions = CPU) -> Record:
     """A record with these Macro-F1 by stage; the AUROC is half way to one."""
     stages = {stage: {"macro_f1": value, "macro_auroc": (1 + value) / 2} for stage, value in f1.items()}
-    return Record(run.to_json(), where, "small", stages, source_f1, 1, {"training": 1.0, "scoring": 0.1}, {})
+    return Record(run, where, "small", stages, source_f1, 1, {"training": 1.0, "scoring": 0.1}, {})
 
 
 def with_stages(protocol: Protocol, **stages: tuple[str, ...]) -> Protocol:

@@ -7,9 +7,8 @@ import pytest
 from scipy.stats import binomtest
 
 from pisa_capc.data.frames import Frames
-from pisa_capc.evidence.checks.measure import clipped, copied_antennas
-from pisa_capc.evidence.checks.naming import Direction, Number, balanced, recalls, wilson
-from pisa_capc.evidence.checks.sample import draw_sample, spread_pairs
+from pisa_capc.evidence.checks.measure import clipped, copied_antennas, draw_sample, spread_pairs
+from pisa_capc.evidence.checks.naming import Directions, Numbers, balanced, recalls, wilson
 from pisa_capc.evidence.checks.sounding import ArraySounder, PreambleSounder, choose_sounder, directions
 from pisa_capc.signal.waveforms import WAVEFORMS
 
@@ -52,7 +51,7 @@ class TestSounding:
         y = received(rng, "wifi", channels[[0, 0, 1]], 30, 1e3)
         for sounder in (PreambleSounder(WAVEFORMS["wifi"], 320), ArraySounder.of_frames(y)):
             channel = sounder.sound(y).channel
-            alike = Direction().likeness(channel, channel) / channel.shape[1]
+            alike = Directions().likeness(channel, channel) / channel.shape[1]
             assert alike[0, 1] > 0.98
             assert alike[0, 2] < 0.9
 
@@ -71,7 +70,7 @@ class TestNaming:
     first = np.tile(np.arange(40) < 20, 5)
 
     def accuracy(self, channel: np.ndarray, every: bool = False) -> float:
-        found = balanced(recalls(Direction(), channel, self.devices, self.first, ~self.first, every))
+        found = balanced(recalls(Directions(), channel, self.devices, self.first, ~self.first, every))
         assert found is not None
         assert found.chance == pytest.approx(0.2)
         assert found.observations == 5
@@ -92,8 +91,8 @@ class TestNaming:
         rng = np.random.default_rng(8)
         shared = np.repeat(noise(rng, 100, 1, 8), 2, axis=0) + 0.1 * noise(rng, 200, 1, 8)
         even = np.arange(200) % 2 == 0
-        near = balanced(recalls(Direction(), directions(shared), self.devices, even, ~even, every=True))
-        mean = balanced(recalls(Direction(), directions(shared), self.devices, self.first, ~self.first))
+        near = balanced(recalls(Directions(), directions(shared), self.devices, even, ~even, every=True))
+        mean = balanced(recalls(Directions(), directions(shared), self.devices, self.first, ~self.first))
         assert near is not None
         assert mean is not None
         assert near.accuracy == 1.0
@@ -102,15 +101,15 @@ class TestNaming:
     def test_numbers_are_named_by_the_nearest_median(self) -> None:
         rng = np.random.default_rng(9)
         x = 10.0 * self.devices + rng.normal(size=200)
-        found = balanced(recalls(Number(), x, self.devices, self.first, ~self.first))
+        found = balanced(recalls(Numbers(), x, self.devices, self.first, ~self.first))
         assert found is not None
         assert found.accuracy == 1.0
 
     def test_who_is_not_known_is_not_asked_about(self) -> None:
         known = self.first & (self.devices < 2)
-        found = recalls(Number(), 1.0 * self.devices, self.devices, known, ~self.first)
+        found = recalls(Numbers(), 1.0 * self.devices, self.devices, known, ~self.first)
         assert found == [(1.0, 0.5), (1.0, 0.5)]
-        assert recalls(Number(), 1.0 * self.devices, self.devices, known & (self.devices < 1), ~self.first) == []
+        assert recalls(Numbers(), 1.0 * self.devices, self.devices, known & (self.devices < 1), ~self.first) == []
         assert balanced([]) is None
 
     @pytest.mark.parametrize(("right", "of"), [(0, 7), (3, 10), (20, 20), (119, 238)])

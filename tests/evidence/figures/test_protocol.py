@@ -18,8 +18,7 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.scores import Scores, pool, score
 from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.results import load_results
-from pisa_capc.evidence.figures.protocol import make_figures
-from pisa_capc.evidence.figures.scatter import source_against_target
+from pisa_capc.evidence.figures.protocol import make_figures, source_against_target
 from pisa_capc.evidence.figures.style import score_axis, score_marks, stage_colour
 from pisa_capc.evidence.reports import report_of_protocol
 from tests.evidence.benchmark.tools import QUICK, all_runs, made_up, quick, with_stages
@@ -180,7 +179,7 @@ def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> No
     for runs in results.runs.values():
         for record in runs.values():
             if "paper" in record.stages:
-                level = "mild" if record.run["seed"] == 1 else "full"
+                level = "mild" if record.run.seed == 1 else "full"
                 decisions = {"E1/L1": {"level": level, "price": 0.1}, "E1/M": {"level": "off", "price": 0.9}}
                 record.stages["paper"]["guard"] = decisions
     page = report_of_protocol(protocol, results).html()

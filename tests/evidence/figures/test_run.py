@@ -152,7 +152,7 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
     f1 = one.evaluator.score(one.stages["paper"].probability).macro_f1
     assert f"<tr><td>PISA-CAPC</td><td>{f1:.4f}</td>" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2
-    for text in (one.trained.about["dataset"], "split_seed", "<td>beta</td><td>1.0</td>", "torch", "E1/L2"):
+    for text in (one.trained.run.dataset, "split_seed", "<td>beta</td><td>1.0</td>", "torch", "E1/L2"):
         assert text in page
     assert "http" not in page.replace("http-equiv", "")  # nothing is fetched
     assert "Decisions of the guard" not in page

@@ -335,7 +335,7 @@ def test_a_model_is_exchanged_while_listening(trained: TrainedModel, other: Trai
 def test_a_model_that_needs_more_of_a_frame_than_is_kept_is_not_exchanged(trained: TrainedModel) -> None:
     listener = Listener(trained, script(played(in_turn(1))), AIR)
     with pytest.raises(ModelError, match="needs 4000 samples of a frame; this listener keeps 2048"):
-        listener.exchange(replace(trained, about={**trained.about, "samples": 4000}))
+        listener.exchange(replace(trained, run=replace(trained.run, samples=4000)))
 
 
 def test_recent_frames_can_be_had_by_number(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,17 @@ from pisa_capc.model.edge.export import noise
 from pisa_capc.model.encoders import encoder_names
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference.model import method_of
+from pisa_capc.model.runs import ModelRun
 
 DEVICES = ["D01", "D02", "D03"]
 
 
 def model(method: str = "pisa", encoder: str = "cnn", samples: int = 320) -> TrainedModel:
     """A model that nobody has trained; every parameter counts."""
-    about = {
-        "devices": DEVICES, "geometry": square().to_json(), "samples": samples, "sample_rate_hz": 20e6,
-        "method": method, "variant": "full", "encoder": encoder, "settings": {}, "source": ["E2", "E3"],
-        "target": ["E1"], "split_seed": 1, "seed": 2, "dataset": "0", "code": {},
-    }  # fmt: skip
+    about = ModelRun(
+        devices=tuple(DEVICES), geometry=square(), samples=samples, sample_rate_hz=20e6, method=method,
+        encoder=encoder, source=("E2", "E3"), target=("E1",), split_seed=1, seed=2, dataset="0",
+    )  # fmt: skip
     torch.manual_seed(0)
     network = method_of(about).build(1).eval()
     for name, value in network.state_dict().items():
@@ -84,14 +84,14 @@ def test_of_no_frames_there_are_no_scores(run: tuple[TrainedModel, Path]) -> Non
 def test_the_file_says_what_it_is(run: tuple[TrainedModel, Path]) -> None:
     said = {key: json.loads(value) for key, value in Session.open(run[1] / "model.onnx").metadata.items()}
     assert said["devices"] == DEVICES
-    assert said["geometry"] == run[0].about["geometry"]
-    assert (said["samples"], said["method"], said["source"]) == (64, run[0].about["method"], ["E2", "E3"])
+    assert said["geometry"] == run[0].geometry.to_json()
+    assert (said["samples"], said["method"], said["source"]) == (64, run[0].run.method, ["E2", "E3"])
 
 
 def test_a_file_of_other_weights_is_refused_and_what_is_none(run: tuple[TrainedModel, Path], tmp_path: Path) -> None:
     trained, folder = run
     with pytest.raises(ModelError, match="other weights"):
-        on_onnx(replace(trained, model=method_of(trained.about).build(1)), folder)
+        on_onnx(replace(trained, model=method_of(trained.run).build(1)), folder)
     with pytest.raises(ModelError, match="export-model"):
         on_onnx(trained, tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"nothing of the kind")

@@ -10,8 +10,7 @@ from torch import nn
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.encoders import WIDTH, build_encoder, encoder_names, encoder_title
 from pisa_capc.model.encoders import registry as encoder_registry
-from pisa_capc.model.encoders.cvcnn import CVCNN
-from pisa_capc.model.encoders.mscnn import MSCNN
+from pisa_capc.model.encoders.convolutional import CVCNN, MSCNN
 from pisa_capc.model.encoders.transformer import Transformer
 from pisa_capc.model.networks import PISA
 from pisa_capc.model.stacked import adaptive_tokens

@@ -187,8 +187,8 @@ def test_the_score_in_training_is_the_score_of_the_model_that_is_returned(
         for model in (trained, load_model(tmp_path / run.name)):
             decided = model.predict_proba(held_out, "cpu").argmax(axis=1)
             found = macro_f1(held_out.device, decided, len(model.devices))
-            assert found == pytest.approx(trained.about["metrics"]["validation_f1"], abs=1e-9)
-    assert max(model.about["metrics"]["validation_f1"] for model in models) > 0.5  # chance is 0.33
+            assert found == pytest.approx(trained.run.metrics.validation_f1, abs=1e-9)
+    assert max(model.run.metrics.validation_f1 for model in models) > 0.5  # chance is 0.33
 
 
 def test_steps_do_not_depend_on_the_neighbours_in_a_stack(mine: str) -> None:
@@ -222,13 +222,13 @@ def test_on_a_gpu_the_captured_step_computes_what_a_cpu_does(mine: str, stacked:
     found = fit(these, **how | {"device": "cuda"}, out=tmp_path)
     for a, b, run in zip(found, fit(these, **how), these, strict=True):
         tolerance = 0.5 if mine_draws_elsewhere() else 0.01
-        for ours, right in zip(a.about["history"], b.about["history"], strict=True):
-            assert ours["loss"]["cls"] == pytest.approx(right["loss"]["cls"], rel=tolerance)
+        for ours, right in zip(a.run.history, b.run.history, strict=True):
+            assert ours.loss["cls"] == pytest.approx(right.loss["cls"], rel=tolerance)
         decided = load_model(tmp_path / run.name).predict_proba(run.split.validation, "cuda").argmax(axis=1)
         f1 = macro_f1(run.split.validation.device, decided, len(a.devices))
-        assert f1 == pytest.approx(a.about["metrics"]["validation_f1"], abs=0.05)
+        assert f1 == pytest.approx(a.run.metrics.validation_f1, abs=0.05)
     mixed = fit(these, **how | {"device": "cuda", "precision": "bfloat16"})
-    assert all(np.isfinite(model.about["metrics"]["validation_f1"]) for model in mixed)
+    assert all(np.isfinite(model.run.metrics.validation_f1) for model in mixed)
 
 
 @pytest.mark.gpu

@@ -12,9 +12,9 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.model.inference import TrainedModel, embed
-from pisa_capc.model.inference.absent import available_input
-from pisa_capc.model.inference.inputs import model_input
+from pisa_capc.model.inference.inputs import available_input, model_input
 from pisa_capc.model.inference.model import method_of
+from pisa_capc.model.runs import ModelRun
 from tests.model.methods.tools import IN_EPOCHS
 from tests.problems import small_frames
 
@@ -24,10 +24,10 @@ FRAMES = small_frames(devices=2, environments=1, frames=6, samples=SAMPLES, ante
 
 def frozen(method: str = "pisa") -> TrainedModel:
     """A model of random weights, as good as a trained one where scores do not matter."""
-    about = {
-        "method": method, "settings": {}, "encoder": "cnn", "devices": ["D1", "D2"], "source": ["E2", "E3"],
-        "geometry": FRAMES.geometry.to_json(), "samples": SAMPLES, "sample_rate_hz": 20e6,
-    }  # fmt: skip
+    about = ModelRun(
+        method=method, encoder="cnn", devices=("D1", "D2"), source=("E2", "E3"), geometry=FRAMES.geometry,
+        samples=SAMPLES, sample_rate_hz=20e6,
+    )  # fmt: skip
     torch.manual_seed(0)
     model = method_of(about).build(1).eval()
     with torch.no_grad():

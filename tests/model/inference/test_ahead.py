@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.model.inference.ahead import AHEAD, read_ahead
+from pisa_capc.model.inference.inputs import AHEAD, read_ahead
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ from pisa_capc.data.geometry import square
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference import embedding as module
 from pisa_capc.model.inference.devices import has_bfloat16
-from pisa_capc.model.inference.recorded import Recorded
+from pisa_capc.model.inference.recorded import RecordedNetwork
 from pisa_capc.model.methods import Setup, build_method
+from pisa_capc.model.runs import ModelRun
 
 DEVICES = ["D1", "D2", "D3"]
 
@@ -32,8 +33,9 @@ def frames() -> Frames:
 
 def untrained(encoder: str, frames: Frames) -> TrainedModel:
     setup = Setup(len(DEVICES), encoder, square())
-    about = {"geometry": square().to_json(), "samples": 64, "sample_rate_hz": frames.sample_rate_hz}
-    return TrainedModel(build_method("pisa", setup).build(1).eval(), about | {"devices": DEVICES}, SourceStatistics())
+    of = {"devices": tuple(DEVICES), "geometry": square(), "samples": 64, "sample_rate_hz": frames.sample_rate_hz}
+    about = ModelRun(method="pisa", encoder=encoder, **of)
+    return TrainedModel(build_method("pisa", setup).build(1).eval(), about, SourceStatistics())
 
 
 PRECISIONS = ["float32", *(["bfloat16"] if has_bfloat16() else [])]
@@ -67,8 +69,8 @@ def test_a_record_gives_what_the_network_gives(
     plain = embed(model, frames, "cpu")
     monkeypatch.setattr(module, "RECORDED_FROM", 0)
     used = []
-    forward = Recorded.forward
-    monkeypatch.setattr(Recorded, "forward", lambda self, *given: used.append(1) or forward(self, *given))
+    forward = RecordedNetwork.forward
+    monkeypatch.setattr(RecordedNetwork, "forward", lambda self, *given: used.append(1) or forward(self, *given))
     by_record = embed(model, frames, "cpu")
     assert used
     copied = replace(model, model=pickle.loads(pickle.dumps(deepcopy(model.model))))  # a record cannot be copied

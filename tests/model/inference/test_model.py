@@ -76,6 +76,16 @@ def test_the_description_says_what_the_model_is_from(finished: tuple[Path, Train
     assert about["metrics"]["best_epoch"] == 1
 
 
+def test_a_description_is_written_as_it_was_read(finished: tuple[Path, TrainedModel], tmp_path: Path) -> None:
+    load_model(finished[0]).save(tmp_path)
+    assert (tmp_path / "model.json").read_bytes() == (finished[0] / "model.json").read_bytes()
+
+
+def test_the_description_as_a_dictionary_works_for_one_more_version(finished: tuple[Path, TrainedModel]) -> None:
+    with pytest.warns(DeprecationWarning, match=r"TrainedModel\.about is now TrainedModel\.run"):
+        assert finished[1].about == finished[1].run.to_json()
+
+
 def test_source_statistics_are_those_of_the_training_and_validation_frames(
     finished: tuple[Path, TrainedModel],
 ) -> None:

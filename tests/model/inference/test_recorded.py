@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.model.encoders import ENCODERS
-from pisa_capc.model.inference.recorded import Recorded, recorded
+from pisa_capc.model.inference.recorded import RecordedNetwork, recorded
 from pisa_capc.model.networks import PISA
 
 
@@ -15,7 +15,7 @@ from pisa_capc.model.networks import PISA
 def test_the_scores_are_those_of_the_network(encoder: str) -> None:
     network = PISA(3, encoder).eval()
     quick = recorded(network, antennas=4, samples=64)
-    assert isinstance(quick, Recorded)
+    assert isinstance(quick, RecordedNetwork)
     with torch.no_grad():
         for frames in (1, 5):
             iq, descriptor = torch.randn(frames, 4, 64, 2), torch.randn(frames, 4)
@@ -41,9 +41,9 @@ class Counting(nn.Module):
         self.classifier = nn.Linear(2, 2)
 
     def forward(self, iq: Tensor, descriptor: Tensor, mask: Tensor | None) -> object:
-        from pisa_capc.model.inference.recorded import Scores
+        from pisa_capc.model.inference.recorded import RecordedScores
 
-        return Scores(iq[:, 0, 0] * int(iq.shape[0]), iq[:, 0, 1])
+        return RecordedScores(iq[:, 0, 0] * int(iq.shape[0]), iq[:, 0, 1])
 
 
 def test_what_is_recorded_wrongly_is_used_as_it_is() -> None:

@@ -18,8 +18,8 @@ from pisa_capc.decide.enrolment import enrol, remove
 from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.evidence.evaluation import infer
 from pisa_capc.model.inference import TrainedModel, embed, load_model
-from pisa_capc.model.methods import NO_ENCODER
 from pisa_capc.model.methods.recommend import recommended
+from pisa_capc.model.runs import NO_ENCODER
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.fitting import setup_for
 from pisa_capc.signal.simulation.generate import generate
@@ -51,9 +51,9 @@ def trained(frames: Frames) -> TrainedModel:
 def test_it_tells_devices_apart_in_a_place_never_seen(frames: Frames, trained: TrainedModel) -> None:
     [(_, found)] = infer([trained], [run_of(frames).split], {}, torch.device("cpu"))
     assert found.scores()["direct"].macro_f1 > 0.96
-    assert trained.about["metrics"]["validation_f1"] > 0.96
-    assert trained.about["encoder"] == NO_ENCODER
-    assert trained.about["history"] == []
+    assert trained.run.metrics.validation_f1 > 0.96
+    assert trained.run.encoder == NO_ENCODER
+    assert trained.run.history == ()
 
 
 def test_it_is_the_same_from_disk_and_is_not_made_twice(frames: Frames, tmp_path: Path) -> None:
@@ -170,3 +170,11 @@ def test_what_the_model_says_of_itself_is_plain_json(trained: TrainedModel, tmp_
     about = json.loads((tmp_path / "model.json").read_text())
     assert about["method"] == "closed-form"
     assert about["settings"] == {"waveform": "auto"}
+
+
+def test_reports_do_not_list_what_it_does_not_use(trained: TrainedModel) -> None:
+    assert repr(trained).startswith("TrainedModel(closed-form, split")
+    shown = trained.run.shown()
+    assert shown["method"] == "closed-form"
+    assert not {"encoder", "training", "precision"} & shown.keys()
+    assert trained.run.to_json()["training"]["epochs"] == 30  # which files keep, as they did

@@ -41,7 +41,7 @@ def test_it_tells_devices_in_places_it_has_never_seen(frames: Frames, trained: T
     there = frames.where(environment=["E1", "E3"])
     assert trained.score(there) > 0.95
     assert isinstance(trained.model, ChannelInClosedForm)
-    assert trained.about["subcarriers"]["front"] == "none"  # it has a front end of its own
+    assert trained.run.to_json()["subcarriers"]["front"] == "none"  # it has a front end of its own
 
 
 def test_it_is_kept_and_gives_the_same(frames: Frames, trained: TrainedModel, tmp_path: Path) -> None:

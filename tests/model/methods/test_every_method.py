@@ -110,7 +110,7 @@ def test_every_method_learns_a_small_problem(name: str) -> None:
     [run] = runs(small_frames(frames=40))
     how = TrainingConfig(epochs=16, batch=64, learning_rate=5e-3)  # MMD needs batches that show its kernels something
     [trained] = fit([run], **of(name), encoder="cnn", training=how, device="cpu", show=False)
-    assert trained.about["metrics"]["validation_f1"] > 0.8  # chance is 0.33
+    assert trained.run.metrics.validation_f1 > 0.8  # chance is 0.33
 
 
 @pytest.mark.parametrize("name", ACROSS)

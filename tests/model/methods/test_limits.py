@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from pisa_capc.model.methods.adversarial import reverse_gradient
-from pisa_capc.model.methods.domains import membership
-from pisa_capc.model.methods.gad import divergence
-from pisa_capc.model.methods.irm import invariance_penalty
+from pisa_capc.model.methods.across import membership, reverse_gradient
+from pisa_capc.model.methods.critics import divergence
 from pisa_capc.model.methods.mixing import mix, mixed_cross_entropy
+from pisa_capc.model.methods.risks import invariance_penalty
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked.noise import permutation
 from tests.model.methods.tools import BATCH, batch, gradients, method, of_run, seeded

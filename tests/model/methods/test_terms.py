@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pisa_capc.model.methods.adversarial import Critic, frozen
-from pisa_capc.model.methods.domains import coral_distance, domain_label, environment_mean, membership
-from pisa_capc.model.methods.gad import divergence
-from pisa_capc.model.methods.irm import invariance_penalty
+from pisa_capc.model.methods.across import Critic, coral_distance, domain_label, environment_mean, frozen, membership
+from pisa_capc.model.methods.critics import divergence
+from pisa_capc.model.methods.disentangled import prediction_entropy
+from pisa_capc.model.methods.distances import squared_mmd
 from pisa_capc.model.methods.mixing import SITES, mixed_cross_entropy, partner_of_same_device
-from pisa_capc.model.methods.mmd import squared_mmd
-from pisa_capc.model.methods.riei import prediction_entropy
+from pisa_capc.model.methods.risks import invariance_penalty
 from pisa_capc.model.stacked import Linear
 from pisa_capc.model.stacked.noise import permutation
 from tests.model.methods.tools import batch, gradients, method, of_run, seeded

@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.geometry import ArrayGeometry, circular, custom, square
 from pisa_capc.model.methods import Setup, build_method
 from pisa_capc.model.networks import PISA, PisaConfig, Single
-from pisa_capc.model.networks.dynamics import Modulation, modulated, modulated_gate
+from pisa_capc.model.networks.dynamics import StreamModulation, modulated, modulated_gate
 from pisa_capc.model.networks.pisa import Details, Output
 from pisa_capc.model.networks.topology import graph_loss, log_topology_prior, topology_attention
 from tests.models import random_pisa
@@ -97,7 +97,7 @@ def test_attention_without_evidence_is_the_prior_to_the_power_of_its_strength() 
 def test_modulation_scales_decay_and_strength_and_shifts_a_bounded_suppression() -> None:
     config = PisaConfig(tau_t=2.0, beta=0.5, alpha_min=0.1, alpha_max=0.6)
     shift, rho_t, rho_p = (torch.tensor([values]) for values in ([0.0, 0.2, -0.2], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]))
-    modulation = Modulation(shift, rho_t, rho_p)
+    modulation = StreamModulation(shift, rho_t, rho_p)
     tau_t, beta = modulated(modulation, config)
     torch.testing.assert_close(tau_t, torch.tensor([[2.0, 4.0, 1.0]]))
     torch.testing.assert_close(beta, torch.tensor([[0.5, 0.25, 1.0]]))

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pisa_capc.model.encoders import build_encoder
-from pisa_capc.model.encoders.cnn import CNN
+from pisa_capc.model.encoders.convolutional import CNN
 from pisa_capc.model.encoders.transformer import Transformer
 from pisa_capc.model.networks import PISA, PisaConfig
 from pisa_capc.model.networks.streams import distinct
-from pisa_capc.model.objective.views import drop_spans
+from pisa_capc.model.objective.losses import drop_spans
 from pisa_capc.model.stacked import bind_noise
 from pisa_capc.model.stacked.layers import plain_layers
 

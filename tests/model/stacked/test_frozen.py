@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pisa_capc.model.encoders import encoder_names
-from pisa_capc.model.inference.recorded import Recorded, recorded
+from pisa_capc.model.inference.recorded import RecordedNetwork, recorded
 from pisa_capc.model.networks import PISA
 from pisa_capc.model.stacked.frozen import derived
 from pisa_capc.model.stacked.layers import plain_layers
@@ -74,7 +74,7 @@ def test_a_record_looks_at_the_scores_of_every_frame() -> None:
     for layer in model.identity_encoder.layers:  # type: ignore[union-attr]
         layer.qkv.bias.zero_()  # type: ignore[union-attr]
     quick = recorded(model, ANTENNAS, SAMPLES)
-    assert isinstance(quick, Recorded)
+    assert isinstance(quick, RecordedNetwork)
     iq, descriptor, _ = frames(torch.float32)
     for scale in (1e-3, 1.0, 1e3):
         with plain_layers():

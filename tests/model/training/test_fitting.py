@@ -24,6 +24,7 @@ from pisa_capc.data.sources import FrameSource
 from pisa_capc.model.inference import devices
 from pisa_capc.model.inference.devices import has_bfloat16
 from pisa_capc.model.methods.pisa import PisaMethod
+from pisa_capc.model.runs import Metrics
 from pisa_capc.model.training import TrainingConfig, fit
 from pisa_capc.model.training import stack as training_stack
 from pisa_capc.model.training.stack import Stack
@@ -69,17 +70,17 @@ def test_every_encoder_trains_two_epochs_in_a_stack_as_alone(frames: Frames, enc
     together = fit(these, **FAST | {"encoder": encoder}, stacked=True)
     alone = fit(these, **FAST | {"encoder": encoder}, stacked=False)
     for a, b in zip(together, alone, strict=True):
-        for one, other in zip(a.about["history"], b.about["history"], strict=True):
-            assert one["loss"] == pytest.approx(other["loss"], rel=5e-3, abs=1e-4)
+        for one, other in zip(a.run.history, b.run.history, strict=True):
+            assert one.loss == pytest.approx(other.loss, rel=5e-3, abs=1e-4)
 
 
 def test_fitting_a_stack_gives_the_models_of_single_fits(frames: Frames) -> None:
     these = runs(frames, (1, 1), (1, 2))
     together, alone = (fit(these, **FAST, stacked=stacked) for stacked in (True, False))
     for a, b in zip(together, alone, strict=True):
-        first, other = (x.about["history"][0]["loss"] for x in (a, b))
+        first, other = (x.run.history[0].loss for x in (a, b))
         assert first == pytest.approx(other, rel=1e-3, abs=1e-5)
-        assert a.about["seed"] == b.about["seed"]
+        assert a.run.seed == b.run.seed
 
 
 def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
@@ -155,8 +156,8 @@ def test_the_best_epoch_is_kept(frames: Frames, monkeypatch: pytest.MonkeyPatch)
     first, second = fit(runs(frames, (1, 1), (2, 2)), **how, stacked=True)
     assert torch.equal(weights(first)["classifier.weight"][0], seen[1][0])
     assert torch.equal(weights(second)["classifier.weight"][0], seen[0][1])
-    assert first.about["metrics"] == {"validation_f1": 0.8, "best_epoch": 2}
-    assert second.about["metrics"] == {"validation_f1": 0.9, "best_epoch": 1}
+    assert first.run.metrics == Metrics(0.8, 2)
+    assert second.run.metrics == Metrics(0.9, 1)
 
 
 @pytest.mark.parametrize(("settling", "epoch"), [(0, 1), (1, 3), (10**6, 4)])
@@ -168,7 +169,7 @@ def test_an_epoch_before_the_objective_has_settled_is_not_kept(
     monkeypatch.setattr(PisaMethod, "settling_steps", settling)
     [found] = fit(runs(frames, (1, 1)), **FAST | {"training": replace(TRAINING, epochs=4)})
     expected = {1: 0.9, 3: 0.6, 4: 0.55}[epoch]  # where no epoch has settled, the last
-    assert found.about["metrics"] == {"validation_f1": expected, "best_epoch": epoch}
+    assert found.run.metrics == Metrics(expected, epoch)
 
 
 class Guarded:
@@ -221,7 +222,7 @@ def test_a_batch_beyond_the_frames_and_a_folder_of_a_dataset_are_refused(frames:
 
 def test_every_epoch_shows_the_parts_of_the_loss(frames: Frames, capsys: pytest.CaptureFixture[str]) -> None:
     [trained] = fit(runs(frames), **FAST | {"show": True})
-    parts = trained.about["history"][-1]["loss"]
+    parts = trained.run.history[-1].loss
     *_, last = (line for line in capsys.readouterr().err.splitlines() if "epoch" in line)
     total, listed = re.search(r"loss ([\d.]+) \((.+)\) val F1", last).groups()  # type: ignore[union-attr]
     shown = {name: float(value) for name, value in (part.split() for part in listed.split(", "))}
@@ -333,8 +334,8 @@ def test_on_a_gpu_no_training_of_a_process_leaves_traces_in_the_next(frames: Fra
     ):
         found, expected = (fit(these, **how | {"device": device}, variant=variant) for device in ("cuda", "cpu"))
         for a, b in zip(found, expected, strict=True):
-            for ours, right in zip(a.about["history"], b.about["history"], strict=True):
-                assert ours["loss"] == pytest.approx(right["loss"], rel=0.01, abs=1e-4), variant
+            for ours, right in zip(a.run.history, b.run.history, strict=True):
+                assert ours.loss == pytest.approx(right.loss, rel=0.01, abs=1e-4), variant
 
 
 @pytest.mark.gpu
@@ -343,9 +344,9 @@ def test_on_a_gpu_no_training_of_a_process_leaves_traces_in_the_next(frames: Fra
 def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) -> None:
     how = FAST | {"encoder": encoder, "device": "cuda"}
     [full], [mixed] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16"))
-    for a, b in zip(full.about["history"], mixed.about["history"], strict=True):
-        assert b["loss"] == pytest.approx(a["loss"], rel=0.1, abs=0.01)
-    assert mixed.about["precision"] == "bfloat16"
+    for a, b in zip(full.run.history, mixed.run.history, strict=True):
+        assert b.loss == pytest.approx(a.loss, rel=0.1, abs=0.01)
+    assert mixed.run.precision == "bfloat16"
     assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
 
 
@@ -354,11 +355,11 @@ def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) ->
 def test_mixed_precision_on_a_cpu_follows_full_precision(frames: Frames, encoder: str) -> None:
     how = FAST | {"encoder": encoder, "device": "cpu"}
     [full], [mixed], [auto] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16", "auto"))
-    for a, b in zip(full.about["history"], mixed.about["history"], strict=True):
-        assert b["loss"] == pytest.approx(a["loss"], rel=0.1, abs=0.01)
-    assert mixed.about["precision"] == "bfloat16"
+    for a, b in zip(full.run.history, mixed.run.history, strict=True):
+        assert b.loss == pytest.approx(a.loss, rel=0.1, abs=0.01)
+    assert mixed.run.precision == "bfloat16"
     assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
-    assert auto.about["precision"] == "float32"
+    assert auto.run.precision == "float32"
 
 
 def test_a_cpu_without_bfloat16_refuses_it(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +371,7 @@ def test_a_cpu_without_bfloat16_refuses_it(frames: Frames, monkeypatch: pytest.M
 def test_frames_without_cfo_train(frames: Frames) -> None:
     silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
     [trained] = fit(runs(silent), **FAST)
-    assert np.isfinite(trained.about["metrics"]["validation_f1"])
+    assert np.isfinite(trained.run.metrics.validation_f1)
 
 
 def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:
@@ -381,9 +382,9 @@ def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:
 
 def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
     [whole] = fit(runs(frames), **FAST)
-    assert whole.about["samples"] == 32
+    assert whole.run.samples == 32
     [cut] = fit(runs(frames), **FAST | {"training": replace(TRAINING, samples=16)})
-    assert cut.about["samples"] == 16
+    assert cut.run.samples == 16
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_settings_of_the_training_are_taken_by_name_and_as_a_mapping(frames: Fra
     [by_name] = fit(parts(frames), epochs=1, batch=16, **how)
     [by_mapping] = fit(parts(frames), training={"epochs": 1, "batch": 16}, **how)
     [over] = fit(parts(frames), training=TrainingConfig(epochs=5, batch=16), epochs=1, **how)
-    assert by_name.about["training"] == by_mapping.about["training"] == over.about["training"]
+    assert by_name.run.training == by_mapping.run.training == over.run.training
     with pytest.raises(ConfigError, match=r"training\.epoch: unknown setting 'epoch'\. Did you mean 'epochs'"):
         fit(parts(frames), epoch=1, **how)
     with pytest.raises(ConfigError, match=r"expected a TrainingConfig or a mapping, .* found int"):

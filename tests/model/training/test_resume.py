@@ -20,7 +20,7 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.model.inference import TrainedModel, load_model
 from pisa_capc.model.training import fit
-from pisa_capc.model.training.checkpoint import CheckpointWriter, load_checkpoint, save_checkpoint
+from pisa_capc.model.training.keep import CheckpointWriter, load_checkpoint, save_checkpoint
 from pisa_capc.model.training.stack import Stack
 from tests.model.training.tools import FAST, TRAINING, Killed, assert_identical, kill_in_epoch
 from tests.problems import runs, small_frames
@@ -61,7 +61,7 @@ def test_a_training_goes_on_with_the_threads_it_was_begun_with(
         [resumed] = fit(runs(frames), **FAST, out=tmp_path)
         assert torch.get_num_threads() == 2
         [there] = fit(runs(frames), **FAST, out=tmp_path)
-    assert whole.about["threads"] == 1
+    assert whole.run.threads == 1
     assert_identical(whole, resumed)
     assert_identical(whole, there)
     with pytest.raises(ModelError, match=r"already holds another model \(threads: 1 there, 2 here"):
@@ -76,7 +76,7 @@ def test_a_stack_killed_between_its_models_is_not_trained_again(
     save = TrainedModel.save
 
     def only_the_first(self: TrainedModel, folder: Path) -> None:
-        if self.about["seed"] == 2:
+        if self.run.seed == 2:
             raise Killed
         save(self, folder)
 
@@ -230,7 +230,7 @@ def test_a_model_of_an_earlier_version_of_its_method_is_not_this_run(
     frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [trained] = fit(runs(frames), **FAST, method="single", out=tmp_path)
-    assert trained.about["code"] == {"split": 1, "training": 1, "method": 1}
+    assert trained.run.code == {"split": 1, "training": 1, "method": 1}
     forget_revisions(tmp_path)
     kill_in_epoch(monkeypatch, 0)  # training again would raise
     [again] = fit(runs(frames), **FAST, method="single", out=tmp_path)

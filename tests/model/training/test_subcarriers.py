@@ -53,7 +53,7 @@ def test_a_model_keeps_what_it_was_trained_on(folder: Path, tmp_path: Path) -> N
     with pytest.raises(ModelError, match="trained on samples of subcarriers, these frames have samples of time"):
         found.check_frames(small_frames(samples=30))
     [other] = fit(runs(small_frames(samples=30)), **FAST)
-    assert "domain" not in other.about  # models of time are described as they were before there was a domain
+    assert "domain" not in other.run.to_json()  # models of time are described as they were before there was a domain
     with pytest.raises(ModelError, match="trained on samples of time, these frames have samples of subcarriers"):
         other.check_frames(load(folder))
 
@@ -74,18 +74,18 @@ def test_the_front_end_is_part_of_the_model(tmp_path: Path) -> None:
     """Trained on what the card reports, it gives the same on frames that are sanitised already, if it can."""
     frames = channel_frames()
     [model] = fit(runs(frames), **FAST)
-    assert model.about["subcarriers"]["front"] == "antenna"
-    assert model.about["samples"] == len(NUMBERS) - 2
+    assert model.run.to_json()["subcarriers"]["front"] == "antenna"
+    assert model.run.samples == len(NUMBERS) - 2
     model.save(tmp_path / "run")
     found = load_model(tmp_path / "run")
-    assert found.subcarriers == model.subcarriers
+    assert found.run.subcarriers == model.run.subcarriers
     sanitised = through(frames, front_end_for(frames.subcarriers, "common"))
     np.testing.assert_allclose(found.predict_proba(sanitised), found.predict_proba(frames), atol=1e-4)
     [plain] = fit(runs(frames), front="none", **FAST)
     with pytest.raises(ModelError, match="trained with front end 'none': these frames have lost one phase and slope"):
         plain.check_frames(sanitised)
     [common] = fit(runs(sanitised), **FAST)
-    assert common.about["subcarriers"]["front"] == "common"
+    assert common.run.to_json()["subcarriers"]["front"] == "common"
     np.testing.assert_allclose(common.predict_proba(frames), common.predict_proba(sanitised), atol=1e-4)
 
 
@@ -94,7 +94,7 @@ def test_frames_and_models_that_do_not_say_their_front_end_are_not_mixed_with_ot
     old, new = load(folder), channel_frames()
     [before] = fit(runs(old), **FAST)
     [after] = fit(runs(new), **FAST)
-    assert "subcarriers" not in before.about
+    assert "subcarriers" not in before.run.to_json()
     wide = replace(old, sample_rate_hz=new.sample_rate_hz)
     with pytest.raises(ModelError, match=r"earlier version, which does not say what was taken off .* Train it again"):
         before.check_frames(replace(wide, subcarriers=Subcarriers(tuple(range(30)))))

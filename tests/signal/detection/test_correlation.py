@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core import plugins
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.core.registry import Origin, loading
+from pisa_capc.core.registry import PartOrigin, loading
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.signal.detection import FINDERS, Finder, FoundFrame, PreambleDetector, detect, register_finder
 from pisa_capc.signal.recordings import About
@@ -168,7 +168,7 @@ def test_a_finder_of_its_own_goes_before_the_preamble(chips: Path) -> None:
         def finish(self) -> list[FoundFrame]:
             return []
 
-    with loading(Origin("every", "1", "0" * 64)):
+    with loading(PartOrigin("every", "1", "0" * 64)):
 
         @register_finder("chips")
         class EveryFinder(Finder):

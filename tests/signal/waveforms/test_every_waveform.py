@@ -15,7 +15,7 @@ import pisa_capc
 from pisa_capc.cli import app
 from pisa_capc.cli import simulate as _registers_the_command  # noqa: F401
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.core.registry import Origin, loading
+from pisa_capc.core.registry import PartOrigin, loading
 from pisa_capc.data.geometry import square
 from pisa_capc.data.store.native import Dataset
 from pisa_capc.model.methods import Setup, build_method, method_list
@@ -34,7 +34,7 @@ waveform: {kind: barker, carrier_hz: 2.45e+9, sample_rate_hz: 4.0e+6, samples: 3
 @pytest.fixture
 def barker() -> Iterator[type[Waveform]]:
     """A plugin's waveform: a Barker code as often as fits, on half-sine pulses of two samples a chip."""
-    origin = Origin("barkers", "1.0", "0" * 64)
+    origin = PartOrigin("barkers", "1.0", "0" * 64)
     with loading(origin):
 
         @register_waveform("barker")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.store.digests import CaptureDigests
 from pisa_capc.data.store.files import reading
-from pisa_capc.data.store.rows import Piece, StoredRows, pieces
+from pisa_capc.data.store.rows import StoredPiece, StoredRows, pieces
 
 _EXPECTED = "a capture of this dataset; make or import it again"
 
@@ -27,7 +27,7 @@ def identity(path: str) -> tuple[int, ...]:
 
 
 @dataclass
-class Reading:
+class CaptureReading:
     """Rows of a capture on their way to out[where]: what the disk is still to give, and which blocks to check."""
 
     out: NDArray[np.complex64]
@@ -35,7 +35,7 @@ class Reading:
     rows: NDArray[np.int64]
     unchecked: list[range]
     whole: bool  # whether all samples of each row are read
-    left: list[Piece] = field(default_factory=list)
+    left: list[StoredPiece] = field(default_factory=list)
 
     def block(self, wanted: range, read: Callable[[range], NDArray[np.complex64]]) -> NDArray[np.complex64]:
         """The samples of consecutive rows: where they have been read already, else what `read` gives."""
@@ -75,12 +75,12 @@ class CaptureFile:
 
     def begin(
         self, out: NDArray[np.complex64], where: NDArray[np.intp], rows: NDArray[np.int64], scattered: bool
-    ) -> Reading:
+    ) -> CaptureReading:
         """Set out[where] = the start of each of the rows, sorted, as far as the page cache has them.
 
         scattered: whether few of the rows are neighbours. The disk is asked for the rest, which `finish` waits for.
         """
-        wanted = Reading(out, where, rows, self.digests.unchecked(rows), out.shape[2] == self.shape[2])
+        wanted = CaptureReading(out, where, rows, self.digests.unchecked(rows), out.shape[2] == self.shape[2])
         stored = self._stored
         with reading(self.path, _EXPECTED):
             if stored is None:
@@ -97,7 +97,7 @@ class CaptureFile:
             self._check(wanted)
         return wanted
 
-    def finish(self, wanted: Reading) -> None:
+    def finish(self, wanted: CaptureReading) -> None:
         """Wait for what was not in the page cache."""
         if wanted.left:
             assert self._stored is not None
@@ -105,7 +105,7 @@ class CaptureFile:
                 self._stored.read(wanted.left)
             self._check(wanted)
 
-    def _check(self, wanted: Reading) -> None:
+    def _check(self, wanted: CaptureReading) -> None:
         """Refuse rows of blocks that are not as they were written, unless somebody has looked at the block before."""
         with reading(self.path, _EXPECTED):
             for block in wanted.unchecked:

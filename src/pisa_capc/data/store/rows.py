@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 _AT_ONCE = getattr(os, "RWF_NOWAIT", 0)  # Linux: only what needs no disk
 
 
-class Piece(NamedTuple):
+class StoredPiece(NamedTuple):
     """Bytes of a result, and where they start in the stored array."""
 
     into: memoryview
@@ -41,7 +41,7 @@ class StoredRows:
                 content = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
             self.mapped = np.frombuffer(content, np.complex64, prod(shape), offset).reshape(shape)
 
-    def read_cached(self, wanted: Iterable[Piece]) -> list[Piece]:
+    def read_cached(self, wanted: Iterable[StoredPiece]) -> list[StoredPiece]:
         """Read the pieces that the page cache holds; the disk is asked for all the others, and they come back."""
         left = []
         with self._opened() as descriptor:
@@ -70,10 +70,10 @@ class StoredRows:
         """All samples of consecutive rows."""
         out = np.empty((len(rows), *self.shape[1:]), dtype=np.complex64)
         size = self.shape[1] * self.shape[2] * 8
-        self.read([Piece(out.reshape(-1).view(np.uint8).data, rows.start * size)])
+        self.read([StoredPiece(out.reshape(-1).view(np.uint8).data, rows.start * size)])
         return out
 
-    def read(self, wanted: Iterable[Piece]) -> None:
+    def read(self, wanted: Iterable[StoredPiece]) -> None:
         """Read the pieces, and wait for the disk where it is needed."""
         with self._opened() as descriptor:
             for into, start in wanted:
@@ -93,7 +93,9 @@ class StoredRows:
             os.close(descriptor)
 
 
-def pieces(out: NDArray[np.complex64], where: NDArray[np.intp], rows: NDArray[np.int64], samples: int) -> list[Piece]:
+def pieces(
+    out: NDArray[np.complex64], where: NDArray[np.intp], rows: NDArray[np.int64], samples: int
+) -> list[StoredPiece]:
     """What to read for out[where] = stored[rows, :, :T]; out (N, A, T), stored (n, A, samples).
 
     Neighbours in the file that are neighbours in `out` are one piece.
@@ -114,4 +116,4 @@ def pieces(out: NDArray[np.complex64], where: NDArray[np.intp], rows: NDArray[np
     start = rows[first] * samples * out.itemsize
     content = out.reshape(-1).view(np.uint8).data
     columns = zip(into.tolist(), size.tolist(), start.tolist(), strict=True)
-    return [Piece(content[i : i + n], at) for i, n, at in columns]
+    return [StoredPiece(content[i : i + n], at) for i, n, at in columns]

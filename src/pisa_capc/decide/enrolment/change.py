@@ -122,15 +122,15 @@ def _changed(
     """
     before = trained.model.state_dict()
     made = {**change, "version": revisions.PACKAGE, "sha256": digest({f"model.{k}": v for k, v in before.items()})}
-    about = {**trained.about, "devices": list(devices), "changes": [*trained.about.get("changes", []), made]}
-    model = method_of(about).build(1)
+    run = replace(trained.run, devices=devices, changes=(*trained.run.changes, made))
+    model = method_of(run).build(1)
     state = {name: _resized(before[name].cpu(), value.shape, kept) for name, value in model.state_dict().items()}
     state["classifier.weight"] = torch.from_numpy(np.asarray(statistics.weight)).unsqueeze(0)
     state["classifier.bias"] = torch.from_numpy(np.asarray(statistics.bias)).reshape(state["classifier.bias"].shape)
     for part, value in (learnt or {}).items():
         state[part] = torch.cat([state[part][:-1], value[None]])
     model.load_state_dict(state)
-    return replace(trained, model=model.eval(), about=about, statistics=statistics)
+    return replace(trained, model=model.eval(), run=run, statistics=statistics)
 
 
 def _learnt(trained: TrainedModel, frames: UnlabelledFrames) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ class Observed:
 
 def waveform_of(trained: TrainedModel) -> str:
     """What the model was trained on: as its equaliser was told, else the waveform of its sample rate."""
-    named, rate = trained.about["settings"].get("waveform", AUTO), trained.about["sample_rate_hz"]
+    named, rate = trained.run.settings.get("waveform", AUTO), trained.run.sample_rate_hz
     known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
     if named != AUTO:
         return str(named)
@@ -98,7 +98,7 @@ def observe(
     keep_cfo: leave the offset in. equalise_antennas: bring every antenna to the same power, as the paper's Wi-Fi set
     has them. Frames of which the recording has too little are left out, and warned about.
     """
-    samples, rate = int(trained.about["samples"]), float(trained.about["sample_rate_hz"])
+    samples, rate = trained.run.samples, trained.run.sample_rate_hz
     for one in found:
         check_recording(trained, one.recording.about)
         if one.waveform.sample_rate_hz != rate:

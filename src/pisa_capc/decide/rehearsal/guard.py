@@ -24,10 +24,10 @@ from pisa_capc.model.inference.devices import choose_device
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.methods import METHODS
 from pisa_capc.model.methods.recommend import PUBLISHED
+from pisa_capc.model.runs import Run
 from pisa_capc.model.training.bank import union
 from pisa_capc.model.training.fitting import checked_runs, fit
 from pisa_capc.model.training.keep import run_folders
-from pisa_capc.model.training.runs import Run
 
 TOLERATED_LOSS = 0.002  # of Macro-F1, in the mean over the rehearsals of one kind in one environment
 PENALTY = 5.0  # what a loss beyond that weighs against a mean gain
@@ -70,7 +70,7 @@ def fit_with_guard(
     if show and frames:
         console.print("For the guard, the same without each source environment in turn:", highlight=False)
 
-    threads = models[0].about.get("threads")
+    threads = models[0].run.threads
 
     def train(name: str, left_out: Run) -> TrainedModel:
         beside = None if out is None else Path(out) / FOLDER / name
@@ -97,7 +97,7 @@ def learn_guard(
     Rehearsed are a model like it in each source environment that was left out (`train` makes it), which is far from
     what it has seen, and the model itself on its validation frames, which is near. A deployment is somewhere between.
     """
-    without = runs_leaving_one_out(run, method_of(trained.about).least_environments)
+    without = runs_leaving_one_out(run, method_of(trained.run).least_environments)
     if not without:
         return None
     source = union([run.split.train, run.split.validation])

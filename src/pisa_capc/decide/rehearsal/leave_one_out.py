@@ -10,8 +10,8 @@ import numpy as np
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.protocol import capture_environment, leave_one_out, split
 from pisa_capc.data.sources import groups
+from pisa_capc.model.runs import Run
 from pisa_capc.model.training.bank import union
-from pisa_capc.model.training.runs import Run
 
 FRAMES = 256  # of each environment, device and capture, evenly spread: rehearsals need no more
 

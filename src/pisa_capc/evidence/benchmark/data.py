@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
-from pisa_capc.data.frames import MODEL_SAMPLES, samples_seen
+from pisa_capc.data.frames import samples_seen
 from pisa_capc.data.protocol import few_shot_note
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
@@ -102,7 +102,7 @@ def to_be_made(made: Simulated) -> Dataset:
 def check_dataset(dataset: Dataset, where: str, runs: list[PlannedRun]) -> None:
     """Refuse, before any work, a dataset without the environments of the runs, or with frames too short for them."""
     for run in runs:
-        samples_seen(run.training.get("samples", MODEL_SAMPLES), dataset.samples)
+        samples_seen(run.training.samples, dataset.samples)
     known = {capture.environment for capture in dataset.captures}
     for name in sorted({name for run in runs for name in (*run.source, *run.target)}):
         if name not in known:
@@ -122,7 +122,7 @@ def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:
     """What to say where the protocol's few-shot frames are more than the recordings of a target give."""
     targets = {name for run in runs for name in run.target}
     groups = [capture.frames for capture in Dataset.read(folder).captures if capture.environment in targets]
-    return few_shot_note(runs[0].split["few_shot"], groups)
+    return few_shot_note(runs[0].split.few_shot, groups)
 
 
 def source_dataset(data: Path, sources: Sequence[str], work: Path) -> Path:

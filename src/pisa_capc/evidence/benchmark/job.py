@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import torch
 
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ModelError, PisaError
+from pisa_capc.core.provenance import made
 from pisa_capc.core.threads import cpu_threads
 from pisa_capc.data.deployments import Deployment
 from pisa_capc.data.frames import Frames, load
-from pisa_capc.data.protocol import split
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.data.store.lock import only_runner
 from pisa_capc.data.store.native import fingerprint
@@ -30,7 +30,7 @@ from pisa_capc.evidence.benchmark.protocols import is_guarded
 from pisa_capc.evidence.benchmark.records import Record
 from pisa_capc.evidence.evaluation import Inference, deploy, infer
 from pisa_capc.model.inference import Embedding, TrainedModel, embed_many, load_model
-from pisa_capc.model.training import Run, TrainingConfig, fit
+from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.keep import run_folders
 
 BATCH = 2048  # frames embedded at a time
@@ -92,7 +92,7 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
     first = job.runs[0]
     frames = load(job.dataset)
     splits = {
-        seed: split(frames, first.source, first.target, seed, **first.split)
+        seed: replace(first.recipe, seed=seed).split(frames)
         for seed in dict.fromkeys(run.split_seed for run in job.runs)
     }
     parts = [splits[run.split_seed] for run in job.runs]
@@ -151,7 +151,7 @@ def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
             encoder=first.encoder,
             variant=first.variant,
             settings=first.settings,
-            training=from_mapping(TrainingConfig, first.training, "training"),
+            training=first.training,
             device=job.device,
             precision=job.conditions.precision,
             out=job.folder,
@@ -177,15 +177,15 @@ def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
 
 
 def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float, strangers: str) -> Record:
-    about = model.about
     return Record(
-        run=job.runs[i].to_json(),
+        run=job.runs[i],
         conditions=job.conditions,
         dataset=job.dataset_name,
         stages=stages,
-        validation_f1=about["metrics"]["validation_f1"],
-        best_epoch=about["metrics"]["best_epoch"],
-        seconds={"training": about["seconds"], "scoring": round(seconds, 3)},
-        machine=about["machine"],
+        validation_f1=model.run.metrics.validation_f1,
+        best_epoch=model.run.metrics.best_epoch,
+        seconds={"training": model.run.seconds, "scoring": round(seconds, 3)},
+        machine=model.run.machine,
         strangers=strangers,
+        made=made(),
     )

@@ -6,44 +6,34 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from pisa_capc.core import plugins, revisions
 from pisa_capc.core.config import from_mapping, merged
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.data.deployments import Deployment
-from pisa_capc.data.protocol import DIRECT
-from pisa_capc.evidence.benchmark.protocols import Direction, Protocol, is_guarded
+from pisa_capc.data.protocol import DIRECT, SplitRule
+from pisa_capc.evidence.benchmark.protocols import Protocol, is_guarded
+from pisa_capc.model.runs import RunSpec, TrainingConfig
 
 KEYS = ("target", "method", "variant", "encoder", "split_seed", "seed")  # what `--only` can choose by
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """All that determines a run, apart from the data and the machine.
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun(RunSpec):
+    """All that determines a run of a protocol, apart from the data and the machine.
 
     calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
-    drawn. strangers: how the set of unknown devices is made, where a deployment has some. plugins: those that
-    its method and encoder are from, with the digest of their code; calibration_plugins: those of its calibrations.
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some. calibration_plugins: those
+    that its calibrations are from.
     """
 
-    source: tuple[str, ...]
-    target: tuple[str, ...]
-    split: dict[str, Any]
-    method: str
-    variant: str
-    settings: dict[str, Any]
-    encoder: str
-    training: dict[str, Any]
     calibration: dict[str, dict[str, Any]]
-    split_seed: int
-    seed: int
-    code: dict[str, int]
     deployments: tuple[dict[str, Any], ...] = ()
     strangers: dict[str, Any] | None = None
-    plugins: Sequence[dict[str, str]] = ()
-    calibration_plugins: Sequence[dict[str, str]] = ()
+    calibration_plugins: tuple[dict[str, str], ...] = ()
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -56,36 +46,35 @@ class PlannedRun:
         return tuple(found)
 
     @property
-    def cell(self) -> tuple[str, str, str, str]:
-        """Direction, method, variant and encoder: what runs share that differ in their seeds."""
-        return self.direction, self.method, self.variant, self.encoder
-
-    @property
-    def direction(self) -> str:
-        return Direction(self.source, self.target).name
-
-    @property
     def label(self) -> str:
         variant = "" if self.variant == "full" else f" {self.variant}"
         return f"{self.method}{variant} {self.encoder}, {self.direction}"
 
     def to_json(self) -> dict[str, Any]:
         """For a record, which it names; what came later is left out where a run does not have it."""
-        described = dict(vars(self))
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        described = {part.name: getattr(self, part.name) for part in fields(self)}
+        described |= {"split": asdict(self.split), "training": asdict(self.training)}
         described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
-        for later in ("deployments", "strangers", "plugins", "calibration_plugins"):
-            if not described[later]:
-                del described[later]
-        return plain(described)
+        later = ("deployments", "strangers", "plugins", "calibration_plugins")
+        return {name: plain(value) for name, value in described.items() if value or name not in later}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PlannedRun:
+        """The run of a record."""
+        lists = ("source", "target", "deployments", "plugins", "calibration_plugins")
+        typed = {"split": SplitRule(**values["split"]), "training": TrainingConfig(**values["training"])}
+        return cls(**{**values, **typed, **{name: tuple(values[name]) for name in lists if name in values}})
 
     def training_json(self) -> dict[str, Any]:
         """What the training depends on: everything but calibration and deployments."""
-        described = self.to_json()
-        for part in ("calibration", "deployments", "strangers", "calibration_plugins"):
-            described.pop(part, None)
-        for part in ("calibration", "guard", "deployments"):
-            described["code"].pop(part, None)
-        return described
+        left_out = ("calibration", "deployments", "strangers", "calibration_plugins")
+        described = {name: value for name, value in self._described.items() if name not in left_out}
+        parts = ("calibration", "guard", "deployments")
+        return described | {"code": {part: version for part, version in self.code.items() if part not in parts}}
 
 
 def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +104,7 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
         PlannedRun(
             source=direction.source,
             target=direction.target,
-            split=asdict(protocol.split),
+            split=protocol.split,
             method=row.method,
             variant=variant,
             settings=merged(row.settings, changes),
@@ -133,8 +122,8 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
             ),
             deployments=tuple(deployment.to_json() for deployment in protocol.deployments),
             strangers=None if protocol.strangers is None else asdict(protocol.strangers),
-            plugins=used.get((row.method, encoder), ()),
-            calibration_plugins=calibrating.get(row.calibration, ()),
+            plugins=tuple(used.get((row.method, encoder), ())),
+            calibration_plugins=tuple(calibrating.get(row.calibration, ())),
         )
         for direction in protocol.directions
         for row in protocol.methods
@@ -212,5 +201,10 @@ def plain(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """16 hexadecimal digits that name a plain value."""
-    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()[:16]
+    """16 hexadecimal digits that name a value."""
+    return digest_of_plain(plain(value))
+
+
+def digest_of_plain(value: Any) -> str:
+    """The same of one that is as `plain` makes it."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

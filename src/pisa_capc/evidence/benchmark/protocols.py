@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pisa_capc.core.config import from_mapping, merged, read_yaml
+from pisa_capc.core.config import from_mapping, merged, read_yaml, refuse
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.data.deployments import Deployment
-from pisa_capc.data.protocol import DIRECT, check_rule, check_unseen
-from pisa_capc.signal.simulation.scene import check_scale, scene_file
+from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, SplitRule, check_unseen
+from pisa_capc.model.runs import TrainingConfig, direction_name
+from pisa_capc.signal.simulation.scene import check_scale, load_scene, scene_file
 
 if TYPE_CHECKING:
-    pass
+    from pisa_capc.decide.calibration import Calibrator
 
 PACKAGE = Path(__file__).resolve().parents[2]
 # Here, beside the source, or inside the package where it is installed.
@@ -75,18 +77,7 @@ class Direction:
 
     @property
     def name(self) -> str:
-        return f"{','.join(self.source)} → {','.join(self.target)}"
-
-
-@dataclass(frozen=True)
-class SplitRule:
-    """Share of each source group that validates, and frames that each target group leaves out."""
-
-    validation: float  # share of the frames of each source group (device and capture), held out of training
-    few_shot: int  # frames that each target group (device and capture) leaves out of the scores
-
-    def __post_init__(self) -> None:
-        check_rule(self.validation, self.few_shot)
+        return direction_name(self.source, self.target)
 
 
 @dataclass(frozen=True)
@@ -94,9 +85,10 @@ class MethodPlan:
     """A method, its settings, the variants that differ from them, and the calibrations its runs are scored after."""
 
     method: str  # its name, see `pisa methods`
-    settings: dict[str, Any]  # every setting of it, see below
-    variants: dict[str, dict[str, Any]]  # rows by name, what differs in each; `full: {}` is the method as it is
-    calibration: tuple[str, ...]  # names of the stages below, scored beside direct inference
+    settings: dict[str, Any]  # every setting of it, see below; none takes the defaults
+    # rows by name, what differs in each; `full: {}` is the method as it is
+    variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"full": {}})
+    calibration: tuple[str, ...] = ()  # names of the stages below, scored beside direct inference
 
 
 @dataclass(frozen=True)
@@ -140,84 +132,83 @@ class Protocol:
     title: str  # over tables and figures
     dataset: DataSource  # what is trained and scored on
     directions: tuple[Direction, ...]  # source and target environments; each is scored by itself
-    split: SplitRule  # what is held out
-    split_seeds: tuple[int, ...]  # seeds of the split
-    seeds: tuple[int, ...]  # seeds of the training; every pair with a split seed is a run
-    encoders: tuple[str, ...]  # names, see `pisa encoders`
-    precision: str  # auto (bfloat16 on a GPU), float32 or bfloat16
-    training: dict[str, Any]  # the optimisation, every setting of it
     methods: tuple[MethodPlan, ...]  # what is trained, in the order of the tables
-    calibration: dict[str, dict[str, Any]]
+    encoders: tuple[str, ...] = ("transformer",)  # names, see `pisa encoders`
+    split: SplitRule = field(default_factory=SplitRule)  # what is held out
+    split_seeds: tuple[int, ...] = (2026, 2027, 2028)  # seeds of the split
+    seeds: tuple[int, ...] = (2026, 2027, 2028)  # seeds of the training; every pair with a split seed is a run
+    precision: str = "auto"  # auto (bfloat16 on a GPU), float32 or bfloat16
+    training: TrainingConfig = field(default_factory=TrainingConfig)  # the optimisation
+    calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
     deployments: tuple[Deployment, ...] = ()
     search: Search | None = None
     name: str = ""
     given: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        refuse(self._faults())
+
+    def _faults(self) -> Iterator[str]:
         for key in ("directions", "split_seeds", "seeds", "encoders", "methods"):
             values = getattr(self, key)
             if not values:
-                raise ConfigError(f"{key}: expected at least one.")
+                yield f"{key}: expected at least one."
             for i, value in enumerate(values):
                 if value in values[:i]:
-                    raise ConfigError(f"{key}: holds {_called(value)} more than once; expected each once.")
+                    yield f"{key}: holds {_called(value)} more than once; expected each once."
         rows = [(row.method, variant) for row in self.methods for variant in row.variants]
         for method, variant in rows:
             if rows.count((method, variant)) > 1:  # records of the two would be taken for one another
-                raise ConfigError(f"methods: {method} has {variant} more than once. Give other settings as a variant.")
-        _check_seeds("split_seeds", self.split_seeds)
-        _check_seeds("seeds", self.seeds)
+                yield f"methods: {method} has {variant} more than once. Give other settings as a variant."
+        for key in ("split_seeds", "seeds"):
+            yield from _faults_of(_check_seeds, key, getattr(self, key))
         if self.precision not in PRECISIONS:
-            raise ConfigError(unknown_name("precision", self.precision, PRECISIONS))
+            yield unknown_name("precision", self.precision, PRECISIONS)
         for row in self.methods:
             if not row.variants:
-                raise ConfigError(f"methods: {row.method} has no variants; expected at least `full: {{}}`.")
+                yield f"methods: {row.method} has no variants; expected at least `full: {{}}`."
             for stage in row.calibration:
                 if stage not in self.calibration:
-                    raise ConfigError(f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration))
+                    yield f"methods: {row.method}: " + unknown_name("calibration", stage, self.calibration)
         if DIRECT in self.calibration:
-            raise ConfigError(f"calibration: {DIRECT} is the stage without calibration; give it another name.")
+            yield f"calibration: {DIRECT} is the stage without calibration; give it another name."
         if named := [stage for stage in self.calibration if "@" in stage]:
-            raise ConfigError(f"calibration: expected names without @, found {named[0]!r}.")
-        self._check_deployments()
-        try:
-            self._check_grid()
-        except ConfigError:
-            _check_parts(self)  # where a method is misspelt, the grid that has it right is not to blame
-            raise
+            yield f"calibration: expected names without @, found {named[0]!r}."
+        yield from self._faults_of_deployments()
+        if in_grid := list(self._faults_of_grid()):
+            yield from list(_faults_of_parts(self)) or in_grid  # a grid is not to blame for a method that is misspelt
 
     @property
     def strangers(self) -> Strangers | None:
         """The unknown devices, where a deployment has frames of some."""
         return self.dataset.strangers if any(deployment.unknown for deployment in self.deployments) else None
 
-    def _check_deployments(self) -> None:
-        """Refuse a list that does not begin with the captures as they are, or that asks for what there is not."""
+    def _faults_of_deployments(self) -> Iterator[str]:
+        """A list that does not begin with the captures as they are, or that asks for what there is not."""
         names = [deployment.name for deployment in self.deployments]
         for i, deployment in enumerate(self.deployments):
             where = f"deployments.{deployment.name}: "
             if deployment.name in names[:i]:
-                raise ConfigError(f"{where}more than once; expected each name once.")
+                yield f"{where}more than once; expected each name once."
             if deployment.is_plain != (i == 0):
-                raise ConfigError(
-                    f"{where}expected the captures as they are first, as {{name: balanced}}, and only there."
-                )
+                yield f"{where}expected the captures as they are first, as {{name: balanced}}, and only there."
             if deployment.unknown and self.dataset.strangers is None:
-                raise ConfigError(f"{where}unknown devices need dataset.strangers, as {{devices: 3, scale: 0.25}}.")
+                yield f"{where}unknown devices need dataset.strangers, as {{devices: 3, scale: 0.25}}."
             for stage in deployment.calibration:
                 for row in self.methods:
                     if stage not in row.calibration:
-                        raise ConfigError(where + unknown_name("calibration", stage, row.calibration))
+                        yield where + unknown_name("calibration", stage, row.calibration)
 
-    def _check_grid(self) -> None:
-        """Refuse a search of what no method of the protocol has."""
+    def _faults_of_grid(self) -> Iterator[str]:
+        """A search of what no method of the protocol has."""
         settings = {row.method: row.settings for row in self.methods}
         for method, values in self.search.grid.items() if self.search else ():
             if method not in settings:
-                raise ConfigError("search.grid: " + unknown_name("method", method, settings))
+                yield "search.grid: " + unknown_name("method", method, settings)
+                continue
             for key in values:
                 if key not in settings[method]:
-                    raise ConfigError(f"search.grid.{method}: " + unknown_name("setting", key, settings[method]))
+                    yield f"search.grid.{method}: " + unknown_name("setting", key, settings[method])
 
 
 def read_protocol(name: str) -> Protocol:
@@ -225,9 +216,74 @@ def read_protocol(name: str) -> Protocol:
     path = _find(name)
     values = read_yaml(path)
     try:
-        return from_mapping(Protocol, {**values, "name": path.stem, "given": name})
+        return from_mapping(Protocol, {**with_defaults(values), "name": path.stem, "given": name})
     except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from error
+        refuse(str(error).splitlines(), f"{name}: ")
+        raise
+
+
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A protocol with the settings of the methods and calibrations that say none, as records will have them.
+
+    Where all are written, as in the protocols of this package, that needs no torch.
+    """
+    found = dict(values)
+    if isinstance(rows := values.get("methods"), list):
+        found["methods"] = [_with_settings(row) if isinstance(row, Mapping) else row for row in rows]
+    if isinstance(stages := values.get("calibration"), Mapping):
+        found["calibration"] = {
+            name: _with_calibration(own) if isinstance(own, Mapping) and own.keys() == {"method"} else own
+            for name, own in stages.items()
+        }
+    return found
+
+
+def _with_settings(row: Mapping[str, Any]) -> dict[str, Any]:
+    if row.get("settings"):
+        return dict(row)
+    from pisa_capc.model.methods import METHODS
+
+    name = row.get("method")
+    if not isinstance(name, str) or name not in METHODS:  # which is told later, with all other faults
+        return {"settings": {}, **row}
+    return {**row, "settings": plain_settings(METHODS[name].Settings())}
+
+
+def _with_calibration(own: Mapping[str, Any]) -> dict[str, Any]:
+    from pisa_capc.decide.calibration import CALIBRATIONS
+
+    name = own["method"]
+    if not isinstance(name, str) or name not in CALIBRATIONS:
+        return dict(own)
+    return {**own, **described_calibration(CALIBRATIONS[name]())}
+
+
+def plain_settings(settings: Any) -> dict[str, Any]:
+    """A dataclass of settings as YAML holds it."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    return found
+
+
+def new_protocol(title: str, methods: Sequence[str], encoders: Sequence[str], scene: str) -> dict[str, Any]:
+    """A protocol on a simulated scene with every setting written out; `with_defaults` says which."""
+    from pisa_capc.signal.simulation.generate import DEFAULT_SEED
+
+    stages = {PAPER: {"method": "ucapc"}, CAREFUL: {"method": "careful"}}
+    environments = list(load_scene(scene).environments)
+    values = with_defaults(
+        {
+            "title": title,
+            "dataset": {"name": Path(scene).stem, "simulate": {"scene": scene, "scale": 1.0, "seed": DEFAULT_SEED}},
+            "directions": [{"source": environments[1:], "target": environments[:1]}],
+            "encoders": list(encoders),
+            "methods": [{"method": name, "calibration": list(stages)} for name in methods],
+            "calibration": stages,
+        }
+    )
+    protocol = from_mapping(Protocol, {**values, "given": title})
+    check_protocol(protocol)
+    left_out = ("name", "given", "search", "deployments")
+    return {name: value for name, value in plain_settings(protocol).items() if name not in left_out}
 
 
 def protocol_files() -> dict[str, Path]:
@@ -245,45 +301,56 @@ def _find(name: str) -> Path:
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """Refuse what no method, encoder or calibration knows, and settings that are left to a default."""
+    """Refuse what no method, encoder or calibration knows, and settings of which only some are written."""
+    refuse(_faults_of_parts(protocol), f"{protocol.given}: ")
+
+
+def _faults_of(check: Callable[..., object], *given: Any) -> list[str]:
     try:
-        _check_parts(protocol)
+        check(*given)
     except ConfigError as error:
-        raise ConfigError(f"{protocol.given}: {error}") from error
+        return str(error).splitlines()
+    return []
 
 
-def _check_parts(protocol: Protocol) -> None:
+def _faults_of_parts(protocol: Protocol) -> Iterator[str]:
     from pisa_capc.data.geometry import square
     from pisa_capc.decide.calibration.base import calibration_of
     from pisa_capc.evidence.evaluation.deployment import check_deployment
     from pisa_capc.model.encoders import ENCODERS
     from pisa_capc.model.methods import Setup, build_method
-    from pisa_capc.model.training import TrainingConfig
 
-    for encoder in protocol.encoders:
-        if encoder not in ENCODERS:
-            raise ConfigError("encoders: " + unknown_name("encoder", encoder, ENCODERS))
-    training = from_mapping(TrainingConfig, protocol.training, "training")
-    _check_complete(protocol.training, asdict(training), "training")
-    environments = tuple(range(min(len(direction.source) for direction in protocol.directions)))
+    unknown = [encoder for encoder in protocol.encoders if encoder not in ENCODERS]
+    yield from ("encoders: " + unknown_name("encoder", encoder, ENCODERS) for encoder in unknown)
+    environments = tuple(range(min((len(direction.source) for direction in protocol.directions), default=0)))
+    setup = Setup(2, next((name for name in protocol.encoders if name in ENCODERS), "cnn"), square(), environments)
     for row in protocol.methods:
         for variant, changes in row.variants.items():
-            setup = Setup(2, protocol.encoders[0], square(), environments)
             try:
                 built = build_method(row.method, setup, variant, merged(row.settings, changes))
             except ConfigError as error:
-                raise ConfigError(f"{row.method}: {error}") from error
-            _check_complete(row.settings, built.describe(), row.method)
+                yield from (f"{row.method}: {line}" for line in str(error).splitlines())
+            else:
+                yield from _missing(row.settings, built.describe(), row.method)
     calibrations = {}
     for stage, settings in protocol.calibration.items():
         where = f"calibration.{stage}"
-        calibrations[stage] = calibration_of(settings, where)
-        known = asdict(calibrations[stage])
-        known.pop("workspace_mib", None)  # bounds memory and changes no result
-        _check_complete(settings, known, where)
+        try:
+            calibrations[stage] = calibration_of(settings, where)
+        except ConfigError as error:
+            yield from str(error).splitlines()
+        else:
+            yield from _missing(settings, described_calibration(calibrations[stage]), where)
     for deployment in protocol.deployments:
         for row in protocol.methods:
-            check_deployment(deployment, {stage: calibrations[stage] for stage in row.calibration})
+            own = {stage: calibrations[stage] for stage in row.calibration if stage in calibrations}
+            if len(own) == len(row.calibration):
+                yield from _faults_of(check_deployment, deployment, own)
+
+
+def described_calibration(calibration: Calibrator) -> dict[str, Any]:
+    """The settings of a calibration as protocols write them: all that change a result."""
+    return {key: value for key, value in asdict(calibration).items() if key != "workspace_mib"}
 
 
 def is_guarded(settings: Mapping[str, Any]) -> bool:
@@ -299,13 +366,16 @@ def _called(value: Any) -> str:
 
 
 def _check_seeds(where: str, seeds: tuple[int, ...]) -> None:
-    if min(seeds) < 0:
+    if min(seeds, default=0) < 0:
         raise ConfigError(f"{where}: expected seeds from 0 on, found {min(seeds)}.")
 
 
-def _check_complete(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+def _missing(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> Iterator[str]:
     for key, value in known.items():
         if key not in given:
-            raise ConfigError(f"{where}.{key}: missing. A protocol writes every setting out; the default is {value!r}.")
-        if isinstance(value, Mapping):
-            _check_complete(given[key], value, f"{where}.{key}")
+            yield (
+                f"{where}.{key}: missing. Write out all settings, as `pisa bench new` does, or none, which takes the "
+                f"defaults; this one's is {value!r}."
+            )
+        elif isinstance(value, Mapping):
+            yield from _missing(given[key], value, f"{where}.{key}")

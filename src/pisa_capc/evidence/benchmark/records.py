@@ -3,20 +3,90 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pisa_capc.core import plugins
 from pisa_capc.core.config import differences
 from pisa_capc.core.errors import DataError, PisaError
+from pisa_capc.data.protocol import DIRECT
+from pisa_capc.data.scores import Scores, f1_per_class
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.outside import files_under
 from pisa_capc.data.store.seal import KEY, warn_unsealed
-from pisa_capc.evidence.benchmark.checks import check_record
-from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest
+from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest, digest_of_plain
 from pisa_capc.evidence.benchmark.protocols import Direction
+
+ROUNDING = 1e-6  # of the last digits, which another processor may give
+
+
+def check_record(record: Record) -> None:
+    """Refuse a record with other stages than its run has, or with numbers out of range or at odds with each other."""
+    run = record.run
+    Direction(run.source, run.target)
+    for name, kind in (("dataset", str), ("machine", Mapping), ("made", Mapping)):
+        if not isinstance(found := getattr(record, name), kind):
+            raise DataError(f"{name}: expected a {kind.__name__.lower()}, found {found!r}.")
+    if sorted(record.stages) != sorted(run.stages):
+        raise DataError(f"stages: expected {', '.join(run.stages)}, found {', '.join(record.stages) or 'none'}.")
+    for stage, scores in record.stages.items():
+        _check_scores(scores, f"stages.{stage}")
+    for i, f1 in enumerate(record.repeats):
+        _check_number(f1, f"repeats[{i}]", 0, 1)
+    _check_number(record.validation_f1, "validation_f1", 0, 1)
+    _check_number(record.best_epoch, "best_epoch", 1, run.training.epochs)
+    for name in ("training", "scoring"):
+        _check_number(record.seconds[name], f"seconds.{name}", 0)
+
+
+def _check_scores(scores: Any, where: str) -> None:
+    if not isinstance(scores, Mapping):
+        raise DataError(f"{where}: expected scores by name, found {scores!r}.")
+    _check_number(scores["macro_f1"], f"{where}.macro_f1", 0, 1)
+    if scores.get("macro_auroc") is not None:  # without frames of two devices there is none, nor in other deployments
+        _check_number(scores["macro_auroc"], f"{where}.macro_auroc", 0, 1)
+    for capture, decision in scores.get("guard", {}).items():
+        _check_number(decision["price"], f"{where}.guard.{capture}.price", 0)
+        if not isinstance(decision["level"], str):
+            raise DataError(f"{where}.guard.{capture}.level: expected a word, found {decision['level']!r}.")
+    if "confusion" in scores:
+        _check_confusion(Scores.from_json(scores), where)
+
+
+def _check_confusion(scores: Scores, where: str) -> None:
+    """Whatever follows from the confusion must be what it gives."""
+    confusion, devices, captures = scores.confusion, scores.per_device, scores.per_capture
+    if confusion.shape != (len(devices), len(devices)) or confusion.min() < 0 or not confusion.any():
+        raise DataError(f"{where}.confusion: expected counts of {len(devices)} × {len(devices)} devices.")
+    for name, capture in captures.items():
+        for score in ("macro_f1", "accuracy"):
+            _check_number(getattr(capture, score), f"{where}.per_capture.{name}.{score}", 0, 1)
+    f1, frames, hits = f1_per_class(confusion), confusion.sum(), np.trace(confusion)
+    follows = {
+        "macro_f1": (scores.macro_f1, f1.mean()),
+        "accuracy": (scores.accuracy, hits / frames),
+        "frames of per_capture": (sum(c.frames for c in captures.values()), frames),
+        "accuracy of per_capture": (sum(c.accuracy * c.frames for c in captures.values()) / frames, hits / frames),
+        **{f"per_device.{name}": (devices[name], value) for name, value in zip(devices, f1, strict=True)},
+    }
+    for name, (found, expected) in follows.items():
+        if not abs(found - expected) < ROUNDING:
+            raise DataError(f"{where}: {name} is {found}; its confusion gives {expected}.")
+
+
+def _check_number(value: Any, where: str, least: float, most: float = math.inf) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and least <= value <= most):
+        limits = f"from {least} on" if most == math.inf else f"from {least} to {most}"
+        raise DataError(f"{where}: expected a number {limits}, found {value!r}.")
+
 
 SCHEMA = 1
 RESULTS = Path("results/records")  # where records are unless told; each protocol has a folder of its own in it
@@ -26,13 +96,15 @@ RESULTS = Path("results/records")  # where records are unless told; each protoco
 class Record:
     """What was measured, and all it depends on.
 
-    run: `PlannedRun.to_json`. dataset: its name, for people. stages: scores by stage, `Scores.to_json`.
+    dataset: its name, for people. stages: scores by stage, `Scores.to_json`.
     seconds: of training and scoring, this run's share. machine: versions of packages, processor and GPU.
     strangers: fingerprint of the set of unknown devices, where there was one and it was noted. It follows from the
     dataset and the run but for what a processor rounds, and is not in the name.
+    made: when, and with which commit. repeats: direct Macro-F1 of the other records of the same training, where one
+    differs from this one: the training does not repeat.
     """
 
-    run: dict[str, Any]
+    run: PlannedRun
     conditions: Conditions
     dataset: str
     stages: dict[str, dict[str, Any]]
@@ -41,34 +113,60 @@ class Record:
     seconds: dict[str, float]
     machine: dict[str, Any]
     strangers: str = ""
+    made: dict[str, str] = field(default_factory=dict)
+    repeats: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def name(self) -> str:
         return record_name(self.run, self.conditions)
 
+    @cached_property
+    def training(self) -> str:
+        """Names the training, which records of several protocols may share."""
+        return digest([self.run.training_json(), asdict(self.conditions)])
+
+    @property
+    def direct_f1(self) -> float:
+        return float(self.stages[DIRECT]["macro_f1"])
+
+    def beside(self, others: Sequence[Record]) -> Record:
+        """The record beside others of the same training, which it names where one differs."""
+        found = tuple(record.direct_f1 for record in others)
+        return replace(self, repeats=found) if any(abs(f1 - self.direct_f1) > ROUNDING for f1 in found) else self
+
     @property
     def seeds(self) -> tuple[int, int]:
-        return self.run["split_seed"], self.run["seed"]
+        return self.run.split_seed, self.run.seed
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
-        """Direction, method, variant and encoder, as of `PlannedRun`."""
-        direction = Direction(tuple(self.run["source"]), tuple(self.run["target"]))
-        return direction.name, self.run["method"], self.run["variant"], self.run["encoder"]
+        return self.run.cell
 
     def path(self, folder: Path) -> Path:
         return folder / f"{self.name}.json"
 
     def write(self, folder: Path) -> None:
-        values = {"schema": SCHEMA, **asdict(self)}
-        if not self.strangers:
-            del values["strangers"]
+        values = {"schema": SCHEMA} | {part.name: getattr(self, part.name) for part in fields(self)}
+        values |= {"run": self.run.to_json(), "conditions": asdict(self.conditions)}
+        for later in ("strangers", "made", "repeats"):  # records of earlier versions have none
+            if not values[later]:
+                del values[later]
         text = json.dumps({**values, KEY: digest(values)}, sort_keys=True)
         write_text_atomic(self.path(folder), text + "\n")
 
 
-def record_name(run: Mapping[str, Any], conditions: Conditions) -> str:
-    return digest({"run": run, "conditions": asdict(conditions)})
+def record_name(run: PlannedRun, conditions: Conditions) -> str:
+    return digest_of_plain({"run": run.to_json(), "conditions": asdict(conditions)})
+
+
+def by_training(folders: Iterable[Path]) -> dict[str, list[Record]]:
+    """The records in several folders by the training that they are of; folders with broken records are left out."""
+    found: dict[str, list[Record]] = {}
+    for folder in folders:
+        with suppress(DataError):
+            for record in read_records(folder):
+                found.setdefault(record.training, []).append(record)
+    return found
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -105,7 +203,8 @@ def _read(path: Path) -> tuple[Record, bool]:
         schema = values.pop("schema")
         if schema != SCHEMA:
             raise DataError(f"written with schema {schema}; this version reads {SCHEMA}.")
-        record = Record(**{**values, "conditions": Conditions(**values["conditions"])})
+        run, conditions = PlannedRun.from_json(values["run"]), Conditions(**values["conditions"])
+        record = Record(**{**values, "run": run, "conditions": conditions, "repeats": tuple(values.get("repeats", ()))})
         if record.name != path.stem:
             raise DataError(f"its content is that of {record.name}.json; it was changed or renamed.")
         if mark not in (None, content):
@@ -120,13 +219,14 @@ def _read(path: Path) -> tuple[Record, bool]:
 
 def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[list[Record], list[tuple[Record, str]]]:
     """The records of the runs, and the others with what differs: settings or versions of another time."""
-    planned = {digest(described): described for described in (run.to_json() for run in runs)}
+    planned = {digest_of_plain(described): described for described in (run.to_json() for run in runs)}
     current, others = [], []
     for record in records:
-        if digest(record.run) in planned:
+        own = record.run.to_json()
+        if digest_of_plain(own) in planned:
             current.append(record)
         else:
-            nearest = min((differences(record.run, run) for run in planned.values()), key=_distance)
+            nearest = min((differences(own, run) for run in planned.values()), key=_distance)
             others.append((record, "; ".join(_difference(*found) for found in nearest)))
     return current, others
 

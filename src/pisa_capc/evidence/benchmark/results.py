@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.data.deployments import Deployment
 from pisa_capc.data.protocol import DIRECT
 from pisa_capc.data.scores import mean_and_spread
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest, plan
@@ -20,13 +22,19 @@ from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.records import RESULTS, Record, read_records, sort_out
 
 CONFIDENCE = 0.95
+COLLAPSED = 0.5  # of the best source validation among runs that differ in their seeds; what has less has collapsed
 
 
 class Mean(NamedTuple):
-    """Mean and sample standard deviation; a single run has no spread."""
+    """Mean and sample standard deviation; a single run has no spread.
+
+    median, collapsed: where some trainings collapsed, the median and the share of those; see `Results.collapsed`.
+    """
 
     mean: float
     std: float | None
+    median: float | None = None
+    collapsed: float = 0.0
 
 
 class Difference(NamedTuple):
@@ -101,6 +109,31 @@ class Results:
     def source_f1(self, key: Key) -> Values:
         return self.values(key, lambda record: record.validation_f1)
 
+    def collapsed(self, key: Key) -> list[tuple[int, int]]:
+        """The runs whose training collapsed: by the source validation alone, beside the best of the same method."""
+        found = self.source_f1(key)
+        return [seeds for seeds, f1 in found.items() if f1 < COLLAPSED * max(found.values())]
+
+    def mean(self, key: Key, values: Values) -> Mean | None:
+        """Mean and spread of numbers of the runs of a key, with the median where some of them have collapsed."""
+        lost = [seeds for seeds in self.collapsed(key) if seeds in values]
+        found = mean(values)
+        if found is None or not lost:
+            return found
+        return found._replace(median=median(values.values()), collapsed=len(lost) / len(values))
+
+    def unrepeated(self, place: tuple[str, str]) -> str:
+        """Which trainings at a dataset and direction did not repeat, and how far apart they ended."""
+        parts = []
+        for key, runs in self.runs.items():
+            found = [record for record in runs.values() if record.repeats and key[:2] == place]
+            if found:
+                scores = [f1 for record in found for f1 in (record.direct_f1, *record.repeats)]
+                ends = f"{min(scores):.4f} to {max(scores):.4f}"
+                parts.append(f"{_short(*key[2:])}, {len(found)} of {len(runs)} runs ({ends})")
+        which = "; ".join(parts)
+        return which and f"Trained more than once with other results (direct Macro-F1): {which}."
+
 
 def load_results(protocol: Protocol, folder: Path) -> Results:
     """The records of the protocol in `folder`, in its order. Datasets, devices and precisions are never mixed.
@@ -167,7 +200,7 @@ def _stand_ins(
     present = {(record.conditions, record.cell) for record in records}
     earlier = []
     for record, why in others:
-        code, now = record.run["code"], planned.get(digest({**record.run, "code": None}))
+        code, now = record.run.code, planned.get(digest({**record.run.to_json(), "code": None}))
         if now and code.keys() == now.keys() and all(code[part] <= now[part] for part in now):
             earlier.append((record, why))
     latest: dict[Any, list[int]] = {}
@@ -182,7 +215,7 @@ def _stand_ins(
 
 
 def _version(record: Record) -> list[int]:
-    return [version for _, version in sorted(record.run["code"].items())]
+    return [version for _, version in sorted(record.run.code.items())]
 
 
 def _names(records: Sequence[Record]) -> dict[Conditions, str]:
@@ -217,3 +250,52 @@ def paired_difference(values: Values, reference: Values) -> Difference | None:
     middle = float(differences.mean())
     reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * differences.std(ddof=1) / math.sqrt(count))
     return Difference(middle, middle - reach, middle + reach)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The runs of one method and variant. place: dataset and direction. stages: direct inference comes first."""
+
+    place: tuple[str, str]
+    method: str
+    variant: str
+    stages: tuple[str, ...]
+    deployments: tuple[Deployment, ...]
+    records: dict[str, list[Record]]  # by encoder
+
+    @property
+    def runs(self) -> int:
+        return sum(map(len, self.records.values()))
+
+    def mean(self, deployment: Deployment, stage: str, encoder: str | None = None) -> float | None:
+        """Mean Macro-F1 over the runs, of one encoder or of all; none where the stage is not scored there."""
+        values = [f1 for f1, _ in self._pairs(deployment, stage, encoder)]
+        return fmean(values) if values else None
+
+    def gain(self, deployment: Deployment, stage: str, encoder: str | None = None) -> float:
+        """Mean change of Macro-F1 against direct inference in the same deployment."""
+        return fmean(f1 - direct for f1, direct in self._pairs(deployment, stage, encoder))
+
+    def worst(self, deployment: Deployment, stage: str) -> tuple[float, str]:
+        """The least gain of an encoder, and which it is."""
+        return min((self.gain(deployment, stage, encoder), encoder) for encoder in self.records)
+
+    def _pairs(self, deployment: Deployment, stage: str, encoder: str | None) -> Iterator[tuple[float, float]]:
+        """Macro-F1 of each run after the stage, and by direct inference."""
+        for own, records in self.records.items():
+            for record in records if encoder in (None, own) else ():
+                if after := record.stages.get(deployment.stage(stage)):
+                    yield after["macro_f1"], record.stages[deployment.stage(DIRECT)]["macro_f1"]
+
+
+def deployed(protocol: Protocol, results: Results, place: tuple[str, str]) -> list[Deployed]:
+    """Every method and variant that is recorded at a dataset and direction."""
+    found = []
+    for row in protocol.methods:
+        for variant in row.variants:
+            keys = [Key(*place, row.method, variant, encoder) for encoder in protocol.encoders]
+            records = {key.encoder: list(results.runs[key].values()) for key in keys if key in results.runs}
+            if records:
+                stages = (DIRECT, *row.calibration)
+                found.append(Deployed(place, row.method, variant, stages, protocol.deployments, records))
+    return found

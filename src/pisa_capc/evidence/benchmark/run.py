@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import mean
+from typing import TYPE_CHECKING, NamedTuple
 
 from pisa_capc.core.engines import check_engine, run_jobs
-from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.progress import console, progress
 from pisa_capc.data.protocol import stage_title
 from pisa_capc.data.store.dataset import Dataset
@@ -28,13 +29,60 @@ from pisa_capc.evidence.benchmark.data import (
     prepare_strangers,
     to_be_made,
 )
-from pisa_capc.evidence.benchmark.estimate import estimate
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
-from pisa_capc.evidence.benchmark.protocols import Protocol, check_protocol
-from pisa_capc.evidence.benchmark.records import RESULTS, Record, read_records, record_name, sort_out
+from pisa_capc.evidence.benchmark.protocols import Protocol, check_protocol, is_guarded
+from pisa_capc.evidence.benchmark.records import RESULTS, Record, by_training, read_records, record_name, sort_out
 
 if TYPE_CHECKING:
     import torch
+
+
+class Estimate(NamedTuple):
+    """seconds: of the runs that a like one is recorded of, one after the other. unknown: runs of which there is none.
+    by: how many records it goes by, and the machines they were made on."""
+
+    seconds: float
+    unknown: int
+    by: int
+    machines: tuple[str, ...]
+
+
+def estimate(runs: Sequence[PlannedRun], dataset: str, device: str, results: Path, own: str) -> Estimate:
+    """From the records in `results`, those of the protocol `own` first: of the same data, device, method, encoder,
+    source and training. The guard's trainings count as much again for each source environment but one."""
+    wanted = {_kind(run) for run in runs}
+    found: dict[str, list[Record]] = {}
+    for folder in (results / own, *sorted(path for path in results.glob("*") if path.is_dir() and path.name != own)):
+        for kind, record in _like(folder, wanted - set(found), dataset, device):
+            found.setdefault(kind, []).append(record)
+    seconds, unknown = 0.0, 0
+    for run in runs:
+        if like := found.get(_kind(run)):
+            trainings = len(run.source) if any(map(is_guarded, run.calibration.values())) else 1
+            seconds += mean(trainings * r.seconds["training"] + r.seconds.get("scoring", 0.0) for r in like)
+        else:
+            unknown += 1
+    records = [record for like in found.values() for record in like]
+    machines = dict.fromkeys(str(r.machine.get("gpu") or f"{r.machine.get('cores')} cores") for r in records)
+    return Estimate(seconds, unknown, len(records), tuple(machines))
+
+
+def _like(folder: Path, wanted: set[str], dataset: str, device: str) -> Iterator[tuple[str, Record]]:
+    if not wanted:
+        return
+    try:
+        records = read_records(folder)
+    except DataError:  # of a protocol that was not asked for
+        return
+    for record in records:
+        kind = _kind(record.run)
+        if kind in wanted and record.dataset == dataset and record.conditions.device == device:
+            yield kind, record
+
+
+def _kind(run: PlannedRun) -> str:
+    """What decides how long a training takes, beside data and device."""
+    return str((run.method, run.encoder, run.source, run.training))
 
 
 @dataclass(frozen=True)
@@ -155,7 +203,7 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     place = torch.device(options.trained_on) if options.trained_on else _place(options)
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
     names = {record.name for record in records}
-    missing = [run for run in chosen if record_name(run.to_json(), conditions) not in names]
+    missing = [run for run in chosen if record_name(run, conditions) not in names]
     others = {record.conditions for record in records if record.conditions.dataset == dataset} - {conditions}
     return Survey(chosen, missing, conditions, _recorded(missing, records, others))
 
@@ -165,7 +213,7 @@ def _recorded(
 ) -> dict[Conditions, int]:
     """How many of the runs are recorded under each of these conditions, where any are."""
     names = {record.name for record in records}
-    counts = {c: sum(record_name(run.to_json(), c) in names for run in runs) for c in sorted(under, key=str)}
+    counts = {c: sum(record_name(run, c) in names for run in runs) for c in sorted(under, key=str)}
     return {conditions: count for conditions, count in counts.items() if count}
 
 
@@ -179,7 +227,7 @@ def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str
         conditions.dataset == dataset
         and device.split(":")[0] in ("auto", conditions.device)
         and precision in ("auto", conditions.precision)
-        and all(record_name(run.to_json(), conditions) in names for run in runs)
+        and all(record_name(run, conditions) in names for run in runs)
         for conditions in {record.conditions for record in records}
     )
 
@@ -209,6 +257,7 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
         strangers = prepare_strangers(protocol.strangers, data, options.work).resolve()
     jobs = [(Job(tuple(group), conditions, data, label, place, work, train, strangers),) for group in groups]
     folder = options.results / protocol.name
+    known = by_training(other for other in sorted(options.results.iterdir()) if other.is_dir() and other != folder)
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
     total = sum(len(group) for group in groups)
     failed: list[tuple[str, str]] = []
@@ -226,7 +275,7 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
         for outcome in run_jobs(run_job, jobs, options.engine, options.workers, options.gpus):
             for record in outcome.records:
                 if not record.path(folder).exists():
-                    record.write(folder)
+                    record.beside(known.get(record.training, ())).write(folder)
                     recorded += 1
             name = _job_name(outcome.job.runs)
             if outcome.failure:

@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found: the points of every method, in the order of the grid."""
 
     protocol: str
@@ -87,7 +87,7 @@ class Found:
         }
 
 
-def search_protocol(protocol: Protocol, options: Options) -> Found:
+def search_protocol(protocol: Protocol, options: Options) -> SearchResult:
     """Run what is missing of the protocol's search, and write what was found as `<protocol>-search.json`.
 
     Stopped at any moment, it goes on from there the next time.
@@ -159,7 +159,7 @@ def point_protocols(protocol: Protocol, data: Path) -> list[Protocol]:
             directions=directions,
             split_seeds=(search.split_seed,),
             seeds=(search.seed,),
-            training={**protocol.training, "epochs": search.epochs},
+            training=replace(protocol.training, epochs=search.epochs),
             methods=tuple(
                 MethodPlan(row.method, merged(row.settings, search.points(row.method)[i]), {"full": {}}, ())
                 for row in rows
@@ -182,7 +182,7 @@ def _of(environment: str, sources: Sequence[str]) -> str:
     return next(name for name in sources if environment == name or environment.startswith(f"{name}."))
 
 
-def collect(protocol: Protocol, points: Sequence[Protocol], dataset: str, options: Options) -> Found:
+def collect(protocol: Protocol, points: Sequence[Protocol], dataset: str, options: Options) -> SearchResult:
     """The scores of the points from their records, of one device and precision: a GPU's where there are several."""
     search, sources = _checked(protocol)
     records = read_records(options.results / f"{protocol.name}-search")
@@ -201,7 +201,7 @@ def collect(protocol: Protocol, points: Sequence[Protocol], dataset: str, option
             for settings, found in zip(search.points(method), own, strict=True)
         ]
     domains = "captures" if _finer(points, sources) else "environments"
-    return Found(protocol.name, search, protocol.encoders, conditions, domains, scores)
+    return SearchResult(protocol.name, search, protocol.encoders, conditions, domains, scores)
 
 
 def _by_environment(records: Sequence[Record], method: str, sources: Sequence[str]) -> dict[str, float]:
@@ -210,7 +210,7 @@ def _by_environment(records: Sequence[Record], method: str, sources: Sequence[st
         left_out: fmean(
             record.stages[DIRECT]["macro_f1"]
             for record in records
-            if record.run["method"] == method and _of(record.run["target"][0], sources) == left_out
+            if record.run.method == method and _of(record.run.target[0], sources) == left_out
         )
         for left_out in sources
     }

@@ -7,11 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pisa_capc.data.protocol import DIRECT, PAPER, SAFE, stage_title
-from pisa_capc.evidence.benchmark.deployed import Deployed, deployed
 from pisa_capc.evidence.benchmark.protocols import MethodPlan, Protocol, is_guarded
-from pisa_capc.evidence.benchmark.results import Difference, Key, Mean, Results, mean, not_recorded, paired_difference
+from pisa_capc.evidence.benchmark.results import (
+    Deployed,
+    Difference,
+    Key,
+    Mean,
+    Results,
+    deployed,
+    mean,
+    not_recorded,
+    paired_difference,
+)
 from pisa_capc.model.encoders import encoder_title
-from pisa_capc.model.methods import method_title
+from pisa_capc.model.methods import is_solved, method_title
+from pisa_capc.model.runs import NO_ENCODER
 
 FULL = "full"  # the reference of the component ablation
 
@@ -35,6 +45,10 @@ PAIRED = (
     "Mean ± sample standard deviation over the runs. Differences are those of runs with the same seeds, with their "
     "95 % confidence interval (t distribution over runs; runs that share a split are taken as independent)."
 )
+BIMODAL = (
+    "A training has collapsed where its source-validation Macro-F1 is below half of the best of its row; with such "
+    "trainings the median stands beside the mean."
+)
 COLUMNS = (
     "dataset",
     "direction",
@@ -49,6 +63,8 @@ COLUMNS = (
     "source_f1_mean",
     "runs",
     "earlier_code",  # what differs, where only earlier code has made the row
+    "macro_f1_median",
+    "collapsed",  # share of the runs
 )
 
 Cell = str | int | Mean | Difference | None
@@ -65,7 +81,16 @@ class Table:
 def make_tables(protocol: Protocol, results: Results) -> list[Table]:
     """The tables that the protocol's comparisons call for; a plain list of scores where it has none."""
     tables = [
-        replace(table, note=_joined(table.note, _gaps(protocol, results, [place]), results.remark(place)))
+        replace(
+            table,
+            note=_joined(
+                table.note,
+                BIMODAL * _has_collapsed(table),
+                _gaps(protocol, results, [place]),
+                results.remark(place),
+                results.unrepeated(place),
+            ),
+        )
         for place in results.places()
         for table in _comparisons(protocol, results, *place)
     ]
@@ -77,6 +102,10 @@ def _gaps(protocol: Protocol, results: Results, places: Sequence[tuple[str, str]
     found = {place: missing for place in places if (missing := not_recorded(protocol, results, place))}
     where = {place: f" of {', '.join(place)}" if len(places) > 1 else "" for place in found}
     return _joined(*(f"Not recorded{where[place]}: {'; '.join(missing)}." for place, missing in found.items()))
+
+
+def _has_collapsed(table: Table) -> bool:
+    return any(isinstance(cell, Mean) and cell.collapsed > 0 for row in table.rows for cell in row)
 
 
 def _joined(*sentences: str) -> str:
@@ -119,15 +148,31 @@ def stage_name(method: str, stage: str, variant: str = FULL) -> str:
     return calibrated if stage == PAPER else f"{calibrated} ({stage})"
 
 
+def model_name(key: Key, stage: str = DIRECT) -> str:
+    """What a stage of a method is called beside others: 'PISA-CAPC with CNN'; a solved method has no encoder."""
+    return stage_name(key.method, stage, key.variant) + _with(key.method, key.encoder)
+
+
+def _with(method: str, encoder: str) -> str:
+    return "" if is_solved(method) else f" with {encoder_title(encoder)}"
+
+
+def shown_cell(cell: Sequence[str]) -> list[str]:
+    """Direction, method, variant and encoder as tables show them."""
+    return [*cell[:3], NO_ENCODER if is_solved(cell[1]) else cell[3]]
+
+
 def flat_rows(results: Results) -> list[dict[str, Any]]:
     """One row per dataset, direction, method, variant, encoder and stage, for programs; see COLUMNS."""
     rows = []
     for key in results.runs:
-        source = mean(results.source_f1(key))
+        source = results.mean(key, results.source_f1(key))
         for stage, count in results.stages(key).items():
-            f1, auroc = mean(results.f1(key, stage)), mean(results.auroc(key, stage))
-            numbers = (*(f1 or (None, None)), *(auroc or (None, None)), source and source.mean, count)
-            rows.append(dict(zip(COLUMNS, (*key, stage, *numbers, results.earlier.get(key)), strict=True)))
+            f1, auroc = results.mean(key, results.f1(key, stage)), mean(results.auroc(key, stage))
+            mean_f1, std, middle, collapsed = f1 or (None, None, None, None)
+            numbers = (mean_f1, std, *(auroc or (None, None))[:2], source and source.mean, count)
+            of, more = (key.dataset, *shown_cell(key[1:]), stage), (results.earlier.get(key), middle, collapsed)
+            rows.append(dict(zip(COLUMNS, (*of, *numbers, *more), strict=True)))
     return rows
 
 
@@ -151,7 +196,8 @@ def _three_stages(protocol: Protocol, results: Results, dataset: str, direction:
         row: list[Cell] = [encoder_title(encoder), runs]
         f1 = {stage.name: results.f1(found[encoder, stage.name], stage.stage) for stage in STAGES}
         for stage in stages:
-            row += [mean(f1[stage.name]), mean(results.auroc(found[encoder, stage.name], stage.stage))]
+            key = found[encoder, stage.name]
+            row += [results.mean(key, f1[stage.name]), mean(results.auroc(key, stage.stage))]
             row += [paired_difference(f1[stage.name], f1[stage.before])] if stage.before else []
         rows.append(row)
     return Table(f"{dataset}, {direction}: three stages", tuple(headings), rows)
@@ -180,15 +226,15 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
     group_b: list[list[Cell]] = []
     for method, key in recorded.items():
         direct = results.f1(key, DIRECT)
-        scores = (mean(direct), mean(results.auroc(key, DIRECT)))
+        scores = (results.mean(key, direct), mean(results.auroc(key, DIRECT)))
         delta = None if method == "pisa" else paired_difference(direct, pisa)
-        source = mean(results.source_f1(key))
+        source = results.mean(key, results.source_f1(key))
         group_a.append([stage_name(method, DIRECT), len(direct), source, *scores, delta])
         for stage in results.stages(key):
             if stage == DIRECT or is_guarded(protocol.calibration.get(stage, {})):  # beside each other in _composed
                 continue
             f1 = results.f1(key, stage)
-            scores = (mean(f1), mean(results.auroc(key, stage)))
+            scores = (results.mean(key, f1), mean(results.auroc(key, stage)))
             delta = None if (method, stage) == ("pisa", PAPER) else paired_difference(f1, capc)
             group_b.append([stage_name(method, stage), len(f1), source, *scores, paired_difference(f1, direct), delta])
     title = f"{dataset}, {direction}, {encoder_title(encoder)}: Group"
@@ -208,8 +254,8 @@ def _composed(protocol: Protocol, encoder: str, results: Results, dataset: str, 
         direct = results.f1(key, DIRECT)
         if direct:
             after = [results.f1(key, stage) for stage in shared]
-            changes = [cell for f1 in after for cell in (mean(f1), paired_difference(f1, direct))]
-            rows.append([stage_name(planned.method, DIRECT), len(direct), mean(direct), *changes])
+            changes = [cell for f1 in after for cell in (results.mean(key, f1), paired_difference(f1, direct))]
+            rows.append([stage_name(planned.method, DIRECT), len(direct), results.mean(key, direct), *changes])
     if not shared or not rows:
         return []
     headings = [
@@ -232,8 +278,9 @@ def _components(row: MethodPlan, encoder: str, results: Results, dataset: str, d
         key = Key(dataset, direction, row.method, variant, encoder)
         f1 = results.f1(key, DIRECT)
         drop = None if variant == FULL else paired_difference(whole, f1)
-        rows.append([variant, len(results.runs.get(key, ())), mean(results.source_f1(key)), mean(f1), drop])
-    title = f"{dataset}, {direction}: components of {row.method} with {encoder_title(encoder)}"
+        source = results.mean(key, results.source_f1(key))
+        rows.append([variant, len(results.runs.get(key, ())), source, results.mean(key, f1), drop])
+    title = f"{dataset}, {direction}: components of {row.method}{_with(row.method, encoder)}"
     return Table(title, ("Variant", "runs", "Source val F1", "Target F1", "Drop"), rows)
 
 
@@ -245,8 +292,8 @@ def _calibrations(row: MethodPlan, encoder: str, results: Results, dataset: str,
     for stage in (DIRECT, *row.calibration):
         f1 = results.f1(key, stage)
         delta = None if stage == PAPER else paired_difference(f1, published)
-        rows.append([stage_title(stage), len(f1), mean(f1), mean(results.auroc(key, stage)), delta])
-    title = f"{dataset}, {direction}: calibration of {row.method} with {encoder_title(encoder)}"
+        rows.append([stage_title(stage), len(f1), results.mean(key, f1), mean(results.auroc(key, stage)), delta])
+    title = f"{dataset}, {direction}: calibration of {row.method}{_with(row.method, encoder)}"
     return Table(title, ("Stage", "runs", "Target F1", "Target AUROC", "ΔF1"), rows)
 
 
@@ -264,7 +311,14 @@ def _deployments(found: Deployed) -> Table:
 
 def _scores(protocol: Protocol, results: Results) -> Table:
     rows: list[list[Cell]] = [
-        [*key, stage_title(stage), count, mean(results.source_f1(key)), mean(results.f1(key, stage))]
+        [
+            key.dataset,
+            *shown_cell(key[1:]),
+            stage_title(stage),
+            count,
+            results.mean(key, results.source_f1(key)),
+            results.mean(key, results.f1(key, stage)),
+        ]
         for key in results.runs
         for stage, count in results.stages(key).items()
     ]

@@ -3,11 +3,8 @@
 # Each import registers its checks; in the order in which they are told.
 # isort: off
 from pisa_capc.evidence.checks import room  # noqa: F401
-from pisa_capc.evidence.checks import frequency  # noqa: F401
 from pisa_capc.evidence.checks import layout  # noqa: F401
-from pisa_capc.evidence.checks import copies  # noqa: F401
 from pisa_capc.evidence.checks import antennas  # noqa: F401
-from pisa_capc.evidence.checks import levels  # noqa: F401
 # isort: on
 
 from pisa_capc.core.moved import renamed

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.data.frames import Frames, group_name, groups_of
-from pisa_capc.evidence.checks.measure import Measured
-from pisa_capc.evidence.checks.naming import Direction, Number, Place, name_devices
+from pisa_capc.evidence.checks.measure import SetMeasured
+from pisa_capc.evidence.checks.naming import Directions, Numbers, PlaceNamed, name_devices
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Evidence:
     """frames: the whole set, of which no samples need be read. found: what was measured on some of them."""
 
     frames: Frames
-    found: Measured
+    found: SetMeasured
 
     @cached_property
     def recordings(self) -> list[str]:
@@ -62,22 +62,22 @@ class Evidence:
         }
 
     @cached_property
-    def room(self) -> list[Place] | None:
+    def room(self) -> list[PlaceNamed] | None:
         """Devices named by channels alone."""
         channel = self.found.channel
-        return None if channel is None else name_devices(self.found, Direction(), channel)
+        return None if channel is None else name_devices(self.found, Directions(), channel)
 
     @cached_property
-    def recorded_cfo(self) -> list[Place] | None:
+    def recorded_cfo(self) -> list[PlaceNamed] | None:
         """Devices named by the recorded CFO alone, the mean of the antennas."""
         cfo_hz = self.found.cfo_hz
-        return None if cfo_hz is None else name_devices(self.found, Number(), cfo_hz.mean(axis=1))
+        return None if cfo_hz is None else name_devices(self.found, Numbers(), cfo_hz.mean(axis=1))
 
     @cached_property
-    def residual_cfo(self) -> list[Place] | None:
+    def residual_cfo(self) -> list[PlaceNamed] | None:
         """Devices named by the offset that is left in the frames."""
         offset_hz = self.found.offset_hz
-        return None if offset_hz is None else name_devices(self.found, Number(), offset_hz)
+        return None if offset_hz is None else name_devices(self.found, Numbers(), offset_hz)
 
 
 def _occurring(names: tuple[str, ...], column: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:

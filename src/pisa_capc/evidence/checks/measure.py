@@ -10,11 +10,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.randomness import generator
-from pisa_capc.data.frames import Frames
+from pisa_capc.data.frames import Frames, groups_of
 from pisa_capc.data.store.dataset import AS_REPORTED, COMMON
-from pisa_capc.evidence.checks.sample import Sample
 from pisa_capc.evidence.checks.sounding import Sounder, choose_sounder, energy
 from pisa_capc.signal.measurement.front_end import front_end_for, through
+
+MOST = 800_000  # frames × antennas of a whole set; of more recordings fewer frames each are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class SetSample:
+    """Positions among the frames, recording by recording and in time order.
+
+    recording: (N,) which one. third: (N,) 0, 1 or 2, of the recording. neighbour: (N,) whether it is the second of two.
+    """
+
+    position: NDArray[np.intp]
+    recording: NDArray[np.int64]
+    third: NDArray[np.int64]
+    neighbour: NDArray[np.bool_]
+
+
+def draw_sample(frames: Frames, each: int) -> SetSample:
+    """Up to `each` frames of every recording: pairs of neighbours, evenly spread."""
+    recordings = groups_of(frames)
+    each = max(2, min(each, MOST // (frames.antennas * len(recordings))))
+    parts = []
+    for r, members in enumerate(recordings):
+        in_time = members[np.argsort(frames.frame[members], kind="stable")]
+        chosen = spread_pairs(len(members), each)
+        third = np.minimum(3 * chosen // len(members), 2)
+        parts.append((in_time[chosen], np.full(len(chosen), r), third, np.arange(len(chosen)) % 2 == 1))
+    return SetSample(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def spread_pairs(length: int, most: int) -> NDArray[np.int64]:
+    """Times of pairs (2s, 2s + 1), evenly spread over 0 … length − 1; all times where there are no more than `most`.
+
+    >>> spread_pairs(100, 6)
+    array([ 0,  1, 48, 49, 98, 99])
+    """
+    if length <= most:
+        return np.arange(length)
+    first = 2 * np.linspace(0, length // 2 - 1, most // 2).astype(np.int64)
+    return np.stack([first, first + 1], axis=1).ravel()
+
 
 MOST_SAMPLES = 1024  # looked at of a frame
 PIECE_SAMPLES = 2**22  # complex samples in memory at once, 32 megabytes
@@ -29,7 +69,7 @@ Real = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class SetMeasured:
     """Of the frames of a sample that could be used, N of them; A antennas.
 
     usable: of the whole sample; the others hold NaN, infinity or nothing at all. power, snr_db: (N, A). mean: (N, A)
@@ -40,7 +80,7 @@ class Measured:
     """
 
     frames: Frames
-    sample: Sample
+    sample: SetSample
     usable: NDArray[np.bool_]
     about: str
     cfo_hz: Real | None
@@ -54,7 +94,7 @@ class Measured:
     snr_db: Real | None = None
 
 
-def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], None]) -> Measured:
+def measure(frames: Frames, sample: SetSample, seed: int, advance: Callable[[int], None]) -> SetMeasured:
     """Read the sample piece by piece; `advance` is told how many frames were read."""
     if frames.subcarriers is not None and frames.subcarriers.front == AS_REPORTED:
         frames = through(frames, front_end_for(frames.subcarriers, COMMON))  # a packet's timing is not the room's
@@ -77,8 +117,8 @@ def measure(frames: Frames, sample: Sample, seed: int, advance: Callable[[int], 
             columns.setdefault(name, []).append(values)
         advance(len(iq))
     found: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
-    kept = Sample(*(getattr(sample, name)[usable] for name in ("position", "recording", "third", "neighbour")))
-    return Measured(
+    kept = SetSample(*(getattr(sample, name)[usable] for name in ("position", "recording", "third", "neighbour")))
+    return SetMeasured(
         frames=chosen.select(usable),
         sample=kept,
         usable=usable,
@@ -97,7 +137,7 @@ def is_usable(iq: NDArray[np.complex64]) -> NDArray[np.bool_]:
 def describe(
     iq: NDArray[np.complex64], projection: NDArray[np.complex128], sounder: Sounder | None
 ) -> dict[str, NDArray[np.generic]]:
-    """The columns of `Measured` that come from the samples."""
+    """The columns of `SetMeasured` that come from the samples."""
     samples = iq.shape[-1]
     power = energy(iq) / samples
     marks = np.abs(iq.reshape(len(iq), projection.shape[1]) @ projection.T) ** 2

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.evidence.checks.measure import Measured
+from pisa_capc.evidence.checks.measure import SetMeasured
 
 Real = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -28,7 +28,7 @@ Z = 1.96
 PIECE = 2**22  # pairs of frames compared at once
 
 
-class Quantity(Protocol):
+class Comparable(Protocol):
     """What frames are told by: how alike two values are, and what is in the middle of many."""
 
     def centre(self, x: Any) -> Any: ...
@@ -36,7 +36,7 @@ class Quantity(Protocol):
     def likeness(self, x: Any, others: Any) -> Real: ...
 
 
-class Direction:
+class Directions:
     """Complex directions (N, G, D), each with a phase of its own: likeness Σ_g |⟨x_g, u_g⟩|²."""
 
     def centre(self, x: NDArray[np.complex64]) -> NDArray[np.complex64]:
@@ -51,7 +51,7 @@ class Direction:
         )
 
 
-class Number:
+class Numbers:
     """Real numbers (N,): likeness −|x − u|."""
 
     def centre(self, x: Real) -> Real:
@@ -89,7 +89,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceNamed:
     """How well one place's devices are named; None where a question cannot be asked."""
 
     name: str
@@ -105,7 +105,7 @@ class Place:
 QUESTIONS = ("later", "next", "elsewhere")
 
 
-def name_devices(found: Measured, quantity: Quantity, x: Any) -> list[Place]:
+def name_devices(found: SetMeasured, quantity: Comparable, x: Any) -> list[PlaceNamed]:
     """The three questions in every place where two devices or more were recorded; x: (N, …) of each frame."""
     places = found.frames.capture_key
     device, third, neighbour = found.frames.device, found.sample.third, found.sample.neighbour
@@ -118,12 +118,12 @@ def name_devices(found: Measured, quantity: Quantity, x: Any) -> list[Place]:
         later = [*recalls(quantity, x, device, first, last), *recalls(quantity, x, device, last, first)]
         following = recalls(quantity, x, device, even, odd, every=True)
         abroad = recalls(quantity, x, device, ~here, here)
-        answers.append(Place(name, *(balanced(own) for own in (later, following, abroad))))
+        answers.append(PlaceNamed(name, *(balanced(own) for own in (later, following, abroad))))
     return answers
 
 
 def recalls(
-    quantity: Quantity,
+    quantity: Comparable,
     x: Any,
     device: Labels,
     known: NDArray[np.bool_],

@@ -13,8 +13,7 @@ from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import Frames, check_labelled, load
 from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict
 from pisa_capc.evidence.checks.evidence import Evidence
-from pisa_capc.evidence.checks.measure import measure
-from pisa_capc.evidence.checks.sample import draw_sample
+from pisa_capc.evidence.checks.measure import draw_sample, measure
 
 WORST_FIRST = (Verdict.FAULT, Verdict.NOTE, Verdict.FINE)
 

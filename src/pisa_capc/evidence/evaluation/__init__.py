@@ -11,8 +11,15 @@ from pisa_capc.evidence.evaluation.inference import (
     pooled,
     summary,
 )
-from pisa_capc.evidence.evaluation.later import Later, doubts, later_frames
-from pisa_capc.evidence.evaluation.runs import check_dataset, has_split_of, load_runs, unseen_frames
+from pisa_capc.evidence.evaluation.runs import (
+    Later,
+    check_dataset,
+    doubts,
+    has_split_of,
+    later_frames,
+    load_runs,
+    unseen_frames,
+)
 
 __all__ = [
     "METRICS",

@@ -17,8 +17,7 @@ from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, Evaluator
 from pisa_capc.data.scores import Scores, as_probability, mean_and_spread, pool
 from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful
 from pisa_capc.decide.calibration.careful import warn_of
-from pisa_capc.evidence.evaluation.later import Later
-from pisa_capc.evidence.evaluation.runs import split_for
+from pisa_capc.evidence.evaluation.runs import Later, split_for
 from pisa_capc.model.inference import Embedding, TrainedModel, embed_many
 
 METRICS = ("macro_f1", "accuracy", "macro_auroc")

@@ -1,21 +1,24 @@
-"""Trained runs on disk: runs of one experiment, and the frames that a run may be scored on."""
+"""Trained runs on disk: runs of one experiment, the frames that a run may be scored on, and later recordings of the
+radios that it knows.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pisa_capc.core.config import differences
-from pisa_capc.core.errors import ModelError
-from pisa_capc.data.frames import Frames, UnlabelledFrames
-from pisa_capc.data.protocol import Split, SplitRecipe, check_unseen
+from pisa_capc.core.errors import DataError, ModelError
+from pisa_capc.data.frames import Frames, UnlabelledFrames, check_labelled
+from pisa_capc.data.protocol import Evaluator, Split, SplitRecipe, check_unseen
 from pisa_capc.model.inference import TrainedModel, load_model
 from pisa_capc.model.inference.model import runs_inside
+from pisa_capc.model.runs import ModelRun
 
 EXPERIMENT = (
     *("method", "variant", "settings", "encoder", "source", "target", "split", "dataset", "devices"),
@@ -29,9 +32,9 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     inside = runs_inside(folder)
     folders = [folder] if (folder / "model.json").is_file() or not inside else inside
     found = [(path, load_model(path)) for path in folders]
-    first = found[0][1].about
+    first = _experiment(found[0][1].run)
     for path, trained in found[1:]:
-        if different := differences(_experiment(first), _experiment(trained.about)):
+        if different := differences(first, _experiment(trained.run)):
             name, one, other = different[0]
             raise ModelError(
                 f"{folder}: holds runs of different experiments ({name}: {one!r} in {found[0][0].name}, "
@@ -40,14 +43,11 @@ def load_runs(folder: str | Path) -> list[tuple[Path, TrainedModel]]:
     return found
 
 
-def _experiment(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What runs of one experiment share, of a `model.json`."""
-    return {**{key: about[key] for key in EXPERIMENT}, "enrolled": _enrolled_from(about)}
-
-
-def _enrolled_from(about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was changed since the training, without what is each run's own."""
-    return [{k: v for k, v in change.items() if k != "sha256"} for change in about.get("changes", [])]
+def _experiment(run: ModelRun) -> dict[str, Any]:
+    """What runs of one experiment share; of the changes since the training all but what is each run's own."""
+    described = run.to_json()
+    enrolled = [{k: v for k, v in change.items() if k != "sha256"} for change in run.changes]
+    return {**{key: described[key] for key in EXPERIMENT}, "enrolled": enrolled}
 
 
 def check_dataset(
@@ -64,7 +64,7 @@ def check_dataset(
     no environment whose frames it was shown.
     """
     trained.check_frames(frames)
-    if changes := trained.about.get("changes"):
+    if changes := trained.run.changes:
         _check_devices(trained, frames, run, dataset)
         for change in changes:
             for shown in change.get("from", []):
@@ -77,9 +77,9 @@ def check_dataset(
             f"{dataset} holds {_shortened(frames.devices)}. "
             "Use the dataset the run was trained on, or train a run on this one."
         )
-    if trained.about["dataset"] and trained.about["dataset"] != fingerprint:
+    if trained.run.dataset and trained.run.dataset != fingerprint:
         raise ModelError(
-            f"{run}: trained on the dataset with fingerprint {trained.about['dataset']}; that of {dataset} is "
+            f"{run}: trained on the dataset with fingerprint {trained.run.dataset}; that of {dataset} is "
             f"{fingerprint}. Use the dataset the run was trained on, or train a run on this one."
         )
 
@@ -108,7 +108,7 @@ def by_name(trained: TrainedModel, frames: Frames) -> Frames:
 
 def split_for(trained: TrainedModel, recipe: SplitRecipe, frames: Frames) -> Split:
     """The split that a run is scored on; a model whose devices were changed has no source in these frames."""
-    if "changes" in trained.about:
+    if trained.run.changes:
         return recipe.split_target(by_name(trained, frames))
     return recipe.split(frames)
 
@@ -116,9 +116,9 @@ def split_for(trained: TrainedModel, recipe: SplitRecipe, frames: Frames) -> Spl
 def has_split_of(trained: TrainedModel, frames: Frames, fingerprint: str) -> bool:
     """Whether a run is scored on its own split of a dataset: the one that it was trained on, or, where its devices were
     changed since, any."""
-    if "changes" in trained.about:
+    if trained.run.changes:
         return True
-    return frames.devices == trained.devices and trained.about["dataset"] in ("", fingerprint)
+    return frames.devices == trained.devices and trained.run.dataset in ("", fingerprint)
 
 
 def unseen_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> UnlabelledFrames:
@@ -132,3 +132,55 @@ def unseen_frames(trained: TrainedModel, frames: Frames, environments: Sequence[
 def _shortened(names: Sequence[str]) -> str:
     shown = ", ".join(names[:12])
     return f"{len(names)} devices ({shown}{', …' if len(names) > 12 else ''})"
+
+
+@dataclass(frozen=True)
+class Later:
+    """Frames of another dataset, with the classes of a run.
+
+    absent: devices of the run of which there is no frame. strangers: devices that the run does not know, left out.
+    """
+
+    target: UnlabelledFrames
+    evaluator: Evaluator
+    absent: tuple[str, ...]
+    strangers: tuple[str, ...]
+
+
+def later_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> Later:
+    """The frames of the environments whose devices the run knows by name; scores are over those that are there."""
+    check_labelled(frames)
+    trained.check_frames(frames)
+    chosen = frames.where(environment=environments)
+    here = {frames.devices[i] for i in np.unique(chosen.device).tolist()}
+    known = [name for name in trained.devices if name in here]
+    if not known:
+        raise DataError(
+            f"none of the devices in {', '.join(environments)} is one that the run knows: {_listed(sorted(here))} "
+            f"there, {_listed(trained.devices)} in the run. Name devices alike in both, as with --pattern."
+        )
+    numbers = {name: i for i, name in enumerate(trained.devices)}
+    chosen = chosen.where(device=known)
+    label = np.array([numbers.get(name, -1) for name in frames.devices])[chosen.device]
+    named = replace(chosen, device=label, devices=trained.devices)
+    absent = tuple(name for name in trained.devices if name not in here)
+    return Later(named.unlabelled(), Evaluator(named, present=True), absent, tuple(sorted(here - set(known))))
+
+
+def doubts(trained: TrainedModel, frames: Frames) -> list[str]:
+    """Why what a model decides about frames of another dataset may mean nothing, for people."""
+    found = []
+    if frames.geometry != trained.geometry:
+        found.append("their array is another one than the model was trained with")
+    with_cfo = frames.source.read_cfo_hz(frames.rows[:1]) is not None
+    if with_cfo != trained.run.cfo:
+        found.append(
+            "they have frequency offsets, and the model was trained without"
+            if with_cfo
+            else "they have no frequency offsets, and the model was trained with some"
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pisa_capc.evidence.checks import Checked
+from pisa_capc.evidence.checks.antennas import recording_snr_db
 from pisa_capc.evidence.checks.evidence import Evidence
-from pisa_capc.evidence.checks.levels import recording_snr_db
-from pisa_capc.evidence.checks.naming import Named, Place
+from pisa_capc.evidence.checks.naming import Named, PlaceNamed
 from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, Picture, canvas, mark_chance
 
 MOST_NAMES = 30  # that are legible below an axis
@@ -37,7 +37,7 @@ def check_picture(checked: Checked, path: Path) -> Picture:
     return Picture(path, caption)
 
 
-def _draw_naming(axes: Axes, title: str, places: list[Place] | None) -> None:
+def _draw_naming(axes: Axes, title: str, places: list[PlaceNamed] | None) -> None:
     axes.set_title(title, loc="left")
     axes.set(ylabel="balanced accuracy", ylim=(0, 1.02))
     if not places:

@@ -12,8 +12,7 @@ from pisa_capc.data.scores import Scores
 from pisa_capc.evidence.benchmark.tables import stage_name
 from pisa_capc.evidence.evaluation import Inference
 from pisa_capc.evidence.figures.calibration import plot_capture, plot_overview
-from pisa_capc.evidence.figures.captures import capture_scores
-from pisa_capc.evidence.figures.confusion import confusion_figure
+from pisa_capc.evidence.figures.confusion import capture_scores, confusion_figure
 from pisa_capc.evidence.figures.projection import Panel, Sample, capture_panels, draw_sample, project, stage_panels
 from pisa_capc.evidence.figures.style import Picture, check_format
 from pisa_capc.evidence.figures.topology import topology_figure
@@ -61,7 +60,7 @@ def _draw(kind: str, subjects: Sequence[Subject], path: Path, points: int, seed:
     if kind == "workflow":
         return [workflow_figure(path)]
     if kind == "topology":
-        model = main.trained.about["settings"].get("model", {})
+        model = main.trained.run.settings.get("model", {})
         own = {name: model[name] for name in ("tau_s", "tau_t", "tokens") if name in model}
         return [topology_figure(main.trained.geometry, path, **own)]
     if kind in ("confusion", "captures"):
@@ -87,7 +86,7 @@ def check_together(subjects: Sequence[Subject]) -> None:
     first = subjects[0][0]
     for subject in subjects[1:]:
         for key in ("source", "target", "split_seed"):
-            here, there = subject[0].trained.about[key], first.trained.about[key]
+            here, there = (getattr(one.trained.run, key) for one in (subject[0], first))
             if here != there:
                 raise ModelError(
                     f"{subject[0].folder}: its {key} is {here!r}, that of {first.folder} is {there!r}; runs side by "
@@ -112,18 +111,16 @@ def stages(subjects: Sequence[Subject]) -> dict[str, dict[str, list[Scores]]]:
 
 def _in_order(subjects: Sequence[Subject]) -> list[tuple[Subject, bool]]:
     """Subjects with Single first, and whether each is also shown calibrated."""
-    chosen = [(s, i == 0 or s[0].trained.about["method"] != "single") for i, s in enumerate(subjects)]
-    return sorted(chosen, key=lambda pair: pair[0][0].trained.about["method"] != "single")
+    chosen = [(s, i == 0 or s[0].trained.run.method != "single") for i, s in enumerate(subjects)]
+    return sorted(chosen, key=lambda pair: pair[0][0].trained.run.method != "single")
 
 
 def _name(one: Inference, stage: str) -> str:
-    about = one.trained.about
-    return stage_name(about["method"], stage, about["variant"])
+    return stage_name(one.trained.run.method, stage, one.trained.run.variant)
 
 
 def _encoder(one: Inference) -> str:
-    encoder: str = one.trained.about["encoder"]
-    return encoder_title(encoder)
+    return encoder_title(one.trained.run.encoder)
 
 
 def _scores(kind: str, subjects: Sequence[Subject], path: Path) -> list[Picture]:

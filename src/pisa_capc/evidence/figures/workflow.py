@@ -19,7 +19,7 @@ PLAIN, ANTENNA, CONTEXT, DYNAMICS, CALIBRATION = "#F2F2F2", COLOURS[0], COLOURS[
 
 
 @dataclass(frozen=True)
-class Box:
+class _Box:
     """A step: its middle in inches, what it does, what the code calls it, and the colour of its pathway."""
 
     x: float
@@ -53,7 +53,7 @@ def workflow_figure(path: Path) -> Picture:
     return Picture(path, caption)
 
 
-def _boxes() -> dict[str, Box]:
+def _boxes() -> dict[str, _Box]:
     """The steps. Names are taken from the objects themselves, so the drawing cannot name what is not there."""
     from pisa_capc.data.descriptors import cfo_descriptors
     from pisa_capc.data.frames import Frames
@@ -67,32 +67,32 @@ def _boxes() -> dict[str, Box]:
     top, upper, middle, lower, bottom = 3.42, 2.79, 2.16, 1.53, 0.38
     x = [first + step * i for i in range(7)]
     return {
-        "frames": Box(x[0], upper, "frames", name(Frames)),
-        "descriptor": Box(x[1], top, "CFO statistics", name(cfo_descriptors), DYNAMICS),
-        "modulator": Box(x[2], top, r"modulation $\psi$", name(dynamics.DynamicsModulator), DYNAMICS),
-        "encoder": Box(x[1], upper, "encoder of\neach antenna", "identity_encoder", ANTENNA),
-        "topology": Box(x[2], upper, "graph attention,\nprior $P$", name(topology.topology_attention), ANTENNA),
-        "refinement": Box(x[3], upper, "token refinement", name(aggregation.TokenRefinement), ANTENNA),
-        "identity": Box(x[4], upper, r"$g_\mathrm{id}$", name(suppression.Projection), ANTENNA),
-        "array": Box(x[1], lower, "array view", name(suppression.array_view), CONTEXT),
-        "context": Box(x[2], lower, "encoder of\nthe array", "context_encoder", CONTEXT),
-        "direction": Box(x[4], lower, r"$g_\mathrm{ctx}$", name(suppression.Projection), CONTEXT),
-        "gate": Box(x[4], middle, r"gate $\alpha$", name(suppression.SuppressionGate)),
-        "suppression": Box(
+        "frames": _Box(x[0], upper, "frames", name(Frames)),
+        "descriptor": _Box(x[1], top, "CFO statistics", name(cfo_descriptors), DYNAMICS),
+        "modulator": _Box(x[2], top, r"modulation $\psi$", name(dynamics.DynamicsModulator), DYNAMICS),
+        "encoder": _Box(x[1], upper, "encoder of\neach antenna", "identity_encoder", ANTENNA),
+        "topology": _Box(x[2], upper, "graph attention,\nprior $P$", name(topology.topology_attention), ANTENNA),
+        "refinement": _Box(x[3], upper, "token refinement", name(aggregation.TokenRefinement), ANTENNA),
+        "identity": _Box(x[4], upper, r"$g_\mathrm{id}$", name(suppression.Projection), ANTENNA),
+        "array": _Box(x[1], lower, "array view", name(suppression.array_view), CONTEXT),
+        "context": _Box(x[2], lower, "encoder of\nthe array", "context_encoder", CONTEXT),
+        "direction": _Box(x[4], lower, r"$g_\mathrm{ctx}$", name(suppression.Projection), CONTEXT),
+        "gate": _Box(x[4], middle, r"gate $\alpha$", name(suppression.SuppressionGate)),
+        "suppression": _Box(
             x[5], middle, r"$z_\mathrm{id} - \tilde{\alpha}\,\tanh\,s$", name(suppression.bounded_suppression)
         ),
-        "classifier": Box(x[6], middle, r"logits $\ell$", "classifier"),
-        "group": Box(x[0], bottom, "capture groups", "capture_key", CALIBRATION),
-        "assignment": Box(x[1], bottom, "assignment $Q$", name(ucapc.soft_assignment), CALIBRATION),
-        "prototypes": Box(x[2], bottom, "prototypes $p$", name(ucapc.capture_prototypes), CALIBRATION),
-        "scores": Box(x[3], bottom, "agreement $a$", name(ucapc.prototype_scores), CALIBRATION),
-        "fusion": Box(x[4], bottom, "fusion $s$", name(ucapc.fuse_scores), CALIBRATION),
-        "final": Box(x[5], bottom, r"probability $\pi$", name(ucapc.final_probability), CALIBRATION),
-        "decisions": Box(x[6], bottom, "decisions", "prediction"),
+        "classifier": _Box(x[6], middle, r"logits $\ell$", "classifier"),
+        "group": _Box(x[0], bottom, "capture groups", "capture_key", CALIBRATION),
+        "assignment": _Box(x[1], bottom, "assignment $Q$", name(ucapc.soft_assignment), CALIBRATION),
+        "prototypes": _Box(x[2], bottom, "prototypes $p$", name(ucapc.capture_prototypes), CALIBRATION),
+        "scores": _Box(x[3], bottom, "agreement $a$", name(ucapc.prototype_scores), CALIBRATION),
+        "fusion": _Box(x[4], bottom, "fusion $s$", name(ucapc.fuse_scores), CALIBRATION),
+        "final": _Box(x[5], bottom, r"probability $\pi$", name(ucapc.final_probability), CALIBRATION),
+        "decisions": _Box(x[6], bottom, "decisions", "prediction"),
     }
 
 
-def _draw_arrows(axes: Axes, boxes: dict[str, Box]) -> None:
+def _draw_arrows(axes: Axes, boxes: dict[str, _Box]) -> None:
     right, left, up, down = (1, 0), (-1, 0), (0, 1), (0, -1)
 
     def arrow(start: str, end: str, label: str = "") -> None:
@@ -146,7 +146,7 @@ def _region(axes: Axes, low: float, high: float, text: str) -> None:
     axes.text(PAGE_INCHES - 0.1, high - 0.05, text, ha="right", va="top", fontsize=6.5, weight="bold", color="#444444")
 
 
-def _draw_box(axes: Axes, box: Box) -> None:
+def _draw_box(axes: Axes, box: _Box) -> None:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import FancyBboxPatch
 

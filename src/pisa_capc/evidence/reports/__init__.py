@@ -1,8 +1,7 @@
 """Reports: one page that opens from disk without a network, about trained runs, a dataset or a protocol."""
 
-from pisa_capc.evidence.reports.dataset import report_of_dataset
 from pisa_capc.evidence.reports.page import Page
 from pisa_capc.evidence.reports.protocol import report_of_protocol
-from pisa_capc.evidence.reports.run import report_of_runs
+from pisa_capc.evidence.reports.run import report_of_dataset, report_of_runs
 
 __all__ = ["Page", "report_of_dataset", "report_of_protocol", "report_of_runs"]

@@ -14,11 +14,11 @@ from pisa_capc.decide.calibration.safe import LEVELS
 from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import Results, mean
-from pisa_capc.evidence.benchmark.tables import FULL, make_tables, stage_name
+from pisa_capc.evidence.benchmark.tables import FULL, make_tables, model_name, shown_cell, stage_name
 from pisa_capc.evidence.figures.protocol import make_figures, stage_scores
-from pisa_capc.evidence.reports.page import Page
-from pisa_capc.evidence.reports.scores import score_tables
+from pisa_capc.evidence.reports.page import Page, score_tables
 from pisa_capc.model.encoders import encoder_title
+from pisa_capc.model.methods import is_solved
 
 
 def report_of_protocol(protocol: Protocol, results: Results) -> Page:
@@ -48,9 +48,9 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
     rows = [
         [
             record.name,
-            *record.cell,
+            *shown_cell(record.cell),
             *map(str, record.seeds),
-            str(record.best_epoch),
+            "–" if is_solved(record.run.method) else str(record.best_epoch),
             f"{record.seconds['training']:.1f}",
         ]
         for record in records
@@ -75,10 +75,11 @@ def _finding(results: Results, place: tuple[str, str]) -> str:
         if "@" not in stage and (found := mean(results.f1(key, stage)))
     }
     key, stage = best = max(scores, key=scores.__getitem__)
-    name = f"{stage_name(key.method, stage, key.variant)} with {encoder_title(key.encoder)}"
     before = f", {scores[key, DIRECT]:.3f} without calibration" if stage != DIRECT and (key, DIRECT) in scores else ""
     guess = f"; chance is {chance:.3f}" if (chance := results.chance(place)) else ""
-    return f"{', '.join(place)}: the best mean Macro-F1 is {scores[best]:.3f}, of {name}{before}{guess}."
+    return (
+        f"{', '.join(place)}: the best mean Macro-F1 is {scores[best]:.3f}, of {model_name(key, stage)}{before}{guess}."
+    )
 
 
 def _guard_tables(page: Page, results: Results) -> None:

@@ -1,4 +1,4 @@
-"""What a report of trained runs says."""
+"""What reports of trained runs and of datasets say."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from pisa_capc.core.provenance import machine
 from pisa_capc.data.chance import AFTER_TRAINING, against_chance, at_chance
 from pisa_capc.data.protocol import CAREFUL, PAPER
 from pisa_capc.data.scores import Scores, pool
-from pisa_capc.data.store.dataset import Dataset
+from pisa_capc.data.store.dataset import Dataset, describe
+from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibration
 from pisa_capc.decide.calibration.safe import LEVELS
+from pisa_capc.evidence.checks import check
+from pisa_capc.evidence.figures.check import check_picture
 from pisa_capc.evidence.figures.dataset import dataset_picture
 from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.evidence.figures.style import Picture
-from pisa_capc.evidence.reports.page import Page
-from pisa_capc.evidence.reports.scores import score_tables
+from pisa_capc.evidence.reports.page import Page, score_tables
 
 
 def report_of_runs(
@@ -33,9 +35,9 @@ def report_of_runs(
     note: a sentence to read before the numbers.
     """
     main = subjects[0][0]
-    about = main.trained.about
+    run = main.trained.run
     target = ", ".join(np.unique(main.outputs.environment).tolist())
-    page = Page(f"Trained in {', '.join(about['source'])}, tested in {target}")
+    page = Page(f"Trained in {', '.join(run.source)}, tested in {target}")
     by_encoder = stages(subjects)
     page.found(_finding(by_encoder, target))
     page.text(
@@ -61,9 +63,8 @@ def report_of_runs(
         for picture in (*pictures, Picture(frames, "The dataset: a frame, its spectrum, CFO over time, echoes.")):
             page.picture(picture.caption, picture.path)
     page.section("Settings and provenance")
-    described = {k: v for k, v in about.items() if k not in ("history", "metrics", "schema")}
-    page.values(f"The model in {main.folder.name}", described)
-    page.values("The dataset", {"fingerprint": about["dataset"], **Dataset.read(dataset).provenance})
+    page.values(f"The model in {main.folder.name}", run.shown())
+    page.values("The dataset", {"fingerprint": run.dataset, **Dataset.read(dataset).provenance})
     page.values("Where this report was made", machine())
     return page
 
@@ -86,13 +87,15 @@ def _finding(by_encoder: Mapping[str, Mapping[str, Sequence[Scores]]], target: s
 def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
     rows = []
     for one in (one for subject in subjects for one in subject):
-        about, metrics = one.trained.about, one.trained.about["metrics"]
-        f1, epoch = f"{metrics['validation_f1']:.4f}", f"{metrics['best_epoch']} of {about['training']['epochs']}"
-        rows.append([about["method"], about["encoder"], one.trained.name, f1, epoch, f"{about['seconds']:.1f}"])
+        run = one.trained.run
+        epoch = "–" if run.is_solved else f"{run.metrics.best_epoch} of {run.training.epochs}"
+        rows.append(
+            [run.method, run.encoder, run.name, f"{run.metrics.validation_f1:.4f}", epoch, f"{run.seconds:.1f}"]
+        )
     page.table("Training", ["method", "encoder", "run", "source-validation F1", "best epoch", "seconds"], rows)
     for one in (one for subject in subjects for one in subject):
         decided = one.trained.statistics.confusion
-        what = f"{one.trained.about['method']} {one.trained.name}: the source validation"
+        what = f"{one.trained.run.method} {one.trained.name}: the source validation"
         if decided is not None and (found := at_chance(what, decided.T)):
             page.text(f"{found} {AFTER_TRAINING}")
 
@@ -118,3 +121,25 @@ def _calibration_tables(page: Page, result: Calibration) -> None:
         ]
         headings = ["capture", "level", "price", f"highest price of {', '.join(LEVELS[:-1])}"]
         page.table("Decisions of the guard", headings, rows)
+
+
+def report_of_dataset(folder: Path) -> Page:
+    """A page about frames: whether they are fit to be trained on, what they look like, where they are from."""
+    dataset, checked = Dataset.read(folder), check(folder)
+    page = Page(f"Dataset {folder.resolve().name}")
+    page.found(checked.summary)
+    page.text(f"{describe(dataset)}. {dataset.geometry.antennas} antennas, {dataset.samples} samples of each frame.")
+    page.section("Is it fit to be trained on?")
+    rows = [[name, own.verdict, own.found, own.advice] for name, own in checked.findings.items()]
+    page.table("Findings", ["check", "verdict", "found", "what to do"], rows, words=True)
+    with TemporaryDirectory() as scratch:
+        own = check_picture(checked, Path(scratch) / "check.svg")
+        page.picture(own.caption, own.path)
+        page.section("What it looks like")
+        frames = Picture(Path(scratch) / "frames.png", "A frame, its spectrum, CFO over time, echoes.")
+        dataset_picture(folder, frames.path)
+        page.picture(frames.caption, frames.path)
+    page.section("Provenance")
+    page.values("The dataset", {"fingerprint": fingerprint(folder), **dataset.provenance})
+    page.values("Where this report was made", machine())
+    return page

@@ -164,7 +164,7 @@ class Listener:
         name = self._hearing.waveform.name
         if waveform_of(model) != name:
             raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
-        if (needed := int(model.about["samples"])) > (kept := self._hearing.kept):
+        if (needed := model.run.samples) > (kept := self._hearing.kept):
             raise ModelError(
                 f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
             )

@@ -17,7 +17,7 @@ from pisa_capc.decide.calibration.openset import Rejection
 from pisa_capc.decide.calibration.policy import AUTO, rejection
 from pisa_capc.decide.identification.observation import as_trained
 from pisa_capc.model.inference import TrainedModel
-from pisa_capc.model.inference.absent import available_input, available_mean
+from pisa_capc.model.inference.inputs import available_input, available_mean
 from pisa_capc.model.inference.recorded import recorded
 from pisa_capc.signal.detection import FoundFrame
 
@@ -52,7 +52,7 @@ class Recogniser:
 
     def __init__(self, trained: TrainedModel, choices: LiveChoices, device: torch.device, live: bool = False) -> None:
         self.trained, self.choices, self.device = trained, choices, device
-        self.samples = int(trained.about["samples"])
+        self.samples = trained.run.samples
         self._network = trained.model.to(device).eval()
         if live and device.type == "cpu":
             keep_freed_memory()
@@ -98,7 +98,7 @@ class Recogniser:
         """As `decide.identification.observe` shows frames to a model."""
         cfo_hz = np.array([one.cfo_hz for one in found])
         iq = np.stack([one.iq[:, : self.samples] for one in found])
-        rate = float(self.trained.about["sample_rate_hz"])
+        rate = self.trained.run.sample_rate_hz
         turning_hz = cfo_hz + np.array([[one.turn_hz] for one in found])
         iq = as_trained(iq, turning_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
         order, one = np.arange(len(found)), np.zeros(len(found), dtype=np.int64)
@@ -112,6 +112,6 @@ class Recogniser:
             captures=("air",),
             geometry=self.trained.geometry,
             sample_rate_hz=rate,
-            carrier_hz=float(self.trained.about.get("carrier_hz", 0.0)),
+            carrier_hz=self.trained.run.carrier_hz,
             samples=self.samples,
         )

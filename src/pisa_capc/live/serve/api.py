@@ -28,7 +28,7 @@ from pisa_capc.live.serve.keys import Token
 from pisa_capc.live.serve.memory import ROWS, now
 from pisa_capc.live.serve.metrics import CONTENT_TYPE, metrics
 from pisa_capc.live.serve.rows import STEP_S, STEPS
-from pisa_capc.live.serve.views import Projection, spectrum_db, waveform
+from pisa_capc.live.serve.views import PlaneProjection, spectrum_db, waveform
 from pisa_capc.signal.detection import FoundFrame
 
 STATIC = FilePath(__file__).parent / "static"
@@ -176,7 +176,7 @@ async def decisions(
 async def annotated(hub: At, limit: Annotated[int, Query(ge=1, le=20_000)] = 5000) -> Response:
     """The newest decisions as annotations of the stream: SigMF metadata."""
     listener, newest = hub.listener, hub.memory.newest_decisions(limit)
-    used = round(int(listener.model.about["samples"]) * listener.air.sample_rate_hz / listener.sample_rate_hz)
+    used = round(listener.model.run.samples * listener.air.sample_rate_hz / listener.sample_rate_hz)
     content = await asyncio.to_thread(downloads.annotated, newest, listener.air, used)
     return _download(content, "decisions.sigmf-meta", META)
 
@@ -346,7 +346,7 @@ def _kept(hub: Hub, number: int) -> FoundFrame:
     return found
 
 
-def _place(projection: Projection | None, embedding: Any) -> models.Place | None:
+def _place(projection: PlaneProjection | None, embedding: Any) -> models.Place | None:
     if projection is None or embedding is None or len(embedding) != len(projection.mean):
         return None
     x, y = projection.of(embedding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +20,9 @@ from pisa_capc.live.serve.enrolling import keep
 from pisa_capc.live.serve.keepsakes import Keepsakes
 from pisa_capc.live.serve.memory import Memory, now, restore
 from pisa_capc.live.serve.rows import Row
-from pisa_capc.live.serve.views import Projection, projection
+from pisa_capc.live.serve.views import PlaneProjection, projection
 from pisa_capc.model.inference import SourceStatistics, TrainedModel
+from pisa_capc.model.runs import ModelRun
 from pisa_capc.signal.detection import FoundFrame
 
 
@@ -32,7 +33,7 @@ class Known(Protocol):
     def devices(self) -> tuple[str, ...]: ...
 
     @property
-    def about(self) -> Mapping[str, Any]: ...
+    def run(self) -> ModelRun: ...
 
     @property
     def statistics(self) -> SourceStatistics: ...
@@ -89,7 +90,7 @@ class Hub:
         self.changed = False  # since the state was written
         self._enrolling = asyncio.Lock()
         self._told = -1  # number of the newest decision that rows were told after
-        self._projected: tuple[Known, Projection | None] | None = None
+        self._projected: tuple[Known, PlaneProjection | None] | None = None
         self.audit = Audit(self.state, self.note)
         if self.state is not None:
             self.keepsakes, alarms = kept.load(self.state)
@@ -145,7 +146,7 @@ class Hub:
             await asyncio.to_thread(self.listener.exchange, model)
         return out
 
-    def projection(self) -> Projection | None:
+    def projection(self) -> PlaneProjection | None:
         """Of the model that decides now; computed once for each."""
         model = self.listener.model
         if self._projected is None or self._projected[0] is not model:

@@ -17,7 +17,7 @@ FLOOR_DB = -120.0
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class PlaneProjection:
     """The two directions in which the source's embeddings differ most: z → (z − mean) axes.
 
     mean: (D,). axes: (D, 2). devices: (C, 2) where the mean of each device is. bank: (B, 2) some of its frames.
@@ -35,7 +35,7 @@ class Projection:
         return float(x), float(y)
 
 
-def projection(statistics: SourceStatistics) -> Projection | None:
+def projection(statistics: SourceStatistics) -> PlaneProjection | None:
     """By the principal components of the bank, or of the devices' means; None where the model has neither."""
     means, bank = statistics.class_mean, statistics.bank
     if means is None:
@@ -48,7 +48,7 @@ def projection(statistics: SourceStatistics) -> Projection | None:
     axes, energy = directions[:2].T, spread**2
     explained = float(energy[:2].sum() / energy.sum()) if energy.sum() > 0 else 1.0
     some = np.empty((0, 2)) if bank is None else (z - centre) @ axes
-    return Projection(centre, axes, (np.asarray(means, dtype=np.float64) - centre) @ axes, some, explained)
+    return PlaneProjection(centre, axes, (np.asarray(means, dtype=np.float64) - centre) @ axes, some, explained)
 
 
 def waveform(iq: NDArray[np.complex64]) -> dict[str, Any]:

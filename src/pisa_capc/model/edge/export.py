@@ -20,7 +20,6 @@ from pisa_capc.core.errors import MissingExtraError, ModelError
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.protocol import Split
-from pisa_capc.data.store.dataset import TIME
 from pisa_capc.data.store.files import atomic
 from pisa_capc.model.edge import recurrence
 from pisa_capc.model.edge.eight_bits import COST, Cost, cheapest
@@ -63,10 +62,10 @@ def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | Non
     eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
     that costs `COST` of Macro-F1 on its held-out source frames.
     """
-    if trained.subcarriers is not None:
+    if trained.run.subcarriers is not None:
         raise ModelError(
-            f"{out}: not written. The model sees channel state behind a front end ({trained.subcarriers.front}), which "
-            "cannot be exported. Use the run itself."
+            f"{out}: not written. The model sees channel state behind a front end ({trained.run.subcarriers.front}), "
+            "which cannot be exported. Use the run itself."
         )
     model = to_onnx(trained, phases=eight_bits is None)  # a sum of phases has twice their range, and would lose a bit
     content = model.SerializeToString()
@@ -97,7 +96,7 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
         import onnxscript  # noqa: F401  (PyTorch exports with it)
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", "onnx", "exporting a model") from error
-    antennas, samples = trained.geometry.antennas, trained.about["samples"]
+    antennas, samples = trained.geometry.antennas, trained.run.samples
     present, descriptor = np.ones((1, antennas), dtype=bool), np.full((1, 4), np.nan, dtype=np.float32)
     frames = torch.export.Dim("frames"), torch.export.Dim("masks"), torch.export.Dim("descriptors")
     example = torch.randn(3, antennas, samples, 2), torch.ones(3, antennas, dtype=torch.bool), torch.zeros(3, 4)
@@ -125,7 +124,8 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
 
 def metadata(trained: TrainedModel) -> dict[str, str]:
     """What the file says of itself: each value is JSON."""
-    about = {key: trained.about[key] for key in ABOUT if key in trained.about}
+    described = trained.run.to_json()
+    about = {key: described[key] for key in ABOUT if key in described}
     made = {"version": revisions.PACKAGE, "sha256": weights_digest(trained)}
     return {key: json.dumps(value) for key, value in (about | made).items()}
 
@@ -152,16 +152,16 @@ def compare(trained: TrainedModel, session: Session) -> tuple[float, float]:
 
 def noise(trained: TrainedModel) -> UnlabelledFrames:
     """Frames that no device has sent."""
-    random, about = generator(2026, "noise"), trained.about
+    random, run = generator(2026, "noise"), trained.run
     antennas = trained.geometry.antennas
-    parts = random.standard_normal((CHECKED, antennas, 2 * about["samples"]), dtype=np.float32)
+    parts = random.standard_normal((CHECKED, antennas, 2 * run.samples), dtype=np.float32)
     iq = parts.view(np.complex64) * 10 ** random.uniform(-3, 3, (CHECKED, 1, 1)).astype(np.float32)
     absent = random.random((CHECKED, antennas)) < 0.3
     absent[: CHECKED // 2] = False
     absent[absent.all(axis=1), 0] = False
     iq[absent] = 0
-    frames = UnlabelledFrames.from_arrays(iq, geometry=trained.geometry, sample_rate_hz=about["sample_rate_hz"])
-    return replace(frames, domain=about.get("domain", TIME))
+    frames = UnlabelledFrames.from_arrays(iq, geometry=trained.geometry, sample_rate_hz=run.sample_rate_hz)
+    return replace(frames, domain=run.domain)
 
 
 @contextmanager

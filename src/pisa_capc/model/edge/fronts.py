@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.model.methods.equaliser import LAG, SILENCE, Aligner, Equaliser, Reference
+from pisa_capc.model.methods.equaliser import LAG, SILENCE, Aligner, Equaliser, PreambleReference
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Fourier:
 
 
 class RealReference(nn.Module):
-    """`Reference` in real numbers: (…, A, T, 2), in which absent antennas are zero."""
+    """`PreambleReference` in real numbers: (…, A, T, 2), in which absent antennas are zero."""
 
-    def __init__(self, front: Reference) -> None:
+    def __init__(self, front: PreambleReference) -> None:
         super().__init__()
         self.reference, self.periodic = constant(front.reference), front.periodic
 

@@ -16,7 +16,7 @@ from pisa_capc.model.edge.recurrence import Recurrent
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.methods.closed_form import FlawsInClosedForm
 from pisa_capc.model.networks import PISA, Single
-from pisa_capc.model.networks.dynamics import DynamicsModulator, Modulation, unmodulated
+from pisa_capc.model.networks.dynamics import DynamicsModulator, StreamModulation, unmodulated
 from pisa_capc.model.stacked import GRU
 
 
@@ -67,16 +67,16 @@ class WhereKnown(nn.Module):
         super().__init__()
         self.modulator = modulator
 
-    def forward(self, descriptor: Tensor) -> Modulation:
+    def forward(self, descriptor: Tensor) -> StreamModulation:
         unknown = descriptor.isnan().any(-1)
         found = self.modulator(torch.where(unknown[..., None], 0.0, descriptor))
         pairs = zip(unmodulated(descriptor), found, strict=True)
-        return Modulation(*(torch.where(unknown, none, value) for none, value in pairs))
+        return StreamModulation(*(torch.where(unknown, none, value) for none, value in pairs))
 
 
 def expressible(trained: TrainedModel, phases: bool) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
-    method, network = trained.about["method"], deepcopy(trained.model).cpu().eval().requires_grad_(False)
+    method, network = trained.run.method, deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if isinstance(network, FlawsInClosedForm):
         return RealClosedForm(network)
     if not isinstance(network, PISA | Single):
@@ -87,7 +87,7 @@ def expressible(trained: TrainedModel, phases: bool) -> Any:
     if isinstance(network, PISA):
         network.modulator = WhereKnown(network.modulator)  # type: ignore[assignment]
     if (front := getattr(network, "front", None)) is not None:
-        if (real := real_front(front, trained.about["samples"])) is None:
+        if (real := real_front(front, trained.run.samples)) is None:
             raise ModelError(
                 f"method {method}: what it does before its network ({type(front).__name__}) cannot be exported. "
                 "Train a method that equalises or aligns, or none of both."

@@ -18,9 +18,14 @@ from pisa_capc.core.threads import OwnThreads, cpu_threads, in_threads
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.store.files import atomic
-from pisa_capc.model.inference.absent import available_descriptors, available_input, available_mean, check_missing
-from pisa_capc.model.inference.ahead import read_ahead
 from pisa_capc.model.inference.devices import choose_device, choose_precision, frames_at_a_time
+from pisa_capc.model.inference.inputs import (
+    available_descriptors,
+    available_input,
+    available_mean,
+    check_missing,
+    read_ahead,
+)
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.inference.recorded import recorded
 from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics
@@ -115,7 +120,7 @@ def embed_many(
     for trained in models:
         trained.check_frames(frames)
     check_missing(missing, frames.antennas)
-    [(samples, _)] = {(trained.about["samples"], trained.subcarriers) for trained in models}
+    [(samples, _)] = {(trained.run.samples, trained.run.subcarriers) for trained in models}
     frames = models[0].seen(frames)
     device = choose_device(device) if isinstance(device, str) else device
     if device.type == "cpu":

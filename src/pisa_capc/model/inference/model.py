@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,60 +18,62 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pisa_capc.core import plugins, revisions
-from pisa_capc.core.errors import DataError, ModelError
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
+from pisa_capc.core.moved import warn_of
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.geometry import ArrayGeometry
-from pisa_capc.data.protocol import PUBLISHED_RULE, SplitRecipe
+from pisa_capc.data.protocol import SplitRecipe
 from pisa_capc.data.scores import as_probability
-from pisa_capc.data.store.dataset import TIME, Subcarriers
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.inference.statistics import SourceStatistics
 from pisa_capc.model.inference.tensors import digest, read_tensors, save_tensors
-from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method, plugins_used
+from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method, plugins_used
+from pisa_capc.model.runs import NO_ENCODER, REQUIRED, SCHEMA, ModelRun
 from pisa_capc.signal.measurement.front_end import AnyFrames, reason_against, through
 
-SCHEMA = 1
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
-REQUIRED = ("variant", "target", "split_seed", "seed", "training", "dataset", "metrics")  # besides what builds it
 
 
 @dataclass(frozen=True, repr=False)
 class TrainedModel:
     """A source-trained model with everything needed to use it and to know where it is from.
 
-    about: method, variant, settings, encoder, devices, geometry, samples, source, target, split, seeds, dataset
-    fingerprint, training settings, versions of the code, history and metrics; the content of `model.json`.
+    run: how it was trained, and on what; the content of `model.json`.
     statistics: of the source embeddings, which some calibration methods start from.
     """
 
     model: nn.Module
-    about: dict[str, Any]
+    run: ModelRun
     statistics: SourceStatistics
 
     def __repr__(self) -> str:
-        about = self.about
-        trained = f"{about['method']} with {about['encoder']}, {self.name}, trained in {', '.join(about['source'])}"
+        trained = f"{self.run.title}, {self.name}, trained in {', '.join(self.run.source)}"
         return f"TrainedModel({trained}, {len(self.devices)} devices)"
 
     @property
+    def about(self) -> dict[str, Any]:
+        """The content of `model.json` as a dictionary, which was all there was before `run`."""
+        warn_of("TrainedModel.about", "TrainedModel.run, or run.to_json()")
+        return self.run.to_json()
+
+    @property
     def name(self) -> str:
-        return run_name(self.about["split_seed"], self.about["seed"])
+        return self.run.name
 
     @property
     def recipe(self) -> SplitRecipe:
-        """How the frames were split that it was trained on. Models that do not say it had the published rule."""
-        about = self.about
-        return SplitRecipe(tuple(about["source"]), tuple(about["target"]), about["split_seed"], **about["split"])
+        """How the frames were split that it was trained on."""
+        return self.run.recipe
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return tuple(self.about["devices"])
+        return self.run.devices
 
-    @cached_property
+    @property
     def geometry(self) -> ArrayGeometry:
-        return ArrayGeometry.from_json(self.about["geometry"])
+        return self.run.geometry
 
     def predict_proba(self, frames: UnlabelledFrames, device: str | torch.device = "auto") -> NDArray[np.float64]:
         """(N, C) probability of each device, in the order of `devices`: direct inference, without calibration."""
@@ -101,27 +102,22 @@ class TrainedModel:
         weights = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         source = {f"source.{k}": torch.from_numpy(v) for k, v in self.statistics.known().items()}
         save_tensors(folder / "model.safetensors", weights | source)
-        about = sealed({**self.about, "sha256": digest(weights)})
+        about = sealed({**self.run.to_json(), "sha256": digest(weights)})
         write_text_atomic(folder / "model.json", json.dumps(about, indent=1))
 
     def with_guard(self, thresholds: Sequence[float]) -> TrainedModel:
         """The model with the thresholds of a guard among its source statistics."""
         statistics = replace(self.statistics, guard=np.array(thresholds, dtype=np.float64))
-        return replace(self, statistics=statistics, about={**self.about, "guard": guard_versions()})
+        return replace(self, statistics=statistics, run=replace(self.run, guard=guard_versions()))
 
     @property
     def has_guard(self) -> bool:
         """Whether it has a guard that this version of the code has learnt."""
-        return self.statistics.guard is not None and self.about.get("guard") == guard_versions()
-
-    @cached_property
-    def subcarriers(self) -> Subcarriers | None:
-        """Those of the channel state that it was trained on, behind its front end; None where it does not say."""
-        return _subcarriers(self.about)
+        return self.statistics.guard is not None and self.run.guard == guard_versions()
 
     def seen(self, frames: AnyFrames) -> AnyFrames:
         """The frames as the model is to see them: cut, and behind its front end."""
-        return through(frames, self.subcarriers).segment(self.about["samples"])
+        return through(frames, self.run.subcarriers).segment(self.run.samples)
 
     def check_frames(self, frames: UnlabelledFrames) -> None:
         """Refuse frames that this model cannot have been made for."""
@@ -130,63 +126,47 @@ class TrainedModel:
                 f"the model was trained for {self.geometry.antennas} antennas, these frames have {frames.antennas}. "
                 "Train a model for this array."
             )
-        if frames.source.samples < self.about["samples"]:
+        if frames.source.samples < self.run.samples:
             raise ModelError(
-                f"the model reads {self.about['samples']} samples of each frame, "
-                f"these frames hold {frames.source.samples}."
+                f"the model reads {self.run.samples} samples of each frame, these frames hold {frames.source.samples}."
             )
-        if frames.domain != (own := self.about.get("domain", TIME)):
+        if frames.domain != (own := self.run.domain):
             raise ModelError(
                 f"the model was trained on samples of {own}, these frames have samples of {frames.domain}. "
                 "Use frames of the same kind."
             )
-        if frames.sample_rate_hz != self.about["sample_rate_hz"]:
+        if frames.sample_rate_hz != self.run.sample_rate_hz:
             raise ModelError(
-                f"the model was trained at {self.about['sample_rate_hz']:g} samples/s, "
+                f"the model was trained at {self.run.sample_rate_hz:g} samples/s, "
                 f"these frames have {frames.sample_rate_hz:g}. Use frames of the same kind."
             )
-        if reason := reason_against(frames.subcarriers, self.subcarriers):
+        if reason := reason_against(frames.subcarriers, self.run.subcarriers):
             raise ModelError(f"{reason}.")
-
-
-def _subcarriers(about: Mapping[str, Any]) -> Subcarriers | None:
-    return Subcarriers.from_json(about["subcarriers"]) if "subcarriers" in about else None
-
-
-def run_name(split_seed: int, seed: int) -> str:
-    """What a run is called, in messages and as a folder."""
-    return f"split{split_seed}-seed{seed}"
 
 
 def guard_versions() -> dict[str, int]:
     return {"guard": revisions.GUARD, "calibration": revisions.CALIBRATION}
 
 
-def method_of(about: Mapping[str, Any]) -> Method:
-    """The method a `model.json` describes."""
-    setup = Setup(
-        len(about["devices"]),
-        about["encoder"],
-        ArrayGeometry.from_json(about["geometry"]),
-        tuple(range(len(about["source"]))),
-        about["samples"],
-        about["sample_rate_hz"],
-        about.get("domain", TIME),
-        None if (numbered := _subcarriers(about)) is None else numbered.first(about["samples"]),
-    )
-    return build_method(about["method"], setup, "full", about["settings"])
+def method_of(run: ModelRun) -> Method:
+    """The method of a run."""
+    subcarriers = None if run.subcarriers is None else run.subcarriers.first(run.samples)
+    environments = tuple(range(len(run.source)))
+    frames = run.samples, run.sample_rate_hz, run.domain, subcarriers
+    setup = Setup(len(run.devices), run.encoder, run.geometry, environments, *frames)
+    return build_method(run.method, setup, "full", run.settings)
 
 
-def _check_parts(about: Mapping[str, Any], path: Path) -> None:
+def _check_parts(run: ModelRun, path: Path) -> None:
     """Refuse a model whose encoder or method is not here; warn where a plugin is another than it was trained with."""
-    used = about.get("plugins", [])
-    for kind, name, known in (("encoder", about["encoder"], ENCODERS), ("method", about["method"], METHODS)):
+    used = list(run.plugins)
+    for kind, name, known in (("encoder", run.encoder, ENCODERS), ("method", run.method, METHODS)):
         if name not in known and name != NO_ENCODER:
             of = f" It was trained with {plugins.listed(used)}." if used else ""
             raise ModelError(
                 f"{path}: its {kind} {name!r} is not known here.{of} Give the plugin with --plugin FILE, or install it."
             )
-    here = plugins_used(about["method"], about["encoder"])
+    here = plugins_used(run.method, run.encoder)
     if here != used:
         warnings.warn(
             f"{path}: trained with {plugins.listed(used) or 'no plugin'}, used with {plugins.listed(here) or 'none'}: "
@@ -232,13 +212,12 @@ def load_model(folder: str | Path) -> TrainedModel:
             raise ModelError(f"{path}: written with schema {about['schema']}; this version reads {SCHEMA}.")
         for key in REQUIRED:
             about[key]
-        about.setdefault("code", dict(revisions.FIRST))
-        about.setdefault("split", dict(PUBLISHED_RULE))
-        _check_parts(about, path)
-        model = method_of(about).build(1)
+        run = ModelRun.from_json(about)
+        _check_parts(run, path)
+        model = method_of(run).build(1)
     except OSError as error:
         raise cannot_be_read(path, error, ModelError) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ConfigError, DataError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"{path}: not a model description ({type(error).__name__}: {error}). "
             "Restore it, or remove it and train again."
@@ -258,4 +237,4 @@ def load_model(folder: str | Path) -> TrainedModel:
             "Restore both files, or remove them and train again."
         )
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
-    return TrainedModel(model.eval(), about, SourceStatistics.from_arrays(tensors, "source."))
+    return TrainedModel(model.eval(), run, SourceStatistics.from_arrays(tensors, "source."))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 OWN, OTHERS = 2, 3  # frames that it is recorded with, and that it is tried with: their number must not matter
 
 
-class Scores(NamedTuple):
+class RecordedScores(NamedTuple):
     """(N, D) and (N, C), as of a model's output."""
 
     embedding: Tensor
@@ -31,9 +31,9 @@ class _Scoring(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, iq: Tensor, descriptor: Tensor | None = None) -> Scores:
+    def forward(self, iq: Tensor, descriptor: Tensor | None = None) -> RecordedScores:
         output = self.network(iq, descriptor, None)
-        return Scores(output.embedding, output.logits)
+        return RecordedScores(output.embedding, output.logits)
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def _constant(network: nn.Module) -> Iterator[None]:
             value.requires_grad_(True)
 
 
-class Recorded(nn.Module):
+class RecordedNetwork(nn.Module):
     """A network for frames of one shape; frames that miss antennas go to the network itself.
 
     described: frames have a descriptor. lower: products are in bfloat16.
@@ -86,14 +86,14 @@ class Recorded(nn.Module):
         if mask is not None or (descriptor is not None) != self._described or iq.shape[1:] != self._shape:
             return self.network(iq, descriptor, mask)
         with torch.autocast("cpu", enabled=False):  # what it does in which precision is in the record
-            return Scores(*(self._record(iq) if descriptor is None else self._record(iq, descriptor)))
+            return RecordedScores(*(self._record(iq) if descriptor is None else self._record(iq, descriptor)))
 
 
 @torch.no_grad()
 def recorded(network: nn.Module, antennas: int, samples: int, described: bool = True, lower: bool = False) -> nn.Module:
-    """The network, on a CPU and for inference, recorded if it can be; see `Recorded`."""
+    """The network, on a CPU and for inference, recorded if it can be; see `RecordedNetwork`."""
     try:
-        found = Recorded(network.cpu().eval(), antennas, samples, described, lower).eval()
+        found = RecordedNetwork(network.cpu().eval(), antennas, samples, described, lower).eval()
         return found if found.is_right() else network
     except (AttributeError, RuntimeError, TypeError):
         return network

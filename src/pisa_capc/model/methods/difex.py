@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.model.methods.across import AcrossEnvironments
-from pisa_capc.model.methods.domains import coral_distance
+from pisa_capc.model.methods.across import AcrossEnvironments, coral_distance
 from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.networks import Single

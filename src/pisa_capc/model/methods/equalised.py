@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleSettings, Reference
+from pisa_capc.model.methods.across import CriticSettings, WithCritic
+from pisa_capc.model.methods.critics import DannMethod
+from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleReference, PreambleSettings
 from pisa_capc.model.methods.pisa import PisaMethod, PisaSettings
 from pisa_capc.model.methods.preamble import BehindPreamble
 from pisa_capc.model.methods.registry import Batch, register_method
@@ -57,7 +59,7 @@ class EqualisedPisaSettings(EqualiserSettings, PisaSettings):
 class EqualisedPISA(PISA):
     """PISA behind an equaliser."""
 
-    def __init__(self, front: Reference, *network: Any) -> None:
+    def __init__(self, front: PreambleReference, *network: Any) -> None:
         super().__init__(*network)
         self.front = front
 
@@ -136,3 +138,41 @@ class AlignedPisaMethod(EqualisedPisaMethod):
     Settings = AlignedPisaSettings  # type: ignore[assignment]
     title = "Aligned PISA"
     citation = ALIGNED
+
+
+@dataclass(frozen=True)
+class EadaSettings(EqualiserSettings, CriticSettings):
+    """Of the critic and of the equaliser."""
+
+    def __post_init__(self) -> None:
+        CriticSettings.__post_init__(self)
+        EqualiserSettings.__post_init__(self)
+
+
+class EqualisedWithCritic(Equalised, WithCritic):
+    """DANN's network behind an equaliser."""
+
+
+@register_method("eada")
+class EadaMethod(BehindPreamble, DannMethod):
+    """EADA: every antenna is equalised with the known preamble, then a critic must not see the environment.
+
+    x̂ = equalise(x) as in `Equaliser`;  min_{f,h} max_d CE(h(f(x̂)), y) − λ CE(d(f(x̂)), e) as in DANN.
+
+    Published: the comparison table's name, and that equalisation is combined with domain adaptation. No description
+    that fits the name was found, so all of the above is our reading: the channel of each antenna is estimated from
+    the preamble (Wi-Fi) or the known chirp (LoRa), the frequency offset is kept because it is the device's, and the
+    alignment is that of source environments by gradient reversal. The frame has to begin with the preamble. What the
+    equaliser does alone is the method `equalised`.
+    """
+
+    Settings = EadaSettings
+    title = "EADA"
+    citation = "named EADA in this software's paper; equalisation combined with domain adaptation"
+    settings: EadaSettings
+
+    def build(self, runs: int = 1) -> nn.Module:
+        environments = len(self.setup.source_environments)
+        return EqualisedWithCritic(
+            self.front(), *self.network, runs, hidden=self.settings.hidden, environments=environments
+        )

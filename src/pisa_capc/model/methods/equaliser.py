@@ -35,7 +35,7 @@ class PreambleSettings:
         if self.waveform != AUTO and self.waveform not in WAVEFORMS:
             raise ConfigError(f"waveform: expected one of {', '.join([AUTO, *WAVEFORMS])}, found {self.waveform!r}.")
 
-    def front(self, setup: Setup) -> Reference:
+    def front(self, setup: Setup) -> PreambleReference:
         """What frames pass before the network."""
         return Aligner(waveform_of(self, setup), setup.samples, self.taps)
 
@@ -60,7 +60,7 @@ class EqualiserSettings(PreambleSettings):
             )
         check_numbers(self)
 
-    def front(self, setup: Setup) -> Reference:
+    def front(self, setup: Setup) -> PreambleReference:
         return Equaliser(waveform_of(self, setup), setup.samples, self.taps, self.ridge, self.noise)
 
 
@@ -69,7 +69,7 @@ def least_samples(taps: int) -> int:
     return max(2 * LAG, taps + 1)
 
 
-class Reference(nn.Module):
+class PreambleReference(nn.Module):
     """The preamble as sent, and what it tells of a frame (…, A, T, 2) before anything is taken off.
 
     taps: length of the channels that it may have come through [samples].
@@ -98,7 +98,7 @@ class Reference(nn.Module):
         return torch.polar(torch.ones_like(phase), phase)
 
 
-class Aligner(Reference):
+class Aligner(PreambleReference):
     """x̂_a = y_a e^{−jφ_a}, φ_a = ∠Σ_n p*[n] e^{−j2πf̂n} y_a[n]: every antenna in phase with the known preamble.
 
     The phase of a frame is the moment's and the place's, not the device's, and differs from frame to frame. Nothing
@@ -115,7 +115,7 @@ class Aligner(Reference):
             return torch.view_as_real(received * phase[..., None])
 
 
-class Equaliser(Reference):
+class Equaliser(PreambleReference):
     """x̂ = IFFT( Y H* / (|H|² + σ² mean|H|²) ), unit mean power, on every antenna: (…, A, T, 2) → the same.
 
     H is the response of h = (PᴴP + δI)⁻¹ Pᴴ y, the regularised least-squares channel of `taps` samples from the known
@@ -179,7 +179,7 @@ def waveform_of(settings: PreambleSettings, setup: Setup) -> str:
 class Equalised(nn.Module):
     """A network that sees each antenna through an equaliser; to be named before the network it is mixed with."""
 
-    def __init__(self, front: Reference, *network: Any, **others: Any) -> None:
+    def __init__(self, front: PreambleReference, *network: Any, **others: Any) -> None:
         super().__init__(*network, **others)
         self.front = front
 

@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.methods.registry import Batch, Method, register_method
 from pisa_capc.model.networks import PISA, PisaConfig
 from pisa_capc.model.objective import cross_entropy, prediction_consistency, supervised_contrastive
-from pisa_capc.model.objective.views import drop_spans
+from pisa_capc.model.objective.losses import drop_spans
 from pisa_capc.model.stacked import compiled
 
 

@@ -13,7 +13,7 @@ from scipy.stats import beta
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames
-from pisa_capc.model.methods.equaliser import AUTO, LAG, PreambleSettings, Reference, least_samples, waveform_of
+from pisa_capc.model.methods.equaliser import AUTO, LAG, PreambleReference, PreambleSettings, least_samples, waveform_of
 from pisa_capc.model.methods.registry import Method, Setup
 from pisa_capc.signal.waveforms import WAVEFORMS
 from pisa_capc.signal.waveforms.delays import delayed_copies
@@ -22,7 +22,7 @@ FRAMES = 64  # looked at in each source environment, evenly spread
 CHANCE = 1e-6  # with which noise is taken for a preamble
 
 
-def preamble_share(known: Reference, iq: NDArray[np.complex64]) -> NDArray[np.float64]:
+def preamble_share(known: PreambleReference, iq: NDArray[np.complex64]) -> NDArray[np.float64]:
     """Part of each frame's energy that the preamble explains: (N, A, T) → (N,), each in [0, 1].
 
     s = Σ_a ‖Qᴴ ỹ_a‖² / Σ_a ‖ỹ_a‖², the squared normalised correlation. ỹ_a: what antenna a received while the preamble
@@ -50,7 +50,7 @@ def noise_share(known: int, taps: int) -> float:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PreambleFinding:
     """What the known preambles explain of the frames of one environment, in the median.
 
     expected: the waveform that was named, or has this sample rate. share: part of the energy, by waveform.
@@ -72,11 +72,11 @@ class Finding:
         return self.best == self.expected and self.share[self.expected] > self.level
 
 
-def look_for_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> list[Finding]:
+def look_for_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> list[PreambleFinding]:
     """What known preambles explain of some frames of each environment."""
     expected = waveform_of(settings, setup)
     preambles = {
-        name: Reference(name, setup.samples, settings.taps)
+        name: PreambleReference(name, setup.samples, settings.taps)
         for name, waveform in WAVEFORMS.parts().items()
         if name == expected or len(waveform.preamble()) >= least_samples(settings.taps)
     }
@@ -86,7 +86,7 @@ def look_for_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) 
         own = np.flatnonzero(frames.environment == environment)
         iq = frames.select(own[np.linspace(0, len(own) - 1, min(FRAMES, len(own))).astype(int)]).iq
         share = {name: float(np.median(preamble_share(known, iq))) for name, known in preambles.items()}
-        found.append(Finding(frames.environments[environment], expected, share, level))
+        found.append(PreambleFinding(frames.environments[environment], expected, share, level))
     return found
 
 
@@ -128,7 +128,7 @@ class BehindPreamble(Method):
     needs = _KnownPreambles()
     settings: PreambleSettings
 
-    def front(self) -> Reference:
+    def front(self) -> PreambleReference:
         return self.settings.front(self.setup)
 
     def check_source(self, frames: Frames) -> None:

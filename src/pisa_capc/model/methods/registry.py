@@ -97,7 +97,6 @@ class Method:
 
 
 METHODS: Registry[type[Method]] = Registry("method")
-NO_ENCODER = "none"  # what stands in the place of an encoder's name, of methods that have none
 M = TypeVar("M", bound=type[Method])
 
 
@@ -123,6 +122,11 @@ def method_names() -> list[str]:
 def method_title(name: str) -> str:
     """What tables and figures call a method; its name where the class has no title of its own, or is not here."""
     return str(vars(METHODS[name]).get("title", name)) if name in METHODS else name
+
+
+def is_solved(method: str) -> bool:
+    """Whether a method has no epochs, and no encoder either; not of one that is not here."""
+    return method in METHODS and not METHODS[method].in_epochs
 
 
 def plugins_used(method: str, encoder: str) -> list[dict[str, str]]:

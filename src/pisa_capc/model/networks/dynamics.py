@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pisa_capc.model.networks.pisa import PisaConfig
 
 
-class Modulation(NamedTuple):
+class StreamModulation(NamedTuple):
     """What the descriptor changes, each (R, N): Δα, ρ_t and ρ_p of Eq. (cfo_motion_adjustment)."""
 
     delta_alpha: Tensor
@@ -22,18 +22,18 @@ class Modulation(NamedTuple):
     rho_p: Tensor
 
 
-def unmodulated(like: Tensor) -> Modulation:
+def unmodulated(like: Tensor) -> StreamModulation:
     """Δα = 0 and ρ_t = ρ_p = 1 exactly, the case without a descriptor; like: (R, N, …)."""
     zero = at_least_float32(like.new_zeros(like.shape[:2]))
-    return Modulation(zero, zero + 1, zero + 1)
+    return StreamModulation(zero, zero + 1, zero + 1)
 
 
-def modulated(modulation: Modulation, config: PisaConfig) -> tuple[Tensor, Tensor]:
+def modulated(modulation: StreamModulation, config: PisaConfig) -> tuple[Tensor, Tensor]:
     """Eq. (cfo_motion_modulation) for the attention: τ̃_t = ρ_t τ_t and β̃ = ρ_p β, each (R, N)."""
     return config.tau_t * modulation.rho_t, config.beta * modulation.rho_p
 
 
-def modulated_gate(gate: Tensor, modulation: Modulation, config: PisaConfig) -> Tensor:
+def modulated_gate(gate: Tensor, modulation: StreamModulation, config: PisaConfig) -> Tensor:
     """Eq. (cfo_motion_modulation) for the gate: α̃ = clip(α + Δα, α_min, α_max), (R, N) → (R, N)."""
     return (gate + modulation.delta_alpha).clamp(config.alpha_min, config.alpha_max)
 
@@ -53,7 +53,7 @@ class DynamicsModulator(nn.Module):
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
-    def forward(self, descriptor: Tensor) -> Modulation:
+    def forward(self, descriptor: Tensor) -> StreamModulation:
         hidden = F.relu(self.second(F.relu(self.first(descriptor))))
         bounded = torch.tanh(at_least_float32(self.last(hidden)))
-        return Modulation(self.delta_alpha_max * bounded[..., 0], bounded[..., 1].exp(), bounded[..., 2].exp())
+        return StreamModulation(self.delta_alpha_max * bounded[..., 0], bounded[..., 1].exp(), bounded[..., 2].exp())

@@ -13,7 +13,13 @@ from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.geometry import ArrayGeometry, square
 from pisa_capc.model.encoders import WIDTH, build_encoder
 from pisa_capc.model.networks.aggregation import TokenRefinement, antenna_average
-from pisa_capc.model.networks.dynamics import DynamicsModulator, Modulation, modulated, modulated_gate, unmodulated
+from pisa_capc.model.networks.dynamics import (
+    DynamicsModulator,
+    StreamModulation,
+    modulated,
+    modulated_gate,
+    unmodulated,
+)
 from pisa_capc.model.networks.streams import distinct
 from pisa_capc.model.networks.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.networks.topology import Propagated, TopologyBlock, topology_exponent
@@ -69,7 +75,7 @@ class Details(NamedTuple):
     log_prior: Tensor  # (…, J, J)
     token_weights: Tensor  # (…, K), γ
     alpha: Tensor  # (…,), α̃
-    modulation: Modulation
+    modulation: StreamModulation
 
 
 class Output(NamedTuple):
@@ -225,7 +231,7 @@ class PISA(Fusable):
 
     def guide(
         self, tokens: Tensor, context: Tensor | None, descriptor: Tensor | None
-    ) -> tuple[Tensor | None, Modulation, Tensor, Tensor]:
+    ) -> tuple[Tensor | None, StreamModulation, Tensor, Tensor]:
         """What the tokens are led by: the contextual direction, the modulation, and its τ̃_t and β̃."""
         direction = None if context is None else self.project_context(context)
         if descriptor is not None and self.config.dynamics:
@@ -253,7 +259,7 @@ class PISA(Fusable):
         self,
         found: Propagated,
         direction: Tensor | None,
-        modulation: Modulation,
+        modulation: StreamModulation,
         mask: Tensor | None,
         details: bool = False,
     ) -> Output:
@@ -282,7 +288,7 @@ def first_run(output: Output) -> Output:
             details.log_prior[0],
             details.token_weights[0],
             details.alpha[0],
-            Modulation(*(value[0] for value in details.modulation)),
+            StreamModulation(*(value[0] for value in details.modulation)),
         )
     graph = None if output.graph_loss is None else output.graph_loss[0]
     return Output(output.embedding[0], output.logits[0], graph, details)

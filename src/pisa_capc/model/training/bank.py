@@ -18,8 +18,7 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import Frames
-from pisa_capc.model.inference.ahead import AHEAD, read_ahead
-from pisa_capc.model.inference.inputs import input_scale, model_input
+from pisa_capc.model.inference.inputs import AHEAD, input_scale, model_input, read_ahead
 
 PIECE = 2048  # frames that are looked at together
 BLOCK = 512  # numbers that are multiplied together: they stay next to the core, twice as fast as by default

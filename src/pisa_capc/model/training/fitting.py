@@ -18,12 +18,12 @@ from pisa_capc.data.frames import samples_seen
 from pisa_capc.data.protocol import Split
 from pisa_capc.model.inference.devices import choose_device, choose_precision
 from pisa_capc.model.inference.model import TrainedModel
-from pisa_capc.model.methods.registry import METHODS, NO_ENCODER, Method, Setup, build_method
+from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method
+from pisa_capc.model.runs import NO_ENCODER, Run, TrainingConfig, training_config
 from pisa_capc.model.stacked import check_run_axis, load_compiler
 from pisa_capc.model.stacked.compilers import compilers
 from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
-from pisa_capc.model.training.runs import Run, TrainingConfig, training_config
 from pisa_capc.model.training.trainer import Trainer, solved
 from pisa_capc.signal.measurement.front_end import AUTO, front_end_for, through
 
@@ -78,7 +78,7 @@ def fit(
     ...     environment=np.repeat(["E1", "E2", "E3"], 12))
     >>> run = Run(split(frames, ["E2", "E3"], "E1", seed=2026), seed=2026)
     >>> [trained] = fit(run, encoder="cnn", epochs=1, batch=16, device="cpu", show=False)  # the paper has 30 epochs
-    >>> trained.devices, trained.about["metrics"]["best_epoch"]
+    >>> trained.devices, trained.run.metrics.best_epoch
     (('D1', 'D2'), 1)
     """
     runs = behind_front_end(checked_runs(runs), method, front)
@@ -98,8 +98,8 @@ def fit(
     if built.in_epochs:
         check_run_axis(built.build, f"method {method!r}")
         _check_batch(how.batch, runs)
-    abouts = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
-    keep = Keep(out, runs, abouts)
+    described = [describe_run(run, built, method, variant, how, precision, dataset, threads) for run in runs]
+    keep = Keep(out, runs, described)
     with keep.alone(), cpu_threads(threads), compilers() if place.type == "cuda" else nullcontext() as running:
         bank = None
         together = built.in_epochs and (place.type == "cuda" if stacked is None else stacked)
@@ -112,7 +112,7 @@ def fit(
                 bank = Bank(union(parts).segment(built.setup.samples), place)  # names the frames that no method can use
                 built.check_source(runs[0].split.train.segment(built.setup.samples))
             if not built.in_epochs:
-                keep.add(group, [solved(runs[group[0]], abouts[group[0]], built, bank)])
+                keep.add(group, [solved(runs[group[0]], described[group[0]], built, bank)])
                 continue
             with _naming_lack_of_memory():
                 trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)

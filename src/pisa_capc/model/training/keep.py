@@ -3,24 +3,118 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from pisa_capc.core import revisions
-from pisa_capc.core.config import differences
+from pisa_capc.core.config import differences, parse_json
 from pisa_capc.core.errors import DataError, ModelError
-from pisa_capc.data.store.dataset import TIME
 from pisa_capc.data.store.files import read_json
 from pisa_capc.data.store.lock import only_runner
-from pisa_capc.model.inference.model import SCHEMA, TrainedModel, load_model, runs_inside
+from pisa_capc.model.inference.model import CHECKPOINT, TrainedModel, load_model, runs_inside
+from pisa_capc.model.inference.tensors import read_tensors, save_tensors
 from pisa_capc.model.methods.registry import Method, plugins_used
-from pisa_capc.model.training.checkpoint import begun_with, has_checkpoint, remove_checkpoint
-from pisa_capc.model.training.runs import Run, TrainingConfig
+from pisa_capc.model.runs import ModelRun, Run, TrainingConfig
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether an unfinished training can go on here."""
+    return (folder / CHECKPOINT).is_file()
+
+
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+    """Keep the state after an epoch, in one file that is replaced whole."""
+    save_tensors(folder / CHECKPOINT, tensors, {"progress": json.dumps(progress)})
+
+
+class CheckpointWriter:
+    """Keeps the state after each epoch in a folder, by a thread, because a GPU would wait for the disk.
+
+    Checkpoints come one after the other, each whole: a training that is killed meanwhile goes on from the one before,
+    to the same end. When the context is left, for whatever reason, the last one is written. Without a folder nothing
+    is kept.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._begun: Future[None] | None = None
+
+    def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Only takes copies."""
+        self.wait()
+        if self.folder is not None:
+            self._begun = self._thread.submit(save_checkpoint, self.folder, copies(tensors), progress)
+
+    def wait(self) -> None:
+        """Until the last one is written; raises what was in the way."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.result()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._thread.shutdown()
+        try:
+            self.wait()
+        except Exception as failed:
+            if error is None:
+                raise
+            error.add_note(f"The last checkpoint was not written either: {failed}")
+
+
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU as they are now, whatever becomes of them.
+
+    All of one type come from a device at once: each transfer would wait for it.
+    """
+    alike: dict[Any, list[str]] = defaultdict(list)
+    for name, value in tensors.items():
+        alike[value.device, value.dtype].append(name)
+    found = {}
+    for names in alike.values():
+        flat = torch.cat([tensors[name].detach().flatten() for name in names]).cpu()
+        for name, own in zip(names, flat.split([tensors[name].numel() for name in names]), strict=True):
+            found[name] = own.view(tensors[name].shape)
+    return found
+
+
+def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The last checkpoint, or None where there is none."""
+    path, advice = folder / CHECKPOINT, "Remove it to train from the start."
+    if not has_checkpoint(folder):
+        return None
+    tensors, metadata = read_tensors(path, advice)
+    try:
+        progress = parse_json(metadata["progress"])
+    except (ValueError, KeyError) as error:
+        raise ModelError(f"{path}: damaged ({error}). {advice}") from error
+    return {name: value.to(device) for name, value in tensors.items()}, progress
+
+
+def begun_with(folder: Path) -> list[dict[str, Any]]:
+    """What determines the runs of a checkpoint, of which nothing else is read; nothing where that cannot be."""
+    with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
+        with safe_open(folder / CHECKPOINT, framework="pt") as file:
+            runs = parse_json(file.metadata()["progress"])["runs"]
+        return [about for about in runs if isinstance(about, dict)]
+    return []
+
+
+def remove_checkpoint(folder: Path) -> None:
+    (folder / CHECKPOINT).unlink(missing_ok=True)
 
 
 def describe_run(
@@ -32,51 +126,42 @@ def describe_run(
     precision: str,
     dataset: str,
     threads: int | None,
-) -> dict[str, Any]:
+) -> ModelRun:
     """What determines a run, as it is kept in `model.json`. threads: of a CPU, None on a GPU."""
-    train, target = run.split.train, run.split.target
-    about = {
-        "schema": SCHEMA,
-        "method": method,
-        "variant": variant,
-        "settings": built.describe(),
-        "encoder": built.setup.encoder,
-        "devices": run.split.devices,
-        "geometry": train.geometry.to_json(),
-        "samples": built.setup.samples,
-        "sample_rate_hz": train.sample_rate_hz,
-        "carrier_hz": train.carrier_hz,
-        "source": [train.environments[i] for i in np.unique(train.environment)],
-        "target": [target.environments[i] for i in np.unique(target.environment)],
-        "split": run.split.recipe.rule,
-        "split_seed": run.split_seed,
-        "seed": run.seed,
-        "training": asdict(training),
-        "precision": precision,
-        "dataset": dataset,
-        "version": revisions.PACKAGE,
-        "code": revisions.of_run(method, built.setup.encoder, calibrated=False),
-    }
-    if threads is not None:  # models of earlier versions do not say
-        about["threads"] = threads
-    if train.domain != TIME:  # models of earlier versions do not say
-        about["domain"] = train.domain
-    if train.subcarriers is not None:  # those that a frame has when it has passed the front end
-        about["subcarriers"] = train.subcarriers.to_json()
-    if train.source.read_cfo_hz(train.rows[:1]) is None:  # models that say nothing had it
-        about["cfo"] = False
-    if used := plugins_used(method, built.setup.encoder):
-        about["plugins"] = used
-    result: dict[str, Any] = json.loads(json.dumps(about))
-    return result
+    train, target, encoder = run.split.train, run.split.target, built.setup.encoder
+    return ModelRun(
+        source=tuple(train.environments[i] for i in np.unique(train.environment)),
+        target=tuple(target.environments[i] for i in np.unique(target.environment)),
+        split=run.split.recipe.rule,
+        method=method,
+        variant=variant,
+        settings=json.loads(json.dumps(built.describe())),  # as they are read back
+        encoder=encoder,
+        training=training,
+        split_seed=run.split_seed,
+        seed=run.seed,
+        code=revisions.of_run(method, encoder, calibrated=False),
+        plugins=tuple(plugins_used(method, encoder)),
+        devices=run.split.devices,
+        geometry=train.geometry,
+        samples=built.setup.samples,
+        sample_rate_hz=train.sample_rate_hz,
+        carrier_hz=train.carrier_hz,
+        precision=precision,
+        dataset=dataset,
+        threads=threads,
+        domain=train.domain,
+        subcarriers=train.subcarriers,
+        cfo=train.source.read_cfo_hz(train.rows[:1]) is not None,
+    )
 
 
 class Keep:
     """The folder of a training, see `run_folders`; without `out`, memory alone."""
 
-    def __init__(self, out: str | Path | None, runs: Sequence[Run], abouts: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, out: str | Path | None, runs: Sequence[Run], described: Sequence[ModelRun]) -> None:
         self.out = None if out is None else Path(out)
-        self._abouts = abouts
+        self._described = described
         if self.out is not None:
             _prepare(self.out, several=len(runs) > 1)
         self._folders = run_folders(out, runs)
@@ -86,7 +171,7 @@ class Keep:
     def alone(self) -> Iterator[None]:
         """Hold the folder, so that no other training writes there, and look what is finished in it."""
         with nullcontext() if self.out is None else only_runner(self.out):
-            self._models = [_finished(*pair) for pair in zip(self._folders, self._abouts, strict=True)]
+            self._models = [_finished(*pair) for pair in zip(self._folders, self._described, strict=True)]
             yield
 
     def unfinished(self, together: bool) -> list[list[int]]:
@@ -96,8 +181,8 @@ class Keep:
             left = list(range(len(self._models)))  # a stack that was stopped while its models were written ends as one
         return [left] if together and left else [[i] for i in left]
 
-    def described(self, group: Sequence[int]) -> list[dict[str, Any]]:
-        return [self._abouts[i] for i in group]
+    def described(self, group: Sequence[int]) -> list[ModelRun]:
+        return [self._described[i] for i in group]
 
     def folder(self, group: Sequence[int]) -> Path | None:
         """Where the checkpoint of a group is."""
@@ -126,8 +211,8 @@ def kept_threads(out: str | Path | None, runs: Sequence[Run]) -> int | None:
     """The threads that a training in `out` was begun with; None where none was, or it does not say."""
     folders = [folder for folder in (*run_folders(out, runs), None if out is None else Path(out)) if folder is not None]
     for folder in folders:
-        for about in (*begun_with(folder), *_described(folder)):
-            if isinstance(threads := about.get("threads"), int):
+        for described in (*begun_with(folder), *_described(folder)):
+            if isinstance(threads := described.get("threads"), int):
                 return threads
     return None
 
@@ -158,14 +243,18 @@ def _prepare(out: Path, several: bool) -> None:
         raise DataError(f"{out}: no folder can be made there ({error.strerror}). Choose another --out.") from error
 
 
-def _finished(folder: Path | None, about: Mapping[str, Any]) -> TrainedModel | None:
+def _finished(folder: Path | None, run: ModelRun) -> TrainedModel | None:
     """The model in `folder` if it is this very run; an error if it is another."""
     if folder is None or not (folder / "model.json").is_file():
         return None
     found = load_model(folder)
-    kept = {"threads": about.get("threads"), **found.about}  # of models that do not say it
-    if different := differences({key: kept.get(key) for key in (*about, "plugins")}, about):
+    if different := differences(said_now(found.run, run).to_json(), run.to_json()):
         listed = "; ".join(f"{name}: {there!r} there, {here!r} here" for name, there, here in different[:3])
         listed += f"; and {len(different) - 3} more" if len(different) > 3 else ""
         raise ModelError(f"{folder}: already holds another model ({listed}). Choose another --out, or remove it.")
     return found
+
+
+def said_now(kept: ModelRun, run: ModelRun) -> ModelRun:
+    """A kept run as it was planned; threads, which earlier versions did not say, are taken to be those of `run`."""
+    return replace(kept.planned, threads=run.threads if kept.threads is None else kept.threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.core import revisions
-from pisa_capc.core.errors import MissingExtraError, ModelError
+from pisa_capc.core.errors import MissingExtraError, ModelError, PisaError
 from pisa_capc.core.progress import console, progress
 from pisa_capc.core.provenance import machine
-from pisa_capc.data.protocol import PUBLISHED_RULE
 from pisa_capc.data.scores import mean_f1
 from pisa_capc.model.inference.model import TrainedModel
 from pisa_capc.model.methods.registry import Method
+from pisa_capc.model.runs import Epoch, Metrics, ModelRun, Run, TrainingConfig
 from pisa_capc.model.stacked import copy_runs, unstack
 from pisa_capc.model.training.bank import Bank
-from pisa_capc.model.training.checkpoint import CheckpointWriter, load_checkpoint
-from pisa_capc.model.training.runs import Run, TrainingConfig
+from pisa_capc.model.training.keep import CheckpointWriter, load_checkpoint, said_now
 from pisa_capc.model.training.stack import Stack, build_seeded
 from pisa_capc.model.training.statistics import compile_statistics, source_statistics
 
@@ -34,13 +33,13 @@ class Trainer:
     def __init__(
         self,
         runs: Sequence[Run],
-        abouts: Sequence[dict[str, Any]],
+        described: Sequence[ModelRun],
         method: Method,
         training: TrainingConfig,
         bank: Bank,
         precision: str,
     ) -> None:
-        self.runs, self.abouts, self.method, self.training, self.bank = runs, abouts, method, training, bank
+        self.runs, self.described, self.method, self.training, self.bank = runs, described, method, training, bank
         self.precision = precision
         self.folder: Path | None = None  # of checkpoints
         self.train_rows = [bank.position(run.split.train) for run in runs]
@@ -76,8 +75,8 @@ class Trainer:
             console.print(f"Going on after epoch {len(self.history)} of {training.epochs}, where it was stopped.")
         write = _tensorboard(tensorboard, self.runs) if tensorboard is not None else None
         which = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} runs"
-        about = self.abouts[0]
-        label = f"{about['method']} {about['encoder']} {which} on {','.join(about['source'])}"
+        first = self.described[0]
+        label = f"{first.method} {first.encoder} {which} on {','.join(first.source)}"
         epochs = range(len(self.history), training.epochs)
         after = more_frames / sum(map(len, self.train_rows)) * training.epochs  # in epochs of this training
         begun = time.perf_counter()
@@ -108,15 +107,22 @@ class Trainer:
         if found is None:
             return
         tensors, kept = found
-        first = {"code": revisions.FIRST, "split": dict(PUBLISHED_RULE)}  # of checkpoints that do not say it
-        first |= {key: self.abouts[0][key] for key in ("threads",) if key in self.abouts[0]}
-        if [{**first, **about} for about in kept["runs"]] != list(self.abouts):
+        if not self._is_of(kept["runs"]):
             raise ModelError(
                 f"{self.folder}: holds the checkpoint of another training. Choose another --out, or remove it."
             )
         stack.load_state(tensors)
         self.best.load_state_dict({name: tensors[f"best.{name}"] for name in self.best.state_dict()})
         self.best_f1, self.history = np.array(kept["best_f1"]), kept["history"]
+
+    def _is_of(self, kept: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a checkpoint's runs are these."""
+        try:
+            runs = [ModelRun.from_json(values) for values in kept]
+        except (PisaError, KeyError, TypeError):
+            return False
+        own = [run.to_json() for run in self.described]
+        return own == [said_now(*pair).to_json() for pair in zip(runs, self.described, strict=False)]
 
     def _keep(self, stack: Stack, f1: NDArray[np.float64], record: dict[str, Any]) -> None:
         """Take over the runs that are better than ever."""
@@ -130,7 +136,11 @@ class Trainer:
         """Tensors and all else from which the training goes on."""
         tensors = stack.state() | {f"best.{name}": value for name, value in self.best.state_dict().items()}
         # Lists of its own: it is still being written when the next epoch is added.
-        return tensors, {"runs": [*self.abouts], "best_f1": self.best_f1.tolist(), "history": [*self.history]}
+        return tensors, {
+            "runs": [run.to_json() for run in self.described],
+            "best_f1": self.best_f1.tolist(),
+            "history": [*self.history],
+        }
 
     def _check(self, losses: NDArray[np.float32], stack: Stack, epoch: int) -> None:
         """Stop where a loss, or the parameters that the last step left, are not finite."""
@@ -165,33 +175,29 @@ class Trainer:
         models = []
         each = [unstack(self.best, i, self.method.build(1).to(self.bank.device)) for i in range(len(self.runs))]
         measured = source_statistics(each, self.bank, self.train_rows, self.validation_rows)
-        for i, (about, model, statistics) in enumerate(zip(self.abouts, each, measured, strict=True)):
-            own = [
-                {
-                    "loss": {name: values[i] for name, values in entry["loss"].items()},
-                    "validation_f1": entry["validation_f1"][i],
-                }
+        for i, (run, model, statistics) in enumerate(zip(self.described, each, measured, strict=True)):
+            own = tuple(
+                Epoch({name: values[i] for name, values in entry["loss"].items()}, entry["validation_f1"][i])
                 for entry in self.history
-            ]
-            scores = [entry["validation_f1"] for entry in own[self.first :]]
-            best_epoch = self.first + int(np.argmax(scores)) + 1
-            metrics = {"validation_f1": float(self.best_f1[i]), "best_epoch": best_epoch}
+            )
+            best_epoch = self.first + int(np.argmax([epoch.validation_f1 for epoch in own[self.first :]])) + 1
+            metrics = Metrics(float(self.best_f1[i]), best_epoch)
             seconds = round(sum(entry["seconds"] for entry in self.history) / len(self.runs), 3)
-            extra = {"metrics": metrics, "history": own, "seconds": seconds, "machine": machine()}
-            models.append(TrainedModel(model.eval().cpu(), {**about, **extra}, statistics))
+            finished = replace(run, metrics=metrics, history=own, seconds=seconds, machine=machine())
+            models.append(TrainedModel(model.eval().cpu(), finished, statistics))
         return models
 
 
-def solved(run: Run, about: dict[str, Any], method: Method, bank: Bank) -> TrainedModel:
+def solved(run: Run, described: ModelRun, method: Method, bank: Bank) -> TrainedModel:
     """The model of a method that has no epochs."""
     began = time.perf_counter()
     model = method.solve(run.split.train.segment(method.setup.samples)).eval()
     train, validation = bank.position(run.split.train), bank.position(run.split.validation)
     [statistics] = source_statistics([model], bank, [train], [validation])
     assert statistics.confusion is not None, "measured on the validation frames"
-    metrics = {"validation_f1": mean_f1(statistics.confusion.astype(np.int64)), "best_epoch": 1}
-    extra = {"metrics": metrics, "history": [], "seconds": round(time.perf_counter() - began, 3), "machine": machine()}
-    return TrainedModel(model, {**about, **extra}, statistics)
+    metrics = Metrics(mean_f1(statistics.confusion.astype(np.int64)), 1)
+    seconds = round(time.perf_counter() - began, 3)
+    return TrainedModel(model, replace(described, metrics=metrics, seconds=seconds, machine=machine()), statistics)
 
 
 def _in_parts(losses: NDArray[np.float32], terms: Sequence[str]) -> str:

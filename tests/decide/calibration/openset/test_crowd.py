@@ -10,7 +10,7 @@ import torch
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
-from pisa_capc.data.openset_scores import openset_score
+from pisa_capc.data.scores import openset_score
 from pisa_capc.decide.calibration import UCAPC, OpenSet
 from pisa_capc.decide.calibration.openset import Rejection
 from pisa_capc.decide.calibration.openset.crowd import CrowdDistance

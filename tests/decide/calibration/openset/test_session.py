@@ -11,7 +11,7 @@ from scipy import stats
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
-from pisa_capc.data.openset_scores import openset_score
+from pisa_capc.data.scores import openset_score
 from pisa_capc.decide.calibration import UCAPC, OpenSet, SourceStatistics
 from pisa_capc.decide.calibration.openset import score_frames, score_senders
 from pisa_capc.decide.calibration.openset.session import SessionDistance, Sessions
