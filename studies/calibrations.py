@@ -209,14 +209,15 @@ def methods() -> dict[str, Calibrator]:
     """Every registered calibration by capture, and U-CAPC without a prior."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
     named |= {"joint": OnceJoint(), "gated": OnceGated()}
+    named |= {"careful": Careful(watch=False)}  # as when the records were made
     return {**named, "without-prior": UCAPC(prior="none")}
 
 
 def switched() -> dict[str, Calibrator]:
     """Careful that believes in a balance sooner or later, or never."""
     width = Careful.full - Careful.even
-    moved = {f"from {x:g}": Careful(few=min(Careful.few, x), even=x, full=x + width) for x in SWITCH}
-    return {**moved, "never": Careful(even=NEVER)}
+    moved = {f"from {x:g}": Careful(few=min(Careful.few, x), even=x, full=x + width, watch=False) for x in SWITCH}
+    return {**moved, "never": Careful(even=NEVER, watch=False)}
 
 
 def scored(model: Model, environment: str, chosen: dict[str, Calibrator]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def write_pair(
 ) -> None:
     """Write arrays and what is to be known about them; killed at any moment, the old pair or the new one is there."""
     remove_stale(folder)
-    content = save({key: np.ascontiguousarray(values) for key, values in arrays.items()})
+    content = save({key: np.asarray(values, order="C") for key, values in arrays.items()})
     new, old = f"{name}.safetensors", f"{name}.2.safetensors"
     if _in_use(folder / f"{name}.json", new):
         new, old = old, new

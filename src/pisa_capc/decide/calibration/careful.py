@@ -32,13 +32,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pisa_capc.decide.calibration.base import Calibrator, check_range, register_calibration, require
+from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.peers.base import Peer, Transduced
 from pisa_capc.decide.calibration.peers.bd_cspn import BDCSPN
 from pisa_capc.decide.calibration.peers.graph import LAME
@@ -46,8 +48,9 @@ from pisa_capc.decide.calibration.peers.label_shift import MLLS
 from pisa_capc.decide.calibration.peers.lda import LDA
 from pisa_capc.decide.calibration.peers.t3a import T3A
 from pisa_capc.decide.calibration.peers.transclip import StatA
-from pisa_capc.decide.calibration.result import Calibration, Judged
-from pisa_capc.decide.calibration.ucapc import UCAPC, scored_rows
+from pisa_capc.decide.calibration.poison import suspects, with_limit
+from pisa_capc.decide.calibration.result import Calibration, Judged, Recorder
+from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC, replaced, scored_rows
 from pisa_capc.decide.calibration.vectors import unit
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -58,6 +61,9 @@ USED = (*NEEDED, "bias", "mean", "prior", "temperature")
 SMALLEST = 1e-6  # share of a class that nobody seems to use
 LOOKED_AT = 512  # frames of a capture at most: what is looked for is large, and a calibration takes milliseconds
 NAMED = 5  # captures in a warning
+SUSPECT = "suspect"  # level of a capture that looks poisoned
+LEFT_ALONE = "It is left uncalibrated. If these are devices that nobody enrolled, set them aside first (--reject)."
+CALIBRATED = "It was calibrated all the same; the usual calibration leaves such captures alone."
 HARM = (
     "U-CAPC as published takes devices for equally frequent and may do great harm there. Use the usual calibration, "
     "which no option asks for, or careful."
@@ -84,10 +90,19 @@ class Careful(Peer):
     few: float = 0.96  # evenness below which few devices are assumed
     even: float = 0.98  # evenness from which a balance is believed in part
     full: float = 0.995  # and from which in full
+    watch: bool = True  # whether captures that look poisoned are left as the classifier decides them
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, few=(0, NEVER), even=(self.few, NEVER), full=(0, NEVER))
+
+    def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
+        result = super().calibrate_frames(inputs, source, recorder)
+        chosen = suspects(inputs, source, self.group == "none") if self.watch else []
+        if not chosen or result.judged is None:
+            return result
+        judged = [one._replace(level=SUSPECT) if r in chosen else one for r, one in enumerate(result.judged)]
+        return replace(replaced(result, chosen, PRESETS["direct"]), judged=tuple(judged))
 
     def without_balance(self) -> Careful:
         return replace(self, even=NEVER)
@@ -135,7 +150,10 @@ def knows_enough(source: SourceStatistics) -> bool:
 
 def used(source: SourceStatistics) -> SourceStatistics:
     """What careful looks at, without the rest, which may be large."""
-    return SourceStatistics(**{name: getattr(source, name) for name in USED})
+    own = {name: getattr(source, name) for name in USED}
+    classes, features = np.shape(np.asarray(source.weight))
+    watched = with_limit(source, torch.empty((0, features), dtype=torch.float64), classes)
+    return SourceStatistics(**own, **({} if watched is None else watched.known()))
 
 
 def evenness(probability: Tensor) -> float:
@@ -168,8 +186,18 @@ def distilled(probability: Tensor, embedding: Tensor, logits: Tensor) -> tuple[T
 
 
 def warn_where_uneven(calibrator: Calibrator, result: Calibration, source: SourceStatistics) -> None:
-    """Warn of captures that `calibrator` has balanced although their devices seem to send unevenly."""
+    """Warn of captures that `calibrator` has balanced although their devices seem to send unevenly, and of those that
+    look poisoned, which careful leaves alone and others calibrate."""
     warn_of(uneven(calibrator, result, source))
+    names = [summary.capture for summary in result.captures]
+    if result.judged is not None:
+        found, done = [k for k, one in zip(names, result.judged, strict=True) if one.level == SUSPECT], LEFT_ALONE
+    else:
+        found, done = [names[r] for r in suspects(result.inputs, source)] if result.known is None else [], CALIBRATED
+    if found:
+        warnings.warn(
+            f"{_named(map(str, found))}: looks poisoned; many frames resemble no known device. {done}", stacklevel=2
+        )
 
 
 def uneven(calibrator: Calibrator, result: Calibration, source: SourceStatistics) -> dict[str | int, float]:
@@ -183,13 +211,17 @@ def warn_of(captures: Mapping[str | int, float]) -> None:
     """Warn of captures, by name and evenness, if there are any."""
     if not captures:
         return
-    named = ", ".join(f"{key} ({found:.2f})" for key, found in list(captures.items())[:NAMED])
-    more = f" and {len(captures) - NAMED} more" if len(captures) > NAMED else ""
+    named = _named(f"{key} ({found:.2f})" for key, found in captures.items())
     warnings.warn(
-        f"devices seem to send unevenly in {named}{more}: found is the evenness, expected at least {Careful.even}. "
-        f"{HARM}",
+        f"devices seem to send unevenly in {named}: found is the evenness, expected at least {Careful.even}. {HARM}",
         stacklevel=3,
     )
+
+
+def _named(names: Iterable[str]) -> str:
+    first, *rest = (every := list(names))[:NAMED]
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join((first, *rest)) + more
 
 
 def _evenness(result: Calibration, source: SourceStatistics) -> dict[str | int, float]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.decide.calibration import alarm
 from pisa_capc.decide.calibration.base import Calibrator
-from pisa_capc.decide.calibration.careful import HARM, distilled, uneven
+from pisa_capc.decide.calibration.careful import HARM, LEFT_ALONE, SUSPECT, distilled, uneven
 from pisa_capc.decide.calibration.openset.reject import UNKNOWN
 from pisa_capc.decide.calibration.ucapc import UCAPC, head_of, scored_rows
 from pisa_capc.decide.calibration.vectors import softmax
@@ -86,6 +86,8 @@ class Learner:
         result = chosen.calibrate(embedding, logits, source=self.known)
         if uneven(chosen, result, SourceStatistics()):  # said in the same words at every run: a stream may be long
             warnings.warn(f"devices seem to send unevenly in this stream. {HARM}", stacklevel=2)
+        if result.judged is not None and result.judged[0].level == SUSPECT:
+            warnings.warn(f"a group of this stream looks poisoned. {LEFT_ALONE}", stacklevel=2)
         prototypes, potentials = np.zeros((self.classes, self.features)), None
         if not chosen.freezes:
             given = (np.asarray(result.probability), embedding, logits)

@@ -36,7 +36,7 @@ from pisa_capc.decide.calibration.base import Calibrator, register_calibration
 from pisa_capc.decide.calibration.inputs import Inputs
 from pisa_capc.decide.calibration.prior import PriorUCAPC
 from pisa_capc.decide.calibration.result import Calibration, Recorder
-from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC
+from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC, replaced
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 LEVELS = ("full", "part", "mild", "off")
@@ -139,7 +139,7 @@ class Safe(Calibrator):
         for level in LEVELS[1:]:
             chosen = [r for r, decision in enumerate(decisions) if decision.level == level]
             if chosen:
-                result = _replaced(result, chosen, LEVEL_CALIBRATIONS[level])
+                result = replaced(result, chosen, LEVEL_CALIBRATIONS[level])
         return replace(result, guard=decisions)
 
     def without_balance(self) -> Safe:
@@ -163,25 +163,3 @@ def stored_guard(source: SourceStatistics) -> Guard | None:
     if values.dtype.kind not in "iuf":
         raise DataError(f"source_guard holds {values.dtype}; expected three prices. Write the scores with pisa embed.")
     return Guard(tuple(values.astype(np.float64).reshape(-1).tolist()))
-
-
-def _replaced(result: Calibration, chosen: list[int], calibration: UCAPC) -> Calibration:
-    """The result with the captures `chosen` calibrated in another way."""
-    inputs = result.inputs
-    rows = torch.cat([inputs.groups.rows(r) for r in chosen])
-    # Group numbers as captures keep the order, whatever the captures are called.
-    other = calibration.calibrate(inputs.embedding[rows], inputs.logits[rows], inputs.groups.index[rows])
-    arrays: dict[str, Any] = {}
-    for name in ("probability", "score", "prediction"):
-        target = torch.as_tensor(getattr(result, name))
-        target[rows] = torch.as_tensor(getattr(other, name)).to(target.dtype)  # in place: it may be a file
-        arrays[name] = inputs.give_back(target)
-    captures = list(result.captures)
-    for r, summary in zip(chosen, other.captures, strict=True):
-        captures[r] = replace(summary, capture=captures[r].capture)
-    kept: dict[str, Any] = {}
-    for name in ("prototypes", "potentials"):
-        whole, part = getattr(result, name).copy(), getattr(other, name)
-        whole[chosen] = 0.0 if part is None else part  # without prototypes or balance: nothing is added to a score
-        kept[name] = whole
-    return replace(result, **arrays, captures=tuple(captures), **kept)

@@ -233,3 +233,25 @@ PRESETS: dict[str, UCAPC] = {
     "without-grouping": UCAPC(group="none"),
     "without-prior": UCAPC(prior="none"),
 }
+
+
+def replaced(result: Calibration, chosen: list[int], calibration: UCAPC) -> Calibration:
+    """The result with the captures `chosen` calibrated in another way."""
+    inputs = result.inputs
+    rows = torch.cat([inputs.groups.rows(r) for r in chosen])
+    # Group numbers as captures keep the order, whatever the captures are called.
+    other = calibration.calibrate(inputs.embedding[rows], inputs.logits[rows], inputs.groups.index[rows])
+    arrays: dict[str, Any] = {}
+    for name in ("probability", "score", "prediction"):
+        target = torch.as_tensor(getattr(result, name))
+        target[rows] = torch.as_tensor(getattr(other, name)).to(target.dtype)  # in place: it may be a file
+        arrays[name] = inputs.give_back(target)
+    captures = list(result.captures)
+    for r, summary in zip(chosen, other.captures, strict=True):
+        captures[r] = replace(summary, capture=captures[r].capture)
+    kept: dict[str, Any] = {}
+    for name in ("prototypes", "potentials"):
+        whole, part = getattr(result, name).copy(), getattr(other, name)
+        whole[chosen] = 0.0 if part is None else part  # without prototypes or balance: nothing is added to a score
+        kept[name] = whole
+    return replace(result, **arrays, captures=tuple(captures), **kept)

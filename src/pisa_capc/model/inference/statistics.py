@@ -54,6 +54,7 @@ class SourceStatistics:
     session_carrier_hz: np.ndarray | None = None  # (S,) mean carrier offset of each session
     carrier_variance_hz2: np.ndarray | None = None  # () of the carrier offsets within their sessions
     validation_carrier_hz: np.ndarray | None = None  # (V,) carrier offset of each frame of `validation`
+    unlike_limit: np.ndarray | None = None  # () of the session score, from which a frame resembles no device
     guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
@@ -73,6 +74,8 @@ class SourceStatistics:
         if np.asarray(value).dtype.kind not in "biuf":
             raise DataError(f"{PREFIX}{name} holds {np.asarray(value).dtype}; expected numbers.")
         values = torch.as_tensor(np.asarray(value, dtype=np.float64), device=like.device)
+        if shape == () and values.numel() == 1:
+            values = values.reshape(())  # states of streams of earlier versions keep a number as a row of one
         if tuple(values.shape) != shape:
             raise DataError(f"{PREFIX}{name} has shape {tuple(values.shape)}; expected {shape} to fit the scores.")
         if not torch.isfinite(values).all():
