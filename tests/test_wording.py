@@ -21,7 +21,7 @@ PHRASES = {
     r"on the air who|who is on the air|who only claims": "which devices are transmitting",
     r"a device more|one device more": "adding a device",
     r"hit were|were hit": "these results were affected",
-    r"(room|channel|place)s? (alone )?names? (the|a|each|every) device|what names": "gives the device away, identifies",
+    r"(room|channel|place)s? (alone )?names? (the|a|each|every) device": "gives the device away, identifies",
     r"behind (an|the|that|the same|its) (equaliser|alignment)": "on equalised frames; with an equaliser",
     r"as ever": "as before",
     r"anew": "again; re-",
@@ -74,7 +74,8 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/results").glob("*.md"),
 ]
-CODE = ["pages"]
+CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model"))]
+KERNELS = "stacked"  # whose sources decide what a GPU compiles
 
 
 def test_pages_are_in_plain_english() -> None:
@@ -83,4 +84,6 @@ def test_pages_are_in_plain_english() -> None:
 
 @pytest.mark.parametrize("folder", CODE)
 def test_help_errors_and_docstrings_are_in_plain_english(folder: str) -> None:
-    assert [hit for path in sorted((ROOT / folder).rglob("*.py")) for hit in hits(path)] == []
+    assert [
+        hit for path in sorted((ROOT / folder).rglob("*.py")) if KERNELS not in path.parts for hit in hits(path)
+    ] == []

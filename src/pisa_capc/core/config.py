@@ -1,4 +1,4 @@
-"""Frozen dataclasses from plain mappings (YAML), strictly: a key nobody knows is an error."""
+"""Frozen dataclasses from plain mappings (YAML), strictly: an unknown key is an error."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _without_interrupt() -> Iterator[None]:
 
 
 def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int, gpus: float) -> Iterator[T]:
-    """Ray itself gives the jobs of a worker or a node that is lost to others; here it begins anew where it is lost."""
+    """Ray reassigns the jobs of a lost worker or node; this restarts Ray itself when it is lost."""
     _before_ray()
     import ray
 
@@ -161,7 +161,7 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int,
                     f"Ray was lost ({reason}). What was finished is kept: run again once the cluster is there, or with "
                     "fewer workers where memory was short."
                 ) from error
-            warnings.warn(f"Ray was lost and is begun anew, for the {len(left)} jobs that are left.", stacklevel=2)
+            warnings.warn(f"Ray was lost and is restarted for the {len(left)} remaining jobs.", stacklevel=2)
         finally:
             if started_here:
                 ray.shutdown()
@@ -209,7 +209,7 @@ def _check_share(gpus: float, there: float) -> None:
 
 
 def _knock(address: str) -> None:
-    """OSError where nobody answers at HOST:PORT: Ray itself would wait for minutes, at some addresses for ever."""
+    """OSError if HOST:PORT does not answer: Ray itself would wait for minutes, at some addresses for ever."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()

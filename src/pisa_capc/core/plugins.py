@@ -4,7 +4,7 @@ A plugin is a Python file, given with `--plugin FILE.py`, in the variable PISA_P
 installed package whose entry points of the group `pisa_capc.plugins` name the modules to import. The code is the same.
 
 Files that are given are loaded at once. Installed packages, and files in PISA_PLUGINS, are loaded when a registry is
-asked for a name it does not know, or for all of them: nobody waits for what is not used.
+asked for a name it does not know, or for all of them, so that unused plugins cost no time.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _places(package: str) -> list[Path]:
 
 
 def _digest(packages: Sequence[str]) -> str:
-    """SHA-256 over all files of the packages, of which editable and other installations have the same."""
+    """SHA-256 over all files of the packages; the same for editable and other installations."""
     found = hashlib.sha256()
     for package in packages:
         for place in _places(package):

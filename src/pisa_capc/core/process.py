@@ -22,7 +22,7 @@ _ALWAYS = 2**31 - 1
 def keep_freed_memory(stores: int = 0) -> None:
     """Let glibc keep large blocks for the next step instead of returning them to the system.
 
-    Activations are tens of megabytes. By default each is mapped anew and its pages are zeroed at every use, which
+    Activations are tens of megabytes. By default each is mapped again and its pages are zeroed at every use, which
     takes longer than the convolution that fills it. Other C libraries have no such call and are left alone.
 
     stores: of freed memory, among which threads that begin to allocate are divided; 0: one for each. Threads that

@@ -1,4 +1,4 @@
-"""What is said on the way: one console for it, one progress bar, and one way to print what people named."""
+"""Output of running jobs: one console, one progress bar, and one way to print user-supplied names."""
 
 from __future__ import annotations
 

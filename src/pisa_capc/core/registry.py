@@ -63,7 +63,7 @@ def forget(origin: PartOrigin) -> None:
 
 
 def adopt(origin: PartOrigin, packages: Sequence[str]) -> None:
-    """Parts of these Python packages are of this plugin, also where somebody else was the first to import them."""
+    """Assign the parts of these Python packages to this plugin, even if other code imported them first."""
     for registry in _every:
         registry.adopt(origin, packages)
 
@@ -84,7 +84,7 @@ class Registry(Generic[T]):
         _every.add(self)
 
     def add(self, name: str, part: T) -> None:
-        """Make `part` known as `name`; a name that is taken is refused, unless a session defines its own part anew."""
+        """Register `part` as `name`; a name that is taken is refused, except in a session that redefines its own part."""
         if name in self._parts and not all(_inside(one, ["__main__"]) for one in (part, self._parts[name])):
             by = f" by the plugin {self._origins[name].name}" if name in self._origins else ""
             raise ConfigError(f"{self.kind} {name!r}: the name is taken{by}. Register it under another one.")
@@ -136,7 +136,7 @@ class Registry(Generic[T]):
             del self._parts[name], self._origins[name]
 
     def adopt(self, origin: PartOrigin, packages: Sequence[str]) -> None:
-        """Parts of these Python packages are of this plugin, whoever has imported them."""
+        """Assign the parts of these Python packages to this plugin."""
         self._origins |= {name: origin for name, part in self._parts.items() if _inside(part, packages)}
 
 

@@ -88,8 +88,8 @@ def in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
 def all_in_threads(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """As `in_threads`, where what is made of all items is kept: threads begin their next piece without being told.
 
-    Between short pieces that is quicker: whoever tells needs the interpreter, of which there is one. Who asks is one of
-    the threads. A piece that is alone is one thread's too, so that nothing depends on how many there are.
+    Between short pieces that is quicker: signalling needs the interpreter lock. The calling thread is one of the
+    threads. A piece that is alone is one thread's too, so that nothing depends on how many there are.
     """
     found: list[Any] = [None] * len(items)
     numbers = iter(range(len(items)))  # which all threads share
@@ -127,5 +127,5 @@ def _without_gradients(function: Callable[[S], T], item: S) -> T:
 
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process, each of which leaves PyTorch's operations undivided."""
+    """Threads of this process; within each of them PyTorch runs its operations on one thread."""
     return ThreadPoolExecutor(threads, "pieces", initializer=torch.set_num_threads, initargs=(1,))

@@ -1,8 +1,8 @@
 """Deployments: what the captures are like that a calibration meets.
 
 A deployment takes the captures of a target as they are, or draws others from them: larger or smaller, with some devices
-more frequent than others or missing, with frames of devices that nobody enrolled. Drawing needs the labels, so it is
-the `protocol.Evaluator` that draws; what calibrates gets rows and no more.
+more frequent than others or missing, with frames of devices that are not enrolled. Drawing needs the labels, so the
+`protocol.Evaluator` draws; the calibration gets only rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Deployment:
 
     frames: of a drawn capture, about; without it captures are as they are. repeats: captures drawn from each.
     The frequencies of the devices in a drawn capture are equal, unless one of these is given:
-        dirichlet  concentration of the distribution that they are drawn from, for each capture anew
+        dirichlet  concentration of the distribution that they are drawn from, again for each capture
         missing    share of the devices that are missing, the same in all captures
         devices    how many devices there are, drawn for each capture
         bursts     how many bursts the capture was cut from, each of a device at random: a correlated stream
-        stays      devices come and go: each is there from one random time to another, for each capture anew
+        stays      devices come and go: each is there from one random time to another, drawn for each capture
     joined: how many captures, one after the other, are taken for one: a receiver that moves, a target of many places.
     unknown: share of frames that are of devices which no model has seen.
     identifiers: whether captures are named; if not, frames come as received and their groups are found.
@@ -96,7 +96,7 @@ class Deployment:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether named captures hold the enrolled devices about equally often, and nobody else."""
+        """Whether named captures hold the enrolled devices about equally often, and no others."""
         drawn = any(getattr(self, name) is not None for name in FREQUENCIES)
         return not drawn and self.joined == 1 and not self.unknown and self.identifiers and self.scored == "all"
 
@@ -114,7 +114,7 @@ class Deployment:
 
 
 class Drawn(NamedTuple):
-    """The frames of a deployment: rows (n,) of the target, then `unknown` (m,), rows of devices that nobody enrolled.
+    """The frames of a deployment: rows (n,) of the target, then `unknown` (m,), rows of devices that are not enrolled.
 
     group (n + m,): the capture of each frame, a name or a number.
     """

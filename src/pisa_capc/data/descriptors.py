@@ -33,7 +33,7 @@ _BLOCK = 4096  # windows held in memory at a time
 def cfo_descriptors(frames: UnlabelledFrames, antennas: NDArray[np.bool_] | None = None) -> NDArray[np.float32] | None:
     """(N, 4) descriptors of the frames, or None where no CFO was recorded.
 
-    antennas: (A,) those whose CFO counts; all unless told.
+    antennas: (A,) those whose CFO counts; by default all.
     """
     out = np.empty((len(frames), 4), dtype=np.float32)
     for trace in frames.source.cfo_traces(frames.rows):

@@ -149,7 +149,7 @@ class UnlabelledFrames:
         carrier_hz: float = 5.825e9,
         axes: str | None = None,
     ) -> UnlabelledFrames:
-        """Frames of nobody knows whom from arrays in memory: iq (N, A, T) complex; environment and capture are names.
+        """Frames of unknown origin from arrays in memory: iq (N, A, T) complex; environment and capture are names.
 
         `frame` defaults to counting the frames of each environment and capture in the given order. axes: order of those
         of `iq`, as "nTA"; more antennas than samples need it, or the array's geometry.
@@ -236,7 +236,7 @@ class Frames(UnlabelledFrames):
             yield CaptureSpec(*group_name(self, int(members[0])), len(members)), self.select(in_time)
 
     def save(self, folder: str | Path) -> None:
-        """Write the frames as a dataset into a new folder; `load` reads it. Frames are numbered anew in time order."""
+        """Write the frames as a dataset into a new folder; `load` reads it. Frames are renumbered in time order."""
         new_folder(Path(folder))
         captures = tuple(spec for spec, _ in self.recordings())
         made = {"command": "Frames.save"}
@@ -313,7 +313,7 @@ def index_of(kind: str, name: str, known: Sequence[str]) -> int:
 
 
 def check_labelled(frames: Frames) -> None:
-    """Refuse frames of which nobody knows whose they are where it has to be known."""
+    """Refuse unlabelled frames where labels are needed."""
     if UNLABELLED in frames.devices:
         raise DataError(
             f"the dataset holds frames that are {UNLABELLED}: whose they are is not known, so nothing can be trained "

@@ -1,4 +1,4 @@
-"""The cross-environment protocol: labelled source frames, unlabelled target frames, and the one who marks.
+"""The cross-environment protocol: labelled source frames, unlabelled target frames, and the evaluator.
 
 For every environment–device–capture group of n frames, a source gives round(0.2 n) random frames to validation and the
 rest to training; a target leaves out 16 random frames (at most a quarter), the few-shot subset of the released

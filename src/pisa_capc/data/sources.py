@@ -54,8 +54,8 @@ class FrameSource(Protocol):
 class MemorySource:
     """Frames held in memory.
 
-    recording: (N,) which recording each row is from; all one recording unless told.
-    frame: (N,) time order within the recording; the order of the rows unless told.
+    recording: (N,) which recording each row is from; by default one recording.
+    frame: (N,) time order within the recording; by default the order of the rows.
     """
 
     iq: NDArray[np.complex64]

@@ -65,7 +65,7 @@ def test_a_lost_worker_or_raylet_loses_no_job(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")  # of the workers
     if what == "raylet":
-        with pytest.warns(UserWarning, match="Ray was lost and is begun anew"):
+        with pytest.warns(UserWarning, match="Ray was lost and is restarted"):
             assert work(tmp_path, what) == [0, 1, 2]
     else:
         assert work(tmp_path, what) == [0, 1, 2]

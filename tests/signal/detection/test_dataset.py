@@ -168,7 +168,7 @@ class TestLabels:
 class TestWhatIsRefused:
     def test_frames_that_the_recording_ends_in_are_left_out_and_counted(self, tmp_path: Path) -> None:
         written = write_frames(tmp_path / "set", [marks((100, 2990))], DatasetChoices("none", samples=20))
-        assert written.left_out == {"of which the recording ends before 20 samples": 1}
+        assert written.left_out == {"cut off by the end of the recording before 20 samples": 1}
         assert len(load(tmp_path / "set")) == 1
 
     def test_a_dataset_of_no_frame_is_not_begun(self, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class CaptureFile:
                 check_heaps(path, range(start, start + (iq.id.get_storage_size() if start else 0)))
             self.digests = CaptureDigests(file, path, shape, cfo_hz is not None)
             offset = iq.id.get_offset()
-        # Somebody may have repacked the samples into chunks: they then have no place of their own in the file.
+        # A user may have repacked the samples into chunks: they then have no place of their own in the file.
         with reading(path, _EXPECTED):
             self._stored = None if offset is None else StoredRows(path, offset, shape, mapped)
 
@@ -106,7 +106,7 @@ class CaptureFile:
             self._check(wanted)
 
     def _check(self, wanted: CaptureReading) -> None:
-        """Refuse rows of blocks that are not as they were written, unless somebody has looked at the block before."""
+        """Refuse rows of blocks that are not as they were written; a block is checked once."""
         with reading(self.path, _EXPECTED):
             for block in wanted.unchecked:
                 self.digests.check(block, lambda rows: wanted.block(rows, self._read_block), self._stored_cfo_hz)

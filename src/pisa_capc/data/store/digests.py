@@ -1,4 +1,4 @@
-"""Digests of a capture, block of rows by block of rows: whoever reads a few rows knows that they are those written.
+"""Digests of a capture, block of rows by block of rows: a reader of a few rows can check them.
 
 A capture has one SHA-256 over all its numbers, by which results name what they were made from. To compute it takes as
 long as several readings, and all of the file. So beside it there is a digest per block of rows, quick enough to be
@@ -134,7 +134,7 @@ class CaptureDigests:
         return DataError(f"{self.path}: {what}. Make or import it again.")
 
     def unchecked(self, rows: NDArray[np.int64]) -> list[range]:
-        """The rows of each block that some of the given rows are in and that nobody has looked at yet."""
+        """The rows of each block that hold some of the given rows and have not been checked yet."""
         if self.done:
             return []
         blocks = np.unique(rows // self.rows)

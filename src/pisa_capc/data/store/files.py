@@ -150,7 +150,7 @@ def remove_stale(folder: Path) -> None:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether nobody is at work any more on what has this temporary name."""
+    """Whether no process works on this temporary file any more."""
     *place, process = path.name.split(".")[-2].rsplit("-", 1)[0].split("-")  # files of earlier versions: a number
     if not process.isdecimal():
         return False
@@ -199,7 +199,7 @@ def unreachable(error: BaseException) -> bool:
 
 
 def cannot_be_read(path: Path | str, error: BaseException, kind: type[PisaError] = DataError) -> PisaError:
-    """A file that may be perfectly good: nobody should be told to remove it."""
+    """A file that may be intact, so the message does not advise to remove it."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return kind(f"{path}: cannot be read ({reason}). It may be good: see who may read it and where it is.")
 

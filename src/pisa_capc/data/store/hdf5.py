@@ -1,4 +1,4 @@
-"""A look at HDF5 files that somebody else made, before they are trusted.
+"""Checks of HDF5 files from outside, before they are trusted.
 
 HDF5 follows links to other files and reads samples from them; arrays may announce more than any memory holds; and on a
 damaged file the library can go on for ever without answering Ctrl-C. So a process of its own walks through the whole

@@ -183,7 +183,7 @@ class StoreSource:
         return size < memory / 2 and len(self._paths) <= MAPPED
 
     def _capture(self, i: int) -> CaptureFile:
-        """A capture, opened anew where another file has been put in its place."""
+        """A capture, reopened if its file was replaced."""
         known = self._known.get(i)
         path, spec = self._paths[i], self.dataset.captures[i]
         with reading(path, "a capture of this dataset; make or import it again"):

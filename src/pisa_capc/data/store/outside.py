@@ -1,4 +1,4 @@
-"""What comes from somebody else's disk: bounded before it is unpacked, and nothing left out in silence."""
+"""Files from outside: bounded before they are unpacked, and nothing left out silently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE = 1 << 20
 
 
 def check_unpacked(unpacked: int, stored: int, what: str) -> None:
-    """Refuse what would fill the memory, by what it says of itself. stored, unpacked: bytes."""
+    """Refuse what would fill the memory, judged by its own header. stored, unpacked: bytes."""
     if unpacked > max(ROOM, RATIO * stored):
         raise DataError(
             f"{what} would unpack {stored:,} bytes to {unpacked:,}; expected at most {RATIO} times as many. "

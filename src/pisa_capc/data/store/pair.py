@@ -44,7 +44,7 @@ def write_pair(
 
 
 def read_pair(folder: Path, name: str, schema: int, made_by: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the description that `write_pair` wrote; `made_by` names the command that makes them anew."""
+    """The arrays and the description that `write_pair` wrote; `made_by` names the command that makes them again."""
     for _ in range(RETRIES):
         description = folder / f"{name}.json"
         if not description.is_file():
@@ -64,7 +64,7 @@ def _description(path: Path, name: str, schema: int, made_by: str) -> dict[str, 
         if about["schema"] != schema:
             raise ModelError(
                 f"{path}: written with schema {about['schema']}; this version reads {schema}. "
-                f"Make it anew with {made_by}."
+                f"Make it again with {made_by}."
             )
         about.setdefault("arrays", f"{name}.safetensors")  # of earlier versions
         if about["arrays"] not in (f"{name}.safetensors", f"{name}.2.safetensors"):
@@ -109,7 +109,7 @@ def described(
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
     """`read_pair` around what makes use of it: a description that cannot be `what` is refused in one sentence.
 
-    Numbers that nobody meant raise anything from KeyError to ZeroDivisionError, so nothing is let by.
+    Senseless numbers raise anything from KeyError to ZeroDivisionError, so nothing is let by.
     """
     arrays, about = read_pair(folder, name, schema, made_by)
     try:

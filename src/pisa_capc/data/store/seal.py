@@ -1,7 +1,7 @@
 """Descriptions in JSON that say whether they are as they were written.
 
 Damage and edits are recognised by a digest over everything else in the description. Descriptions of earlier versions
-have none: they are read, and it is said that nothing vouches for them.
+have none: they are read with a warning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def unsealed(values: Any, where: Path) -> Any:
 
 
 def warn_unsealed(what: str) -> None:
-    """Say that nobody can tell whether something is as it was written."""
+    """Warn that a file has no digest, so damage cannot be detected."""
     warnings.warn(
         f"{what}: without a digest, as earlier versions wrote it: a change in it would not be noticed. It has one when "
         "it is made again.",

@@ -123,7 +123,7 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
 
 
 def metadata(trained: TrainedModel) -> dict[str, str]:
-    """What the file says of itself: each value is JSON."""
+    """The metadata of the file: each value is JSON."""
     described = trained.run.to_json()
     about = {key: described[key] for key in ABOUT if key in described}
     made = {"version": revisions.PACKAGE, "sha256": weights_digest(trained)}

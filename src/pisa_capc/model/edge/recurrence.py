@@ -1,12 +1,12 @@
-"""The recurrent layer in the two ways that the file holds, of which it takes the quicker one for what it is given.
+"""The recurrent layer in the two forms that the file holds; it takes the quicker one for its input.
 
     r = σ(W_r x + U_r h + b_r),  z = σ(W_z x + U_z h + b_z)
     n = tanh(W_n x + b_n + r (U_n h + c_n)),  h' = n + z (h − n)
 
 A runtime's own GRU goes through the gates of one sequence after the other: every sequence takes it as long. In plain
 products all sequences take a step at once, each in less time, but every operation costs something before it begins. So
-few sequences go through the GRU, and many step by step: in passes of some steps, for which what does not wait for the
-step before is one operation, and of which only the mean is kept. Directions have products of their own, since in one,
+few sequences go through the GRU, and many step by step: in passes of some steps, in which everything independent of the
+previous step is one operation, and only the mean is kept. Directions have products of their own, since in one,
 with a matrix that is half zeros, they would be twice as many; and so have gates, since to cut one result in three takes
 longer.
 """
@@ -127,7 +127,7 @@ class Call(NamedTuple):
 
     @property
     def together(self) -> int:
-        """Steps of a pass, of which a span has a whole number."""
+        """Steps of a pass; a span is a whole number of passes."""
         span = self.length // self.tokens
         return max(steps for steps in range(1, STEPS + 1) if span % steps == 0)
 

@@ -90,7 +90,7 @@ class Transformer(Encoder):
         return y if tokens is None else adaptive_tokens(y, tokens)
 
     def sublayers(self) -> list[Sublayer]:
-        """Of all layers; none where somebody else's code stands in the place of any of ours."""
+        """Of all layers; none if other code replaces any of ours."""
         ours = type(self).finish is Transformer.finish and type(self.norm) is LayerNorm
         if not (ours and type(self.layers) is nn.Sequential and all(type(layer) is Layer for layer in self.layers)):
             return []

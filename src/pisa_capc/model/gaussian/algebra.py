@@ -22,12 +22,12 @@ def inverse_of(covariance: Real) -> Real:
 
 
 def full(own: Real) -> Real:
-    """(N, d, d) covariances, of which (N, d) are the diagonals if there is nothing else in them."""
+    """(N, d, d) covariances; (N, d) is taken as their diagonals."""
     return own if own.ndim == 3 else own[:, :, None] * np.eye(own.shape[1])
 
 
 def blocks(count: int, size: int, each: int = 1) -> list[slice]:
-    """Slices of rows, each of which has `each` matrices of `size` dimensions."""
+    """Slices of rows that each have `each` matrices of `size` dimensions."""
     step = max(1, int(BLOCK * min(1.0, (SMALL / size) ** 2)) // max(1, each))
     return [slice(start, start + step) for start in range(0, count, step)]
 

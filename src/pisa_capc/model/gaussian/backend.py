@@ -8,7 +8,7 @@ by all devices. u is common to all frames of a sender in a place: more of them d
 speaker verification this is a two-covariance PLDA whose frames have known errors of their own.
 
 Of each device its mean is known with an error of its own too, N(m_k, V_k): three frames are enough to enrol a device,
-and its V_k says how little they tell. A device is nobody else's business: to add or remove one changes no other.
+and its V_k accounts for how little they tell. Devices are independent: to add or remove one changes no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Real = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Observations:
-    """value: (N, d) what was measured. own: (N, d, d) R_n, (N, d) its diagonal if that is all, None if it is zero.
+    """value: (N, d) measurements. own: (N, d, d) R_n, (N, d) its diagonal if that is all, None if it is zero.
 
     frame: (d, d) S, the rest of the error.
     """
@@ -95,7 +95,7 @@ class GaussianBackend:
         return self._each(evidence)[0]
 
     def p_value(self, evidence: Observations) -> Real:
-        """(N,) the largest chance with which a known device is as far from its mean: small for a stranger.
+        """(N,) the largest chance with which a known device is as far from its mean: small for an unknown device.
 
         Of a known device's own frames at most a part α has a p-value below α.
         """
@@ -104,7 +104,7 @@ class GaussianBackend:
     def ratio(self, evidence: Observations, claimed: NDArray[np.int64]) -> Real:
         """(N,) log-likelihood ratio of a claimed identity (N,) against any other device, known or not.
 
-        ln p(x | claimed) − ln ½ (mean_{k ≠ claimed} p(x | k) + p(x | a device nobody knows)).
+        ln p(x | claimed) − ln ½ (mean_{k ≠ claimed} p(x | k) + p(x | an unknown device)).
         """
         own = self.log_likelihood(evidence)
         rows = np.arange(len(own))
@@ -135,7 +135,7 @@ class GaussianBackend:
         return means.mean(axis=0), spread * (1 + 1 / count)
 
     def enrol(self, name: str, evidence: Observations, place: Iterable[Any]) -> GaussianBackend:
-        """The same with a device more, from its frames and the name of the place of each; three are enough."""
+        """The same with another device, from its frames and the name of the place of each; three are enough."""
         if name in self.devices:
             raise ConfigError(f"device {name!r} is enrolled already. Remove it first, or use another name.")
         return replace(self, devices=self.devices | {name: self.learn(evidence, place)})

@@ -35,7 +35,7 @@ def choose_device(device: str = "auto") -> torch.device:
 
 
 def choose_precision(precision: str, device: torch.device) -> str:
-    """The named precision; 'auto' is bfloat16 on a GPU and float32 on a CPU, of which only some compute in bfloat16."""
+    """The named precision; 'auto' is bfloat16 on a GPU and float32 on a CPU: only some have bfloat16."""
     if precision not in ("auto", "float32", "bfloat16"):
         raise ConfigError(f"precision: expected auto, float32 or bfloat16, found {precision!r}.")
     if precision == "auto":

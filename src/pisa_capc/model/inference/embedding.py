@@ -81,8 +81,8 @@ def embed(
     out the antennas that its training drops (`model.inference.absent`).
 
     Args:
-        batch: frames read and computed at a time, at most; threads of a CPU take smaller blocks. What suits the device
-            unless told.
+        batch: frames read and computed at a time, at most; threads of a CPU take smaller blocks. By default what
+            suits the device.
         after_batch: called with the number of frames that have been computed since it was last called.
         missing: numbers, from 0, of antennas that are to be left out of every frame whatever they hold.
         descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.

@@ -38,7 +38,7 @@ class _Scoring(nn.Module):
 
 @contextmanager
 def _constant(network: nn.Module) -> Iterator[None]:
-    """Weights that nobody learns: only those can be constants of a record."""
+    """Frozen weights: only those can be constants of a record."""
     learnt = [value for value in network.parameters() if value.requires_grad]
     try:
         network.requires_grad_(False)

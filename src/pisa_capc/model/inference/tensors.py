@@ -1,6 +1,6 @@
 """Tensors in one file that is replaced whole and holds the digest of all of them, so damage is recognised.
 
-Files without a digest are those of earlier versions: they are read, and it is said that nothing vouches for them.
+Files without a digest are those of earlier versions: they are read with a warning.
 """
 
 from __future__ import annotations

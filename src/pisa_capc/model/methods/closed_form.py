@@ -2,7 +2,7 @@
 
 `signal.measurement` measures each frame, with its error bars: the flaws of a transmitter where its waveform is known,
 or what the hardware leaves in channel state. `model.gaussian` says which device that is. The model is kept and used as
-any other, so every command takes it. Its embedding is what was measured in units of its usual scatter; its logits are
+any other, so every command takes it. Its embedding is the measurement in units of its usual scatter; its logits are
 the log-likelihoods, each frame with its own error bars.
 """
 

@@ -1,4 +1,4 @@
-"""Single and PISA behind an equaliser, or an alignment of phases: what each does alone, and what structure adds."""
+"""Single and PISA on equalised or phase-aligned frames: what each does alone, and what structure adds."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class EqualisedSettings(EqualiserSettings, SingleSettings):
 
 
 class EqualisedSingle(Equalised, Single):
-    """Single's network behind an equaliser."""
+    """Single's network on equalised frames."""
 
 
 @register_method("equalised")
 class EqualisedMethod(BehindPreamble, SingleMethod):
-    """Single behind an equaliser: every antenna is equalised with the known preamble, then cross-entropy only.
+    """Single on equalised frames: every antenna is equalised with the known preamble, then cross-entropy only.
 
     min E L_ce(h(f(x̂)), y), x̂ = equalise(x) as in `Equaliser`.
 
@@ -57,7 +57,7 @@ class EqualisedPisaSettings(EqualiserSettings, PisaSettings):
 
 
 class EqualisedPISA(PISA):
-    """PISA behind an equaliser."""
+    """PISA on equalised frames."""
 
     def __init__(self, front: PreambleReference, *network: Any) -> None:
         super().__init__(*network)
@@ -72,7 +72,7 @@ class EqualisedPISA(PISA):
 
 @register_method("pisa-equalised")
 class EqualisedPisaMethod(BehindPreamble, PisaMethod):
-    """PISA behind an equaliser: every antenna is equalised with the known preamble, then as PISA.
+    """PISA on equalised frames: every antenna is equalised with the known preamble, then as PISA.
 
     Eq. (overall_loss) of x̂ = equalise(x) as in `Equaliser`; views are perturbed after that.
 
@@ -113,9 +113,9 @@ class AlignedMethod(EqualisedMethod):
 
     min E L_ce(h(f(x̂)), y), x̂ = align(x) as in `Aligner`.
 
-    What a chirp says of its sender is a faint mirror image and a faint tone in a fixed relation to it, while the phase
-    of the whole differs from frame to frame: networks of short filters do not find the relation by themselves. Where
-    the phase is taken off they do. The frame has to begin with the preamble.
+    A chirp carries its sender's fingerprint as a faint mirror image and a faint tone in a fixed relation to it, while
+    the phase of the whole differs from frame to frame: networks of short filters do not learn the relation by
+    themselves. Without the phase they do. The frame has to begin with the preamble.
     """
 
     Settings = AlignedSettings  # type: ignore[assignment]

@@ -115,7 +115,7 @@ def check_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) -> 
 
 
 class _KnownPreambles:
-    """What these methods need of the data; of plugins' waveforms too, so it is said when it is asked."""
+    """What these methods need of the data, listed on demand so that plugins' waveforms are included."""
 
     def __get__(self, method: Any, cls: type | None = None) -> tuple[str, ...]:
         known = (f"{w.title} ({w.sample_rate_hz / 1e6:g} MS/s)" for w in WAVEFORMS.parts().values())

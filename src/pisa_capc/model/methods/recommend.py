@@ -33,7 +33,7 @@ class Recommendation(NamedTuple):
 def recommended(frames: Frames, setup: Setup, network: bool = False) -> Recommendation:
     """The closed form where source frames begin with a preamble that is known, else PISA as published.
 
-    network: it is to be one, which is then PISA behind an equaliser where there is such a preamble.
+    network: it must be a network, which is then PISA on equalised frames where there is such a preamble.
     """
     settings, rate = EqualiserSettings(), setup.sample_rate_hz
     if setup.domain != TIME:

@@ -81,7 +81,7 @@ class Details(NamedTuple):
 class Output(NamedTuple):
     """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request.
 
-    The graph loss is left out in inference without gradients, mask and details, where nobody learns from it.
+    The graph loss is left out in inference without gradients, mask and details, where it is not needed.
     """
 
     embedding: Tensor

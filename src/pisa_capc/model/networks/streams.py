@@ -33,7 +33,7 @@ class Distinct(NamedTuple):
         return _taken(streams, self.first)
 
     def spread(self, features: Tensor) -> Tensor:
-        """Features (R, U, …) for all streams: (R, N, …). Nobody may learn from those of silence."""
+        """Features (R, U, …) for all streams: (R, N, …). Those of silence must get no gradient."""
         spread: Tensor = _Spread.apply(features, self.first, self.kind, self.place)
         return spread
 

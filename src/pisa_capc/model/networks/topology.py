@@ -69,7 +69,7 @@ def graph_loss(attention: Tensor, log_prior: Tensor, available: Tensor) -> Tenso
 
 
 class Propagated(NamedTuple):
-    """What a graph block makes of a frame's tokens, and how: the last two only where someone asks for them."""
+    """The output of a graph block for a frame's tokens; the last two only on request."""
 
     nodes: Tensor  # (R, N, J, d)
     graph_loss: Tensor | None = None  # (R, N)

@@ -62,8 +62,8 @@ def fit(
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
         more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
-        threads: of a CPU, whose sums depend on how many share them; PyTorch's own number unless told. A training that
-            was begun in `out` goes on with those it was begun with.
+        threads: of a CPU, whose sums depend on how many share them; by default PyTorch's own number. A training
+            resumed in `out` keeps its number.
         front: what is taken off channel state before the model sees it: 'antenna' (default), 'common' or 'none', see
             `signal.measurement.front_end`. The model keeps it and takes it off whatever it is given.
 

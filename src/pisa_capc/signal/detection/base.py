@@ -37,7 +37,7 @@ class FoundFrame:
     at: its first preamble sample at the waveform's rate, counted from where the detector began. iq: (A, T) samples from
     there on, as received; (0, 0) where they are not kept with it. cfo_hz, snr_db: (A,) of each antenna, NaN for a dead
     one. quality: 0 … 1, how much of the preamble's energy the known preamble explains. samples: of the whole frame,
-    where its header says it. header: what it says of itself. front: what was read of a Wi-Fi frame to know that.
+    where its header says it. header: its decoded header. front: the samples of a Wi-Fi frame that were read for it.
     turn_hz: how much faster its samples turn than its carrier does: a chirp that begins between two samples.
 
     Where it was found:
@@ -149,5 +149,5 @@ class Detector(Protocol):
         ...
 
     def finish(self) -> list[FoundFrame]:
-        """The frames of which the end of the stream has only a part, from their whole preamble on."""
+        """Frames that the end of the stream cuts off, from their complete preamble on."""
         ...

@@ -40,8 +40,8 @@ Label = Callable[[FoundFrame], str | None]
 class DatasetChoices:
     """What becomes of found frames.
 
-    label: one of `KINDS`. environment, capture: names for all of them, in the place of what recordings say.
-    samples: of each frame; the waveform's preamble unless told. keep_cfo: leave the samples as they were received.
+    label: one of `KINDS`. environment, capture: names for all of them, instead of those in the recordings.
+    samples: of each frame; by default the waveform's preamble. keep_cfo: leave the samples as they were received.
     """
 
     label: str = "address"
@@ -74,7 +74,7 @@ def write_frames(
 ) -> Written:
     """Write a dataset with a capture per environment, device and capture; one that was begun is gone on with.
 
-    named: what the path of each recording says of environment, device and capture.
+    named: environment, device and capture from the path of each recording.
     """
     out, choices = Path(out), choices or DatasetChoices()
     waveform = found[0].waveform
@@ -195,7 +195,7 @@ def _unfit(frame: FoundFrame, device: str | None, found: Found, samples: int) ->
     if device is None:
         return "whose device nothing says"
     if frame.at + samples > found.stream.about.length:
-        return f"of which the recording ends before {samples} samples"
+        return f"cut off by the end of the recording before {samples} samples"
     if not np.isfinite(frame.cfo_hz).all():
         return "without a frequency offset"
     return None
@@ -243,7 +243,7 @@ def without_cfo(iq: NDArray[np.complex64], cfo_hz: NDArray[np.float64], sample_r
     return np.asarray(iq * turns, dtype=np.complex64)
 
 
-# Whose a frame is, for enrolment: by its address, by what somebody annotated, by the recording's path, or unknown.
+# Whose a frame is, for enrolment: by its address, by an annotation, by the recording's path, or unknown.
 
 
 def labeller(kind: str, annotations: Sequence[Annotation], named: Mapping[str, str], recording: str) -> Label:

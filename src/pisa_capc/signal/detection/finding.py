@@ -179,7 +179,7 @@ def blocks_of(recording: Recording, waveform: str) -> int:
 
 
 def placed(frame: FoundFrame, about: About, waveform: Waveform, first: int = 0, kept: int = 0) -> FoundFrame:
-    """A frame in the samples of its recording or stream, of which a detector was given those from `first` on.
+    """Place a frame in its recording or stream, whose samples the detector saw from `first` on.
 
     kept: samples of the frame that stay with it.
     """

@@ -76,7 +76,7 @@ class LoraDetector:
         return self._advance(ended=False)
 
     def finish(self) -> list[FoundFrame]:
-        """The frames of which the end of the stream has only a part, from their whole preamble on."""
+        """Frames that the end of the stream cuts off, from their complete preamble on."""
         return self._advance(ended=True)
 
     def _advance(self, ended: bool) -> list[FoundFrame]:

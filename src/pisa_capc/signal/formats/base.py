@@ -58,7 +58,7 @@ class ImportOptions:
     iq_key, cfo_key: names of the arrays, where they cannot be recognised.
     antennas, samples: shape of a frame. axes: order of an array's axes, n frames, T samples, A antennas, as "nTA".
     environment, capture, device: names for frames whose file and path name none; `unlabelled` is the device of frames
-    of which nobody knows whose they are.
+    of unknown origin.
     """
 
     pattern: str | None = None
@@ -76,7 +76,7 @@ class ImportOptions:
     csi: CsiOptions | None = None
 
     def given(self) -> dict[str, Any]:
-        """What was said, by name."""
+        """The options that were given, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def names(self, device: str = "") -> dict[str, str]:

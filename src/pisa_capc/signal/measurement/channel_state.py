@@ -67,7 +67,7 @@ class ChannelState:
         """s², from second differences over neighbouring subcarriers of each frame less the mean of its capture (N,).
 
         |d(k−1) − 2d(k) + d(k+1)|² = s² (1/ḡ(k−1) + 4/ḡ(k) + 1/ḡ(k+1)) on average. Its median is taken, ln 2 of the
-        mean of an exponential distribution, since a few frames that somebody walked through should not count.
+        mean of an exponential distribution, so that a few frames disturbed by a moving person do not count.
         """
         _, number, count = np.unique(capture, return_inverse=True, return_counts=True)
         many = count[number] > 2

@@ -65,7 +65,7 @@ Real = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of N frames on A antennas.
+    """Measurements of N frames on A antennas.
 
     flaws: names of the J columns. value: (N, J) θ̂, NaN where a frame could not be measured. covariance: (N, J, J) of
     its error, circular and complex: half of it belongs to each of the real and the imaginary part. channel: (N, A, L)

@@ -1,6 +1,6 @@
 """Frames measured sender by sender: quantities that engineers name, each with an interval of 95 %, and cards to keep.
 
-A card holds what was measured of one device, and how certain that is. Two cards can be of one radio where they differ
+A card holds the measurements of one device and their uncertainty. Two cards can be of one radio where they differ
 by no more than that. The image and the leakage of the receiver are in every estimate: cards compare at one receiver.
 """
 
@@ -158,8 +158,8 @@ class Card:
 
     @property
     def quantities(self) -> list[Quantity]:
-        """All that is told of it. Intervals of flaws are those of the mean; CFO and SNR change, and theirs hold 95 % of
-        the frames."""
+        """All quantities of the table. Intervals of flaws are those of the mean; those of CFO and SNR, which change,
+        hold 95 % of the frames."""
         return [
             *quantities(self.theta, self.variance),
             *_offset(self.cfo_hz, self.cfo_std_hz, self.carrier_hz),
@@ -192,7 +192,7 @@ class Card:
 
     @classmethod
     def load(cls, path: str | Path) -> Card:
-        """A card that somebody kept; what it is not is said."""
+        """A stored card; an invalid one is refused with the reason."""
         path = Path(path)
         with reading(path, "a card as `pisa measure --card` writes"):
             value = unsealed(read_json(path), path)
@@ -361,7 +361,7 @@ def _device(value: Real, error: Real, snr_db: Real, place: NDArray[np.int64]) ->
 def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequence[str] | None = None) -> Measured:
     """Measure frames that begin with a known waveform; that of their sample rate unless it is named.
 
-    senders: (N,) who sent each; the device of labelled frames, and one for all of others, unless told.
+    senders: (N,) who sent each; the device of labelled frames, and by default one for all others.
     """
     if frames.domain != TIME:
         raise DataError(

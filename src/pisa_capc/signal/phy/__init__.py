@@ -1,4 +1,4 @@
-"""Bits to samples and back: what a frame says of itself."""
+"""Bits to samples and back: headers of frames."""
 
 from pisa_capc.signal.phy.base import Header
 

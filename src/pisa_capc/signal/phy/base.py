@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Header:
-    """What a frame says of itself, as far as it could be decoded; None: not known.
+    """The header of a frame, as far as it could be decoded; None: unknown.
 
     kind: as "data", "beacon", "ack"; where no more is known the format, as "non-ht", "ht-mixed", "vht".
     length: octets of the PSDU.

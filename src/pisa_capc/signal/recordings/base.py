@@ -47,7 +47,7 @@ class About:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What somebody has written about a part of a recording: samples start … start + count."""
+    """An annotation of a part of a recording: samples start … start + count."""
 
     start: int
     count: int | None
@@ -102,7 +102,7 @@ class SampleFile:
 
 @dataclass(frozen=True)
 class FileRecording:
-    """A `Recording` of which each file has one antenna or several, in the order of the files."""
+    """A `Recording` in files of one or several antennas each, in the order of the files."""
 
     about: About
     files: tuple[SampleFile, ...]

@@ -43,7 +43,7 @@ class Encoding:
 
     @classmethod
     def named(cls, name: str) -> Encoding:
-        """'cs16' and 'ci16_le' are the same; little-endian unless told.
+        """'cs16' and 'ci16_le' are the same; little-endian by default.
 
         >>> Encoding.named("sc16") == Encoding.named("ci16_le")
         True

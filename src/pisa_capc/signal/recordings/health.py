@@ -1,4 +1,4 @@
-"""Whether samples can be what a receiver measured: what is said before the recording is used, and while it is."""
+"""Whether samples can come from a receiver: checks before a recording is used, and while it is."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def open_recording(
 
     paths: a SigMF recording (`.sigmf-meta`, `.sigmf-data`) or collection, or plain samples in one file of interleaved
     channels or in one file per antenna: several paths, or a pattern as 'rx*.cs16' (rx2 comes before rx10).
-    format: of plain samples, where their ending does not say it, as cs16 or cs16_be. One that is given is believed.
-    antennas: in all files together; of plain samples, one per file unless told.
+    format: of plain samples, where their ending does not say it, as cs16 or cs16_be. A given format is trusted.
+    antennas: in all files together; of plain samples, by default one per file.
     check: compare the data with its SHA-512, where metadata has one.
 
     >>> recording = open_recording("roof.cs16", sample_rate_hz=20e6, antennas=4)  # doctest: +SKIP

@@ -129,7 +129,7 @@ def streams_of(collection: Path) -> list[Path]:
 
 
 def _collection(path: Path) -> tuple[Metadata, dict[Path, str]]:
-    """What a collection says of itself, and the metadata of its recordings with their hashes, in order."""
+    """The metadata of a collection and of its recordings, with their hashes, in order."""
     with reading(path, "a SigMF collection"):
         info = read_json(path)["collection"]
         named = [(str(stream["name"]), str(stream["hash"])) for stream in info["core:streams"]]
@@ -230,7 +230,7 @@ def _check_hash(data: Path, expected: str) -> None:
 def _recording(
     name: str, parts: list[_Channels], info: Metadata, sample_rate_hz: float | None, carrier_hz: float | None
 ) -> FileRecording:
-    """Channels of one clock as one recording; info: what is said of all of them."""
+    """Channels of one clock as one recording; info: metadata of all of them."""
     first = parts[0]
     for part in parts[1:]:
         for what in ("rate_hz", "carrier_hz"):
@@ -351,7 +351,7 @@ def archive(stem: str, meta: bytes, data: bytes) -> bytes:
 def write_annotations(
     recording: FileRecording, notes: Notes, generator: str, ending: str, force: bool = False
 ) -> list[Path]:
-    """Write a metadata file per data file; what the recording's own metadata says of the samples is kept.
+    """Write a metadata file per data file; the recording's own metadata about the samples is kept.
 
     notes: annotations as seen by some antennas of the recording, by their numbers; `core:sample_start` counts from its
     first sample. generator: who made them; those it made earlier are replaced.

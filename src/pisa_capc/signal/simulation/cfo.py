@@ -37,7 +37,7 @@ def oscillator_cfo_hz(
     environment_rng: np.random.Generator,
     capture_rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """(F, A) f = f_c (ε_device + ε_antenna + ε_environment + ε_capture + ε̇ t): the true offset, nobody's estimate.
+    """(F, A) f = f_c (ε_device + ε_antenna + ε_environment + ε_capture + ε̇ t): the true offset, not an estimate.
 
     `environment_rng` belongs to a device in an environment, `capture_rng` to one capture.
     """

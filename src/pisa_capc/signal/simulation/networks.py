@@ -52,7 +52,7 @@ class Message:
 
 
 class Network:
-    """rates: all that there are. usual: those that are used unless told. rate_name: what annotations call them.
+    """rates: all available rates. usual: those used by default. rate_name: their name in annotations.
 
     pause_samples: the shortest silence between exchanges.
     """
@@ -179,7 +179,7 @@ class WiFiNetwork(Network):
 
 @register_network("lora")
 class LoRaNetwork(Network):
-    """End devices that report to a gateway: LoRaWAN uplinks that nobody answers. Rates are spreading factors."""
+    """End devices that report to a gateway: unanswered LoRaWAN uplinks. Rates are spreading factors."""
 
     rates = tuple(map(float, SPREADING_FACTORS))
     usual = (7.0,)

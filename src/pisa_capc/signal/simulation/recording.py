@@ -81,7 +81,7 @@ def record(
     capture: Annotated[str | None, "Which of its captures; by default the scene's first."] = None,
     devices: Annotated[str | None, "Who sends, as D01,D02; by default all devices of the scene."] = None,
     unknown: Annotated[int, "Further senders, which the scene's dataset does not have."] = 0,
-    duty: Annotated[float, "Part of the time that somebody sends; 0 records noise alone."] = 0.1,
+    duty: Annotated[float, "Part of the time in which a device transmits; 0 gives noise alone."] = 0.1,
     rates: Annotated[
         str | None,
         "Rates of data frames. Wi-Fi: Mb/s, those of HT too (6.5, 13, …), by default all eight non-HT ones. LoRa: "

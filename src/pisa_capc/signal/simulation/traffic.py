@@ -79,7 +79,7 @@ class Traffic:
         return placed
 
     def _collision(self, now: int) -> list[tuple[int, Message]]:
-        """A frame, and another that begins while it lasts; nobody answers either."""
+        """A frame, and another that begins while it lasts; neither is answered."""
         device = self._one_of(self.senders)
         first = self._messages(device, now, answered=False)[0]
         start = now + int(self.rng.integers(1, first.samples))

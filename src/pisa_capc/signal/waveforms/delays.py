@@ -1,6 +1,6 @@
 """A known waveform behind every short channel: its delayed copies, and the space that they span.
 
-Whoever estimates the channel of a preamble looks for it in this space: the measurement of flaws, the sounding of rooms
+Every estimate of a preamble's channel is made in this space: the measurement of flaws, the sounding of rooms
 in `check`, the search for a preamble in `methods`, the informed receiver in `limit`.
 """
 

@@ -46,7 +46,7 @@ class Powers:
         return cls(noise, level, float(1 / np.sqrt(max(live.sum(), 1) * chunk.judged)))
 
     def loud(self) -> NDArray[np.bool_]:
-        """(parts,) those that do not sound like the noise, and those next to them, where a preamble may begin.
+        """(parts,) those that differ from the noise, and those next to them, where a preamble may begin.
 
         A preamble must explain a fifth of the power, and explains a twentieth of noise's: it adds 0.19 of that. The
         shortest frame fills at least 0.94 of some part. What is fainter than the noise is not like it either: a gain
@@ -65,7 +65,7 @@ class Powers:
 
 
 def quiet_power(powers: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(A,) mean of the quietest of (A, parts); those of which a squelch has left nothing do not count."""
+    """(A,) mean of the quietest of (A, parts); those that a squelch has silenced do not count."""
     order = np.sort(np.where(powers > 0, powers, np.inf), axis=1)
     count = np.ceil(QUIET * np.isfinite(order).sum(1)).astype(int)
     total = np.cumsum(order, axis=1, dtype=np.float64)[np.arange(len(order)), count - 1]

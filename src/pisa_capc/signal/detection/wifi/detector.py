@@ -30,7 +30,7 @@ LONGEST = HEAD + SYMBOL_SAMPLES * -(-(16 + 8 * 4095 + 6) // 24)  # samples of a 
 
 @dataclass(frozen=True)
 class FoundPreamble:
-    """A preamble in the stream: its first sample, what was measured of it, and what its L-SIG says."""
+    """A preamble in the stream: its first sample, its measurements, and its L-SIG."""
 
     start: int
     cfo_hz: NDArray[np.float64]
@@ -165,7 +165,7 @@ class WifiDetector:
         return done
 
     def finish(self) -> list[FoundFrame]:
-        """The frames of which the end of the stream has only a part, from their whole preamble on."""
+        """Frames that the end of the stream cuts off, from their complete preamble on."""
         self._room.append(self._silence(CHUNK + BEHIND))
         self._examine()
         return self._complete(None)

@@ -62,7 +62,7 @@ class Intel(CsiCard):
             return BadPacket(at, f"{size} bytes of channel state; {received} antennas and {sent} streams have {needed}")
         antennas = [selected >> 2 * i & 3 for i in range(received)]
         if sorted(antennas) != list(range(received)):
-            return BadPacket(at, f"its chains are said to be on antennas {antennas}; expected an order of {received}")
+            return BadPacket(at, f"its chains claim the antennas {antennas}; expected an order of {received}")
         if self.how.stream >= sent:
             return BadPacket(at, f"transmit streams 0 to {sent - 1}; --stream {self.how.stream} was asked for")
         return FoundPacket((at,), Kind(tuple(range(received)), 40 if rate & HT40 else 20))

@@ -35,7 +35,7 @@ HEADER_CHECKSUM = np.array(
 
 @dataclass(frozen=True)
 class ExplicitHeader:
-    """What the first block says of the rest. coding_rate: 1 … 4 for 4/5 … 4/8."""
+    """The explicit header, from the first block. coding_rate: 1 … 4 for 4/5 … 4/8."""
 
     length: int
     coding_rate: int

@@ -1,4 +1,4 @@
-"""Samples to what a frame says of itself."""
+"""From samples to the header of a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = 15 / 16  # of the last symbol this much must be there
 
 @dataclass(frozen=True)
 class LoraHeader(Header):
-    """What a LoRa frame says of itself. kind: "lora", or what LoRaWAN calls it. coding_rate: 1 … 4 for 4/5 … 4/8.
+    """The header of a LoRa frame. kind: "lora", or what LoRaWAN calls it. coding_rate: 1 … 4 for 4/5 … 4/8.
 
     samples: of the whole frame.
     """
@@ -92,7 +92,7 @@ def receive(
     sample_rate_hz: float = 1e6,
     bandwidth_hz: float = 125e3,
 ) -> list[LoraHeader]:
-    """What each frame says of itself, as far as its samples go.
+    """The header of each frame, as far as its samples go.
 
     frames: each (A, T), from its first preamble sample (to within half a chip) on. cfo_hz: of each frame (A,).
     carrier_hz: with it, the sampling offset is that of the carrier and is taken out; without, symbols are taken to be
@@ -113,7 +113,7 @@ def receive_frame(
     upchirps: int,
     carrier_hz: float | None,
 ) -> LoraHeader:
-    """What one frame (A, T) says of itself."""
+    """The header of one frame (A, T)."""
     symbols = Symbols(
         samples, measure(samples, 0.0, cfo_hz, modulation, upchirps, carrier_hz), modulation, upchirps, carrier_hz
     )

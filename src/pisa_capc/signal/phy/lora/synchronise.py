@@ -1,4 +1,4 @@
-"""Where a frame begins, and how far its carrier is off: from upchirps, of which the symbol grid is known up to the CFO.
+"""Where a frame begins, and how far its carrier is off: from upchirps, whose symbol grid is known up to the CFO.
 
 Upchirps alone cannot tell a late start from a high carrier; downchirps move the other way (Bernier et al.,
 "Low complexity LoRa frame synchronization for ultra-low power software-defined radios", IEEE Transactions on

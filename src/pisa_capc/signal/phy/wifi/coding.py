@@ -27,7 +27,7 @@ _LEVEL_POWER = {1: 1, 2: 2, 4: 10, 6: 42}  # mean power of points at odd integer
 
 @dataclass(frozen=True)
 class Coding:
-    """One rate: `carriers` data carriers with `bits_per_carrier` coded bits each; HT is told by its 52 carriers."""
+    """One rate: `carriers` data carriers with `bits_per_carrier` coded bits each; HT has 52 carriers."""
 
     rate_mbps: float
     bits_per_carrier: int

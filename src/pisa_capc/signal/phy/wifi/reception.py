@@ -1,4 +1,4 @@
-"""Samples to what a frame says of itself (IEEE Std 802.11-2020, clauses 9, 17, 19), many frames at once."""
+"""From samples to headers of frames (IEEE Std 802.11-2020, clauses 9, 17, 19), many frames at once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def receive(
     header_only: bool = False,
     known: Sequence[Front | None] | None = None,
 ) -> list[Header]:
-    """What each frame says of itself.
+    """The header of each frame.
 
     frames: each (A, T) at 20 MS/s from its first preamble sample to its end or the end of what there is.
     cfo_hz: of each frame, one number or (A,). header_only: decode no more than the addresses need; checksums of longer
@@ -219,7 +219,7 @@ def _soft_bits(fronts: Fronts, group: dict[int, _Data]) -> NDArray[np.float32]:
 
 
 def _descramblers() -> list[bytes]:
-    """What to add to the octets of a frame, again and again, by its first seven bits, of which the first is lowest.
+    """What to add to the octets of a frame, again and again, by its first seven bits, lowest bit first.
 
     SERVICE begins with seven zeros, so the first seven bits received are the scrambler's, and its state after them. Its
     period of 127 bits is one of 127 octets, too.
