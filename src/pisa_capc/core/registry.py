@@ -84,7 +84,7 @@ class Registry(Generic[T]):
         _every.add(self)
 
     def add(self, name: str, part: T) -> None:
-        """Register `part` as `name`; a name that is taken is refused, except in a session that redefines its own part."""
+        """Register `part` as `name`; a name that is taken is refused, except for a session's own part."""
         if name in self._parts and not all(_inside(one, ["__main__"]) for one in (part, self._parts[name])):
             by = f" by the plugin {self._origins[name].name}" if name in self._origins else ""
             raise ConfigError(f"{self.kind} {name!r}: the name is taken{by}. Register it under another one.")

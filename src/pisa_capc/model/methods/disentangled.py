@@ -1,4 +1,4 @@
-"""Embeddings of two parts, one of which is to say nothing of the device: RFFCC and RIEI."""
+"""Embeddings of two parts, one of them meant to hold nothing about the device: RFFCC and RIEI."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class EadaSettings(EqualiserSettings, CriticSettings):
 
 
 class EqualisedWithCritic(Equalised, WithCritic):
-    """DANN's network behind an equaliser."""
+    """DANN's network on equalised frames."""
 
 
 @register_method("eada")

@@ -105,7 +105,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tenso
 
 
 def begun_with(folder: Path) -> list[dict[str, Any]]:
-    """What determines the runs of a checkpoint, of which nothing else is read; nothing where that cannot be."""
+    """What determines the runs of a checkpoint, read alone; empty if it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
         with safe_open(folder / CHECKPOINT, framework="pt") as file:
             runs = parse_json(file.metadata()["progress"])["runs"]
