@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import scipy.linalg
+from scipy.stats import multivariate_normal
 
 
 def msp(logits: np.ndarray) -> float:
@@ -92,3 +93,13 @@ def oscr(known: np.ndarray, correct: np.ndarray, unknown: np.ndarray) -> float:
     """P(a known frame is rightly named and scores below an unknown one), ties counted half."""
     wins = [c * ((k < u) + (k == u) / 2) for k, c in zip(known, correct, strict=True) for u in unknown]
     return float(np.mean(wins))
+
+
+def gaussian(z: np.ndarray, means: np.ndarray, errors: np.ndarray, frame: np.ndarray, place: np.ndarray) -> float:
+    """ln p(z | a device nobody knows) − ln p(z | one of the known); the devices are a sample of all that there are."""
+    count, size = means.shape
+    spread = sum(np.outer(m - means.mean(axis=0), m - means.mean(axis=0)) for m in means) / (count - 1)
+    spread = (count * spread + size * np.diag(np.diag(spread))) / (count + size) * (1 + 1 / count)
+    stranger = multivariate_normal.pdf(z, means.mean(axis=0), spread + place + frame)
+    known = [multivariate_normal.pdf(z, m, v + place + frame) for m, v in zip(means, errors, strict=True)]
+    return math.log(stranger) - math.log(sum(known) / count)

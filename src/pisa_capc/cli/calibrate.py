@@ -149,7 +149,7 @@ def calibrate(
         capture = arrays["group"] if find else arrays.get("capture")
         frames = arrays["embedding"], arrays["logits"], capture, SourceStatistics.from_arrays(arrays)
         if isinstance(chosen, OpenSet):
-            result = chosen.calibrate(*frames, carrier_hz=arrays.get("cfo_hz"))
+            result = chosen.calibrate(*frames, carrier_hz=arrays.get("cfo_hz"), error=arrays.get("error"))
         else:
             result = chosen.calibrate(*frames)
         warn_where_uneven(base, result, frames[-1])
@@ -263,7 +263,7 @@ def read_scores(path: Path) -> dict[str, np.ndarray]:
             single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         if single:
             raise DataError(f"{path} is a single array; expected an NPZ file with embedding and logits.")
-        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", "devices", *_CARRIED), PREFIX)
+        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", "error", "devices", *_CARRIED), PREFIX)
         missing = [name for name in ("embedding", "logits") if name not in arrays]
         with zipfile.ZipFile(path) as archive:
             found = ", ".join(array_members(archive)) or "nothing"

@@ -198,13 +198,13 @@ def verify_(
 
 def rejection(name: str, trained: TrainedModel) -> str | None:
     """The score that was asked for; unless told the usual one of the model, saying it where it is not the best."""
-    from pisa_capc.decide.calibration.openset import DEFAULT
+    from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
     from pisa_capc.decide.calibration.policy import AUTO, usual
 
     if name != AUTO:
         return None if name == "none" else name
     found = usual(trained.statistics).rejection
-    if found != DEFAULT:
+    if found == EARLIER:
         why = f"for the model keeps no sessions; trained again it would be {DEFAULT}"
         notes.print(f"unknown devices are set aside by {found}, {why}.", highlight=False, soft_wrap=True)
     return found
@@ -309,7 +309,22 @@ def _show(who: Identified) -> None:
     headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
     names = ", ".join(one.recording.about.name for one in who.seen.found)
     print_table(f"{names}: {len(who):,} frames", headings, rows, left=("device", headings[-1]))
+    if who.explainer.devices:
+        _show_measured(who)
     notes.print(_calibration_line(who), soft_wrap=True)
+
+
+def _show_measured(who: Identified) -> None:
+    """What was measured of the frames of each device together, and in a line below what the device has."""
+    rows, scores, quantities = list[list[str]](), who.scores, who.explainer.quantities
+    for name, members in _by_device(who):
+        error = None if scores.error is None else scores.error[members]
+        own = who.explainer.measured(scores.embedding[members], error)
+        rows.append([name or "unknown", *(own[one].number if own else "–" for one in quantities)])
+        if name in who.explainer.devices:
+            rows.append(["  as enrolled", *(who.explainer.devices[name][one].number for one in quantities)])
+    headings = ["device", *(f"{name} ({unit})" for name, unit in quantities.items())]
+    print_table("Measured, all frames of a device together, ± 95 %", headings, rows, left=("device",))
 
 
 def _calibration_line(who: Identified) -> str:

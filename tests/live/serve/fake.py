@@ -27,6 +27,7 @@ from pisa_capc.live.serve.memory import Memory
 from pisa_capc.model.inference import SourceStatistics
 from pisa_capc.signal.detection import FoundFrame, Identity
 from pisa_capc.signal.detection.base import NO_IQ
+from pisa_capc.signal.measurement.senders import Quantity
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings.encoding import Encoding
 
@@ -113,6 +114,10 @@ class FakeListener:
 
     def frame(self, number: int) -> FoundFrame | None:
         return self.kept.get(number)
+
+    def measured(self, frame: FoundFrame) -> list[tuple[str, Quantity, Quantity]]:
+        own, device = (Quantity("image rejection", "dB", value, value - 0.5, value + 0.5) for value in (38.9, 29.4))
+        return [(own.name, own, device)]
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> Any:
         if len(numbers) < 10:

@@ -50,6 +50,9 @@ def test_real_numbers_give_the_same_scores(scene: str, tmp_path: Path) -> None:
         assert (found.logits[0] - expected.logits).abs().max() < NEAR * largest
         assert (found.embedding[0] - expected.embedding).abs().max() < 0.01
         assert torch.equal(found.logits[0].argmax(1), expected.logits.argmax(1))
+        assert found.error is not None
+        assert expected.error is not None
+        assert torch.allclose(found.error[0], expected.error, rtol=0.02, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -60,7 +63,11 @@ def test_the_file_alone_decides_as_the_model_does(scene: str, tmp_path: Path) ->
     assert written.difference < NEAR * written.largest
     session = Session((tmp_path / "model.onnx").read_bytes())
     some = frames.select(np.arange(0, len(frames), 5))
-    expected = embed(trained, some, "cpu").logits
-    found = session.run(some.iq.view(np.float32).reshape(*some.iq.shape, 2))[1]
+    scores = embed(trained, some, "cpu")
+    expected, given = scores.logits, session.run(some.iq.view(np.float32).reshape(*some.iq.shape, 2))
+    found = given.logits
+    assert scores.error is not None
+    assert given.error is not None
+    np.testing.assert_allclose(given.error, scores.error, rtol=0.02, atol=1e-3)
     assert np.abs(found - expected).max() < NEAR * np.abs(expected).max()
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))

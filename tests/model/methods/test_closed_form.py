@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pisa_capc.data.openset_scores import openset_score
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
+from pisa_capc.decide.calibration import OpenSet
+from pisa_capc.decide.calibration.peers import Direct
+from pisa_capc.decide.calibration.policy import usual
 from pisa_capc.decide.enrolment import enrol, remove
+from pisa_capc.decide.identification.explain import Explainer
 from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.evidence.evaluation import infer
 from pisa_capc.model.inference import TrainedModel, embed, load_model
@@ -178,3 +184,73 @@ def test_reports_do_not_list_what_it_does_not_use(trained: TrainedModel) -> None
     assert shown["method"] == "closed-form"
     assert not {"encoder", "training", "precision"} & shown.keys()
     assert trained.run.to_json()["training"]["epochs"] == 30  # which files keep, as they did
+
+
+def test_strangers_are_told_by_the_error_bars_of_each_frame(frames: Frames, tmp_path: Path) -> None:
+    strange = np.isin(frames.device, [0, 4, 8])
+    trained = trained_on(frames.select(np.flatnonzero(~strange)))
+    assert usual(trained.statistics).rejection == "gaussian"
+    target = frames.where(environment="E1")
+    scores = embed(trained, target, "cpu")
+    known = ~np.isin(target.device, [0, 4, 8])
+    for sender, least in ((None, 0.97), (target.device, 0.999)):  # frame by frame, and all of a sender together
+        found = OpenSet(Direct(), "gaussian").calibrate(
+            scores.embedding, scores.logits, scores.capture, scores.statistics, error=scores.error, sender=sender
+        )
+        accepted = np.asarray(found.known)
+        outcome = openset_score(found.unknown_score[known], accepted[known], found.unknown_score[~known])
+        assert outcome.auroc > least
+        assert accepted[known].mean() > 0.9
+        assert accepted[~known].mean() < 0.1
+    scores.save(tmp_path / "scores.npz")
+    with np.load(tmp_path / "scores.npz") as kept:
+        np.testing.assert_array_equal(kept["error"], scores.error)
+    with pytest.raises(DataError, match="gaussian needs the error of every embedding"):
+        OpenSet(Direct(), "gaussian").calibrate(scores.embedding, scores.logits, source=scores.statistics)
+
+
+def test_a_frame_that_cannot_be_measured_is_of_no_device(trained: TrainedModel, frames: Frames) -> None:
+    scores = embed(trained, frames.where(environment="E1").select(np.arange(20)), "cpu")
+    error = scores.error.copy()
+    error[3] = np.inf
+    found = OpenSet(Direct(), "gaussian").calibrate(
+        scores.embedding, scores.logits, source=scores.statistics, error=error
+    )
+    assert found.prediction[3] == -1
+    assert np.isfinite(found.unknown_score).all()
+
+
+def test_statistics_and_model_agree_on_every_device(trained: TrainedModel, frames: Frames) -> None:
+    left = remove(trained, "D10")
+    larger = enrol(left, "new", frames.where(environment="E2", device="D10").unlabelled())
+    for model in (trained, left, larger):
+        for name, value in model.model.gaussians().items():
+            np.testing.assert_allclose(getattr(model.statistics, name), value, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+def test_frames_of_two_senders_are_not_enrolled_as_one(frames: Frames) -> None:
+    left = remove(trained_on(frames.select(np.flatnonzero(frames.device != 8))), "D10")
+    room = frames.where(environment="E2")
+    one, other = (np.flatnonzero(room.device == number)[:count] for number, count in ((9, 30), (8, 8)))
+    mixed = room.select(np.concatenate([one, other])).unlabelled()
+    with pytest.raises(DataError, match=r"new: [789] of 38 frames are not of the sender .* \(numbers 30, 31"):
+        enrol(left, "new", mixed, device="cpu")
+    assert "new" in enrol(left, "new", mixed, anyway=True, device="cpu").devices
+    with pytest.raises(DataError, match=r"sound like D01, which is enrolled: .* as far from its first with a chance"):
+        enrol(left, "new", room.select(np.flatnonzero(room.device == 0)).unlabelled(), device="cpu")
+
+
+def test_a_decision_is_explained_in_quantities_of_the_hardware(trained: TrainedModel, frames: Frames) -> None:
+    room = frames.where(environment="E1", device="D04")
+    scores, explainer = embed(trained, room, "cpu"), Explainer(trained)
+    assert set(explainer.devices) == set(frames.devices)
+    together = explainer.measured(scores.embedding, scores.error)
+    one = explainer.measured(scores.embedding[:1], scores.error[:1])
+    for name, quantity in together.items():
+        assert quantity.high - quantity.low < one[name].high - one[name].low
+    image, own = together["image rejection"], explainer.devices["D04"]["image rejection"]
+    assert abs(image.value - own.value) < 1.0
+    reason = explainer.reason(scores.embedding[:1], scores.error[:1], "D04", "D01")
+    assert re.fullmatch(r"[\w /]+ .+ ± .+; D04 has .+ ± .+, D01 has .+ ± .+", reason)
+    assert re.fullmatch(r"[\w /]+ .+; D01 has .+", explainer.reason(scores.embedding, scores.error, "D01"))
+    assert explainer.reason(scores.embedding[:1], np.full_like(scores.error[:1], np.inf), "D01") is None

@@ -184,12 +184,18 @@ class OnlineCalibrator:
         return sum(values.nbytes for part in (self._arrays, self.finder.arrays) for values in part.values())
 
     def push(
-        self, embedding: ArrayLike, logits: ArrayLike, cfo_hz: ArrayLike | None = None, frame: ArrayLike | None = None
+        self,
+        embedding: ArrayLike,
+        logits: ArrayLike,
+        cfo_hz: ArrayLike | None = None,
+        frame: ArrayLike | None = None,
+        error: NDArray[Any] | None = None,
     ) -> Decisions:
         """Decide the next frames, embedding (n, D) and logits (n, C), or the next one, (D,) and (C,).
 
         `cfo_hz` (n,) is the carrier frequency offset, which a stream made `with_cfo` needs. `frame` (n,) are numbers
-        within recordings: give them only if they fall where a recording begins.
+        within recordings: give them only if they fall where a recording begins. `error` (n, D, D) of the embedding is
+        for a rejection that looks at it.
         """
         z, scores = self._rows("embedding", embedding, self.features), self._rows("logits", logits, self.classes)
         if len(z) != len(scores):
@@ -204,7 +210,7 @@ class OnlineCalibrator:
         number = _column("frame", frame, len(z), np.int64)
         if self.rejection is None:
             return self._push(z, scores, offset, number)
-        unlike = self.rejection.unlike(z, scores, offset)
+        unlike = self.rejection.unlike(z, scores, offset, error)
         known = unlike <= self.rejection.limit
         given = (None if values is None else values[known] for values in (z, scores, offset, number))
         return among(self._push(*given), known, scores, unlike)  # type: ignore[arg-type]

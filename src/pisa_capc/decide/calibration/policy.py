@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.careful import Careful, knows_enough
-from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
+from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER, MEASURED
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -28,6 +28,8 @@ class Usual(NamedTuple):
 def usual(source: SourceStatistics) -> Usual:
     """What is usual with this source, for whole captures and for streams."""
     calibration: Calibrator = Careful() if knows_enough(source) else UCAPC(prior="none")
+    if source.frame_error is not None:
+        return Usual(calibration, MEASURED)
     # Models of earlier versions keep no sessions.
     return Usual(calibration, DEFAULT if source.session_mean is not None else EARLIER)
 

@@ -16,9 +16,12 @@ from pisa_capc.core import revisions
 from pisa_capc.core.errors import ConfigError, DataError, ModelError, unknown_name
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
-from pisa_capc.decide.enrolment.alike import sounds_like
+from pisa_capc.decide.calibration.openset.gaussian import observations
+from pisa_capc.decide.calibration.openset.scores import single
+from pisa_capc.decide.enrolment.alike import MIXED, OUTSIDE, measured_like, outsiders, sounds_like
 from pisa_capc.decide.enrolment.row import Row, within_ridge
 from pisa_capc.decide.enrolment.statistics import checked, with_device, without_device
+from pisa_capc.model.gaussian import Observations
 from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.inference.tensors import digest
@@ -27,6 +30,7 @@ from pisa_capc.model.methods.closed_form import ClosedForm
 FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
 FEWEST_MEASURED = 3  # of the closed form, whose error bars say how little a few frames tell
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
+NAMED = 6  # frames that a message lists
 ENOUGH = 19  # for a conformal threshold at the usual share of false rejections
 
 
@@ -63,7 +67,7 @@ def enrol(
         raise DataError(
             f"{name}: {len(frames)} frames; expected at least {fewest} to know the device by. Record it for longer."
         )
-    if len(frames) < ENOUGH:
+    if len(frames) < ENOUGH and trained.statistics.frame_error is None:
         warnings.warn(
             f"{name}: {len(frames)} frames are too few to reject others at --alpha 0.05, which takes {ENOUGH}. Enrol "
             "it from more, or identify with a larger --alpha or --reject none.",
@@ -72,18 +76,30 @@ def enrol(
     source = checked(trained.statistics)
     scores = embed(trained, frames, device, after_batch=after_batch)
     own = scores.embedding.astype(np.float64)
-    like = sounds_like(source, own)
+    learnt = None
+    if source.device_mean is None:
+        like = sounds_like(source, own)
+        how = f"their mean rank among its own is {like.p:.2f} (its own have 0.50)"
+    else:
+        backend = source.backend()
+        error = None if scores.error is None else torch.from_numpy(scores.error)
+        observed, measured = observations(
+            source, single(torch.from_numpy(own), torch.from_numpy(scores.logits), error=error)
+        )
+        _check_one_sender(name, observed, anyway)
+        learnt = backend.learn(observed, frames.capture_key[measured])
+        like = measured_like(backend, observed, learnt)
+        how = f"its second recording would be as far from its first with a chance of {like.p:.2f}"
     if like.alike and not anyway:
         raise DataError(
             f"{name}: these frames sound like {trained.devices[like.device]}, which is enrolled: {like.share:.0%} of "
-            f"them are given to it, and their mean rank among its own is {like.p:.2f} (its own have 0.50). If it is "
-            "another device all the same, enrol it with --anyway (in Python: anyway=True)."
+            f"them are given to it, and {how}. If it is another device all the same, enrol it with --anyway (in "
+            "Python: anyway=True)."
         )
     kept = np.arange(len(trained.devices))
     change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
-    statistics = with_device(source, own, row, scores.cfo_hz)
-    learnt = _learnt(trained, frames)
-    return _changed(trained, (*trained.devices, name), kept, statistics, change, learnt)
+    statistics = with_device(source, own, row, scores.cfo_hz, learnt)
+    return _changed(trained, (*trained.devices, name), kept, statistics, change)
 
 
 def remove(trained: TrainedModel, name: str) -> TrainedModel:
@@ -112,11 +128,8 @@ def _changed(
     kept: NDArray[np.int64],
     statistics: SourceStatistics,
     change: Mapping[str, Any],
-    learnt: Mapping[str, Tensor] | None = None,
 ) -> TrainedModel:
     """The model of `devices`, of which `kept` were there, with the classifier that the statistics have.
-
-    learnt: what a new device has in the closed form, by name.
 
     Its description says of every change what it was, and the digest of the weights that it was made to.
     """
@@ -127,17 +140,23 @@ def _changed(
     state = {name: _resized(before[name].cpu(), value.shape, kept) for name, value in model.state_dict().items()}
     state["classifier.weight"] = torch.from_numpy(np.asarray(statistics.weight)).unsqueeze(0)
     state["classifier.bias"] = torch.from_numpy(np.asarray(statistics.bias)).reshape(state["classifier.bias"].shape)
-    for part, value in (learnt or {}).items():
-        state[part] = torch.cat([state[part][:-1], value[None]])
+    if isinstance(trained.model, ClosedForm):  # networks know devices by the classifier's rows alone
+        state |= trained.model.with_devices(*map(np.asarray, (statistics.device_mean, statistics.device_error)))
     model.load_state_dict(state)
     return replace(trained, model=model.eval(), run=run, statistics=statistics)
 
 
-def _learnt(trained: TrainedModel, frames: UnlabelledFrames) -> dict[str, Tensor]:
-    """What the closed form knows a device by; networks know it by the classifier's row alone."""
-    if not isinstance(trained.model, ClosedForm):
-        return {}
-    return trained.model.learn(trained.seen(frames))
+def _check_one_sender(name: str, observed: Observations, anyway: bool) -> None:
+    if not len(observed):
+        raise DataError(f"{name}: none of these frames could be measured. Record the device again.")
+    outside = outsiders(observed)
+    if outside.sum() > max(1, MIXED * len(outside)) and not anyway:
+        some = ", ".join(str(i) for i in np.flatnonzero(outside)[:NAMED].tolist())
+        raise DataError(
+            f"{name}: {outside.sum()} of {len(outside)} frames are not of the sender of the others (numbers {some}, "
+            f"…); of one sender {OUTSIDE:.1%} would be so far off. Record the device alone, or choose its frames by "
+            "address. If all are its own, enrol it with --anyway (in Python: anyway=True)."
+        )
 
 
 def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:

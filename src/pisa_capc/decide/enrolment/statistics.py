@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ModelError
 from pisa_capc.decide.enrolment.row import Array, Row
+from pisa_capc.model.gaussian import Device
 from pisa_capc.model.inference import SourceStatistics
 from pisa_capc.model.inference.statistics import BANK, VALIDATION, evenly
 
@@ -36,8 +37,12 @@ def checked(source: SourceStatistics) -> SourceStatistics:
     return replace(source, bank_label=np.repeat(trained, BANK))
 
 
-def with_device(source: SourceStatistics, own: Array, row: Row, carrier_hz: Array | None = None) -> SourceStatistics:
+def with_device(
+    source: SourceStatistics, own: Array, row: Row, carrier_hz: Array | None = None, learnt: Device | None = None
+) -> SourceStatistics:
     """The statistics with one more device, of which there are the embeddings `own` (n, D) and carrier offsets (n,).
+
+    learnt: what the Gaussian back-end has of it, where the source has one.
 
     It counts as much as the others do in the mean. Its frames are reference and validation at once, as they are few;
     the validation logits are from rows that were made without the frame (`FOLDS` parts).
@@ -65,6 +70,7 @@ def with_device(source: SourceStatistics, own: Array, row: Row, carrier_hz: Arra
             validation_label=_joined(known["validation_label"], np.full(len(held), classes)),
             **_one_more_session(known, own, len(held)),
             **_one_more_carrier(known, carrier_hz, held),
+            **({} if learnt is None else _one_more_gaussian(known, learnt)),
         ),
         _frames_of(source, np.append(np.arange(classes), -1)),
     )
@@ -91,6 +97,7 @@ def without_device(source: SourceStatistics, k: int) -> SourceStatistics:
             validation_logits=known["validation_logits"][held][:, kept],
             validation_label=number[known["validation_label"][held]],
             **_sessions_left(known, k, number, held),
+            **{name: known[name][kept] for name in ("device_mean", "device_error") if name in known},
         ),
         _frames_of(source, kept),
     )
@@ -155,6 +162,13 @@ def _one_more_carrier(
     return {
         "session_carrier_hz": _joined(known["session_carrier_hz"], carrier_hz.mean()[None]),
         "validation_carrier_hz": _joined(known["validation_carrier_hz"], carrier_hz[held]),
+    }
+
+
+def _one_more_gaussian(known: dict[str, NDArray], learnt: Device) -> dict[str, NDArray]:
+    return {
+        "device_mean": _joined(known["device_mean"], learnt.mean[None]),
+        "device_error": _joined(known["device_error"], learnt.error[None]),
     }
 
 

@@ -3,6 +3,7 @@
 observation   found frames as a model sees them
 tracks        frames of one sender, decided each by itself or as one
 decide        frames → devices, or none that is known
+explain       why a frame is of a device, in quantities of its hardware
 evidence      a test that may be looked at after every frame
 shared        do several devices send under one address
 verification  is the sender the device whose address it carries

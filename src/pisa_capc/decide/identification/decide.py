@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics
 from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
+from pisa_capc.decide.identification.explain import Explainer
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.tracks import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
@@ -73,6 +74,7 @@ class Identified:
     scores: Embedding
     calibration: Calibration
     choices: Choices
+    explainer: Explainer
 
     def __len__(self) -> int:
         return len(self.decision)
@@ -81,7 +83,18 @@ class Identified:
     def frames(self) -> tuple[FoundFrame, ...]:
         """The frames, each with who sent it."""
         who = identities(self.devices, self.probability, self.decision, self.unknown_score)
+        if self.explainer.devices:
+            who = [replace(one, reason=self.reason(i, one)) for i, one in enumerate(who)]
         return tuple(replace(frame, identity=one) for frame, one in zip(self.seen.about, who, strict=True))
+
+    def reason(self, i: int, who: Identity) -> str | None:
+        """Why frame i was decided as it was; None where the model measures nothing."""
+        error = None if self.scores.error is None else self.scores.error[[i]]
+        order = self.scores.logits[i].argsort()[::-1]
+        beside = next((name for k in order if (name := self.devices[k]) != who.device), None)
+        return self.explainer.reason(
+            self.scores.embedding[[i]], error, who.like, None if who.device is None else beside
+        )
 
     @property
     def device(self) -> list[str | None]:
@@ -140,12 +153,14 @@ def identify(
         probability = decide_together(probability, group)
         decision = np.where(decision == UNKNOWN, UNKNOWN, probability.argmax(axis=1))
     unknown_score = None if result.unknown_score is None else np.asarray(result.unknown_score)
-    return Identified(seen, trained.devices, probability, decision, unknown_score, scores, result, choices)
+    return Identified(
+        seen, trained.devices, probability, decision, unknown_score, scores, result, choices, Explainer(trained)
+    )
 
 
 def _decided(decider: Calibrator, scores: Embedding, sender: NDArray[np.int64] | None) -> Calibration:
     """Decisions of frames; those of a sender are set aside together where they are set aside."""
     frames = scores.embedding, scores.logits, scores.capture, scores.statistics
     if isinstance(decider, OpenSet):
-        return decider.calibrate(*frames, sender=sender, carrier_hz=scores.cfo_hz)
+        return decider.calibrate(*frames, sender=sender, carrier_hz=scores.cfo_hz, error=scores.error)
     return decider.calibrate(*frames)

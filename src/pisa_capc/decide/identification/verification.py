@@ -18,6 +18,8 @@ Before either comes whether one device alone sends under the address, by `decide
 s of frames at one carrier against that of those at another, looked at once, after all frames, in every recording. Where
 that is refuted several devices do; wrong with a chance of at most α over all addresses together.
 
+Of a model that gives the error bars of every frame, the evidence is that of `decide.identification.likelihood` instead.
+
 What that leaves out. Frames of one place resemble each other more than frames of the reference do, which are from
 several; `spacing_s` keeps neighbours apart, but not a whole recording from itself. A place that nothing in the
 reference resembles breaks it altogether. And nothing is promised about a device that nobody enrolled: it may sound
@@ -36,6 +38,7 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.identification.decide import UNKNOWN, Identified
 from pisa_capc.decide.identification.evidence import conformal_p, first_beyond, log_evidence
+from pisa_capc.decide.identification.likelihood import likelihoods
 from pisa_capc.decide.identification.shared import Shared, one_sender
 from pisa_capc.model.inference import SourceStatistics
 
@@ -133,7 +136,8 @@ def verify(
     tested.
     """
     check_alpha(alpha)
-    reference = Reference.of(found.scores.statistics)
+    source = found.scores.statistics
+    reference = Reference.of(source) if source.frame_error is None else None
     rows: dict[str, list[int]] = {}
     for i, address in enumerate(found.seen.address):
         if address is not None:
@@ -152,7 +156,7 @@ def check_alpha(alpha: float) -> None:
 
 def _verdict(
     found: Identified,
-    reference: Reference,
+    reference: Reference | None,
     address: str,
     device: str | None,
     own: NDArray[np.intp],
@@ -166,7 +170,13 @@ def _verdict(
     k = found.devices.index(device)
     rows = _spaced(own, found, spacing_s)
     logits = np.asarray(found.scores.logits[rows], dtype=np.float64)
-    against, support = evidence(logits, k, reference)
+    if reference is None:
+        scores, track = found.scores, found.seen.track[rows].tolist()
+        assert scores.error is not None, "a model with a back-end gives errors"
+        backend = scores.statistics.backend()
+        against, support = likelihoods(backend, k, track, scores.embedding[rows], scores.error[rows])
+    else:
+        against, support = evidence(logits, k, reference)
     shared = shared_in(found.seen.recording[rows], found.seen.track[rows], odds_against(logits, k))
     verdict, after = judged(against, support, shared, *levels)
     odd = own[found.decision[own] != k]

@@ -44,6 +44,7 @@ def frames(who: Identified) -> Iterator[dict[str, Any]]:
             "like": identity.like,
             "probability": round(identity.probability, 6),
             "unknown_score": None if score is None else round(score, 6),
+            "reason": identity.reason,
         }
 
 

@@ -13,6 +13,9 @@ however long it runs, on frames that are exchangeable with those they are ranked
     unknown device    frames of a sender without an enrolled address, by their unknown score, among the source's frames
                       of the device whose own are strangest
     changed           frames given to device k, by the log odds against k, among those of k that were received before
+
+Of a model that gives the error bars of every frame, the first and the third are the likelihood ratios of
+`decide.identification.likelihood` instead, in epochs likewise.
 """
 
 from __future__ import annotations
@@ -20,18 +23,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.identification.evidence import Evidence, Ranks
+from pisa_capc.decide.identification.likelihood import Likelihoods
 from pisa_capc.decide.identification.shared import Watched
 from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVERAL, UNDECIDED, Reference, odds_against
 from pisa_capc.live.listen.senders import MOST, Sender
+from pisa_capc.model.gaussian import GaussianBackend
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection.dataset import file_name
+
+Measured: TypeAlias = "tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None"  # embedding, its error
 
 EPOCH = 1024  # frames
 LOWEST = -1e300  # of a logarithm in a file: JSON and some readers know no infinity
@@ -104,13 +112,66 @@ class Test:
         self._ranks.seen = np.sort(arrays["seen"]).tolist()
 
 
+class Ranked:
+    """A claim by the ranks of its frames among those of a reference."""
+
+    def __init__(self, reference: Reference, device: int, alpha: float) -> None:
+        others = [j for j in reference.devices if j != device]
+        self.against = Test([reference.strangeness(device, device)], alpha)
+        self.support = Test([-reference.strangeness(device, j) for j in others], alpha)
+
+    def push(self, track: int, strange: float, measured: Measured) -> tuple[bool, bool]:
+        """Whether the claim is refuted with the next frame, and whether it is confirmed."""
+        refuted = bool(self.against.push(strange)[0] >= self.against.limit)
+        confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
+        if refuted or self.against.full:
+            self.against.renew()
+            self.support.renew()
+        return refuted, confirmed
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {f"{of}.{k}": v for of in ("against", "support") for k, v in getattr(self, of).arrays().items()}
+
+    def resume(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for of in ("against", "support"):
+            getattr(self, of).resume({k.removeprefix(f"{of}."): v for k, v in arrays.items() if k.startswith(f"{of}.")})
+
+
+class Likely:
+    """A claim, or a sender without one (None), by likelihood ratios: of a model with error bars."""
+
+    def __init__(self, backend: GaussianBackend, device: int | None, alpha: float) -> None:
+        self._make, self._alpha, self._epoch = partial(Likelihoods, backend, device), alpha, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._epoch, self._frames, self._test = self._epoch + 1, 0, self._make()
+
+    def push(self, track: int, strange: float, measured: Measured) -> tuple[bool, bool]:
+        """As of `Ranked`. What refutes a claim stands until the epoch ends."""
+        if self._frames >= EPOCH:
+            self._begin()
+        self._frames += 1
+        assert measured is not None, "a model with a back-end gives errors"
+        limit = np.log(self._epoch * (self._epoch + 1) / self._alpha)
+        refuted, confirmed = (self._test.push(track, *measured) >= limit).tolist()
+        return refuted, confirmed and not refuted
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The epoch alone: a few frames tell what was in the pools."""
+        return {"likely.epoch": np.array([self._epoch])}
+
+    def resume(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._epoch = int(arrays.get("likely.epoch", np.zeros(1))[0])
+        self._begin()
+
+
 @dataclass(eq=False)
 class Claim:
     """What is known of one enrolled address. alone: the verdict if one sends. last_s: when a frame of it was tested."""
 
     device: int
-    against: Test
-    support: Test
+    test: Ranked | Likely
     shared: Watched
     alone: str = UNDECIDED
     last_s: float = -np.inf
@@ -119,15 +180,11 @@ class Claim:
     def verdict(self) -> str:
         return SEVERAL if self.shared.found else self.alone
 
-    def push(self, track: int, strange: float) -> str | None:
+    def push(self, track: int, strange: float, measured: Measured = None) -> str | None:
         """The verdict after the next frame, where it is one to raise an alarm about."""
-        refuted = bool(self.against.push(strange)[0] >= self.against.limit)
-        confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
+        refuted, confirmed = self.test.push(track, strange, measured)
         if refuted or confirmed:
             self.alone = REFUTED if refuted else GENUINE
-        if refuted or self.against.full:
-            self.against.renew()
-            self.support.renew()
         self.shared.push(track, strange)
         return self.verdict if self.verdict in (SEVERAL, REFUTED) else None
 
@@ -157,12 +214,13 @@ class Tests:
     change_spacing_s: float = 1.0
     claims: dict[str, Claim] = field(default_factory=dict)
     changes: dict[int, Change] = field(default_factory=dict)
-    strangers: OrderedDict[int, Test] = field(default_factory=OrderedDict)
+    strangers: OrderedDict[int, Test | Likely] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self._devices = {name: k for k, name in enumerate(self.trained.devices)}
-        self._reference = Reference.of(self.trained.statistics)
-        self._enough = self._reference.devices
+        source = self.trained.statistics
+        self._backend = None if source.frame_error is None else source.backend()
+        self._reference = Reference.of(source) if self._backend is None else None
 
     def device_of(self, address: str | None) -> int | None:
         """Whose address it is."""
@@ -171,7 +229,9 @@ class Tests:
         name = file_name(address) if self.addresses is None else self.addresses.get(address.lower())
         return None if name is None else self._devices.get(name)
 
-    def claimed(self, sender: Sender, time_s: float, logits: NDArray[np.float64]) -> tuple[str | None, str | None]:
+    def claimed(
+        self, sender: Sender, time_s: float, logits: NDArray[np.float64], measured: Measured = None
+    ) -> tuple[str | None, str | None]:
         """The verdict on a sender's address with its next frame, logits (C,), and again if it is cause for alarm."""
         address = str(sender.address)
         claim = self.claims.get(address) or self._begin_claim(address)
@@ -180,28 +240,39 @@ class Tests:
         if 0 <= time_s - claim.last_s < self.spacing_s:
             return claim.verdict, None
         claim.last_s = time_s
-        alarm = claim.push(sender.number, float(odds_against(logits[None], claim.device)[0]))
+        alarm = claim.push(sender.number, float(odds_against(logits[None], claim.device)[0]), measured)
         return claim.verdict, alarm
 
     def _begin_claim(self, address: str) -> Claim | None:
         k = self.device_of(address)
-        others = [j for j in self._enough if j != k]
-        if k is None or k not in self._enough or not others:
+        if k is None:
             return None
-        against = Test([self._reference.strangeness(k, k)], self.alpha)
-        support = Test([-self._reference.strangeness(k, j) for j in others], self.alpha)
+        if self._backend is not None:
+            enough = str(k) in self._backend.devices and len(self._backend.devices) > 1
+            test: Ranked | Likely | None = Likely(self._backend, k, self.alpha) if enough else None
+        else:
+            assert self._reference is not None
+            enough = k in self._reference.devices and len(self._reference.devices) > 1
+            test = Ranked(self._reference, k, self.alpha) if enough else None
+        if test is None:
+            return None
         enrolled = len(self._devices if self.addresses is None else self.addresses)
-        self.claims[address] = Claim(k, against, support, Watched(self.alpha / enrolled))
+        self.claims[address] = Claim(k, test, Watched(self.alpha / enrolled))
         return self.claims[address]
 
-    def stranger(self, sender: int, score: float) -> bool:
+    def stranger(self, sender: int, score: float, measured: Measured = None) -> bool:
         """Whether a sender that nobody enrolled turns out, with its next frame, to be of no known device."""
         test = self.strangers.get(sender)
         if test is None:
-            test = self.strangers[sender] = Test([self.unknown_reference], self.alpha)
+            test = Test([self.unknown_reference], self.alpha)
+            if self._backend is not None and measured is not None and len(self._backend.devices) > 1:
+                test = Likely(self._backend, None, self.alpha)
+            self.strangers[sender] = test
             if len(self.strangers) > MOST:
                 self.strangers.popitem(last=False)
         self.strangers.move_to_end(sender)
+        if isinstance(test, Likely):
+            return test.push(0, score, measured)[0]
         found = bool(test.push(score)[0] >= test.limit)
         if found or test.full:
             test.renew()
@@ -224,8 +295,7 @@ class Tests:
         """Arrays, and what else is to be kept. Strangers are met again, and so are the carriers of addresses."""
         arrays: dict[str, NDArray[Any]] = {}
         for i, claim in enumerate(self.claims.values()):
-            arrays |= {f"claim.{i}.against.{k}": v for k, v in claim.against.arrays().items()}
-            arrays |= {f"claim.{i}.support.{k}": v for k, v in claim.support.arrays().items()}
+            arrays |= {f"claim.{i}.{k}": v for k, v in claim.test.arrays().items()}
         for i, change in enumerate(self.changes.values()):
             arrays |= {f"change.{i}.{k}": v for k, v in change.test.arrays().items()}
             arrays[f"change.{i}.reference"] = change.test._references[0]
@@ -246,8 +316,7 @@ class Tests:
 
         for i, (address, alone, last_s, *looks) in enumerate(about["claims"]):
             if claim := self._begin_claim(str(address)):
-                claim.against.resume(under(f"claim.{i}.against."))
-                claim.support.resume(under(f"claim.{i}.support."))
+                claim.test.resume(under(f"claim.{i}."))
                 claim.alone, claim.last_s = str(alone), float(last_s)
                 claim.shared.looks = max(0, int(*looks))  # none in what earlier versions wrote
         for i, (device, last_s) in enumerate(about["changes"]):

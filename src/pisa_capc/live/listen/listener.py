@@ -54,6 +54,7 @@ from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.detection.finding import renamed
+from pisa_capc.signal.measurement.senders import Quantity
 from pisa_capc.signal.recordings import About
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these
@@ -173,6 +174,15 @@ class Listener:
     def frame(self, number: int) -> FoundFrame | None:
         """A recent frame by its number, with its samples and its embedding; None where it is no longer kept."""
         return self._recent.get(number)
+
+    def measured(self, frame: FoundFrame) -> list[tuple[str, Quantity, Quantity]]:
+        """What was measured of a kept frame, beside what the device has that it is most like."""
+        explainer = self._verifier.explainer
+        device = explainer.devices.get(frame.who.like, {})
+        if frame.embedding is None or frame.error is None:
+            return []
+        own = explainer.measured(frame.embedding[None], frame.error[None])
+        return [(name, own[name], device[name]) for name in own if name in device]
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel:
         """The model with one more device, which sent these recent frames; `exchange` takes it into use.
@@ -308,7 +318,11 @@ class Listener:
             verdict, causes = self._verifier.tested(sender, frame.time_s, got, i)
             at = self._when(frame.start)
             said = replace(frame, iq=NO_IQ, identity=who[i], number=number, utc=at, verdict=verdict)
-            self._recent.add(replace(said, iq=frame.iq, embedding=got.embedding[i]))
+            self._recent.add(
+                replace(
+                    said, iq=frame.iq, embedding=got.embedding[i], error=None if got.error is None else got.error[i]
+                )
+            )
             self._meter.delay(time.monotonic() - self._ring.arrival(frame.end - 1))
             self._on_event(said)
             for kind, device, text, everybody in causes:

@@ -38,13 +38,14 @@ class LiveChoices:
 @dataclass(frozen=True, eq=False)
 class Recognised:
     """Decisions on N frames. probability, logits: (N, C). known: (N,). unknown: (N,) scores, where they are made.
-    embedding: (N, D), before the calibration."""
+    embedding: (N, D), before the calibration. error: (N, D, D) of it, of models that measure it."""
 
     probability: NDArray[np.float64]
     known: NDArray[np.bool_]
     unknown: NDArray[np.float64] | None
     logits: NDArray[np.float64]
     embedding: NDArray[np.float32]
+    error: NDArray[np.float32] | None = None
 
 
 class Recogniser:
@@ -77,22 +78,24 @@ class Recogniser:
 
     def recognise(self, found: Sequence[FoundFrame], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
-        embedding, logits, cfo_hz = self._embedded(self.frames(found), descriptor)
-        decided = self.calibrator.push(embedding, logits, cfo_hz)
+        embedding, logits, cfo_hz, error = self._embedded(self.frames(found), descriptor)
+        decided = self.calibrator.push(embedding, logits, cfo_hz, error=error)
         known = np.ones(len(found), dtype=bool) if decided.known is None else decided.known
-        return Recognised(decided.probability, known, decided.unknown_score, logits, embedding)
+        return Recognised(decided.probability, known, decided.unknown_score, logits, embedding, error)
 
     @torch.no_grad()
     def _embedded(
         self, frames: UnlabelledFrames, descriptor: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
-        """Embedding (N, D), logits (N, C) and CFO (N,), as `embed` gives them; of a few frames that costs less so."""
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64], NDArray[np.float32] | None]:
+        """Embedding (N, D), logits (N, C), CFO (N,) and error (N, D, D), as `embed` gives them; quicker for few."""
         iq, present = available_input(frames)
         mask = None if present.all() else torch.from_numpy(present).to(self.device)
         output = self._network(torch.from_numpy(iq).to(self.device), torch.from_numpy(descriptor).to(self.device), mask)
         embedding, logits = (np.asarray(values.float().cpu()) for values in (output.embedding, output.logits))
         assert frames.cfo_hz is not None
-        return embedding, logits.astype(np.float64), available_mean(frames.cfo_hz, present)
+        error = getattr(output, "error", None)
+        own = None if error is None else np.asarray(error.cpu())
+        return embedding, logits.astype(np.float64), available_mean(frames.cfo_hz, present), own
 
     def frames(self, found: Sequence[FoundFrame]) -> UnlabelledFrames:
         """As `decide.identification.observe` shows frames to a model."""

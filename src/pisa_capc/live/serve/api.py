@@ -196,6 +196,10 @@ async def frame(hub: At, number: Numbered) -> models.Frame:
         cfo_hz=[float(value) if np.isfinite(value) else None for value in kept.cfo_hz],
         spectrum_db=spectrum,
         place=_place(hub.projection(), kept.embedding),
+        measured=[
+            models.Measured(name=name, frame=str(own), device=str(device))
+            for name, own, device in hub.listener.measured(kept)
+        ],
         **shape,
     )
 

@@ -24,6 +24,7 @@ from pisa_capc.live.serve.views import PlaneProjection, projection
 from pisa_capc.model.inference import SourceStatistics, TrainedModel
 from pisa_capc.model.runs import ModelRun
 from pisa_capc.signal.detection import FoundFrame
+from pisa_capc.signal.measurement.senders import Quantity
 
 
 class Known(Protocol):
@@ -56,6 +57,8 @@ class ServedListener(Protocol):
     def acknowledge(self, number: int, by: str) -> None: ...
 
     def frame(self, number: int) -> FoundFrame | None: ...
+
+    def measured(self, frame: FoundFrame) -> list[tuple[str, Quantity, Quantity]]: ...
 
     def with_device(self, name: str, numbers: Sequence[int], anyway: bool = False) -> TrainedModel: ...
 

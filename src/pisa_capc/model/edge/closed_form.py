@@ -131,7 +131,7 @@ class RealClosedForm(nn.Module):
         return (covariance @ right[..., None])[..., 0], covariance
 
     def decided(self, found: Round) -> Output:
-        """Embedding and logits."""
+        """Embedding, its error, and logits."""
         value, covariance = self.solved(found.information, found.c, self.fitted)
         own = [*self.identity, *(len(self.fitted) + n for n in self.identity)]
         wider = found.misfit.clamp_min(1)[:, None, None]
@@ -143,7 +143,8 @@ class RealClosedForm(nn.Module):
         embedding = (value - self.centre) @ self.whiten.T
         said = torch.isfinite(likely).all(1, keepdim=True)  # a frame that cannot be measured says nothing
         embedding, logits = (torch.where(said, own.float(), 0.0) for own in (embedding, logits))
-        return Output(embedding[None], logits[None])
+        error = torch.where(said[:, :, None], (self.whiten @ error @ self.whiten.T).float(), torch.inf)
+        return Output(embedding[None], logits[None], error=error[None])
 
 
 REST = ("turned", "offset", "uncertain", "explained", "misfit")

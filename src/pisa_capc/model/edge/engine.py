@@ -54,5 +54,7 @@ class OnnxNetwork(OwnThreads):
     def forward(self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None) -> Output:
         """iq: (N, A, T, 2). descriptor: (N, 4). mask: (N, A). On a CPU."""
         given = (None if value is None else np.asarray(value) for value in (iq, mask, descriptor))
-        embedding, logits = (torch.from_numpy(value) for value in self.session.run(*given))  # type: ignore[arg-type]
-        return Output(embedding, logits, torch.zeros(len(iq)))
+        found = self.session.run(*given)  # type: ignore[arg-type]
+        embedding, logits = torch.from_numpy(found.embedding), torch.from_numpy(found.logits)
+        error = None if found.error is None else torch.from_numpy(found.error)
+        return Output(embedding, logits, torch.zeros(len(iq)), error=error)

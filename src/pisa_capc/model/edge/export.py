@@ -57,7 +57,8 @@ class Exported:
 def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | None = None) -> Exported:
     """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
 
-    Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits. See `Graph`.
+    Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits,
+    of the closed form also error. See `Graph`.
 
     eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
     that costs `COST` of Macro-F1 on its held-out source frames.
@@ -100,12 +101,13 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
     present, descriptor = np.ones((1, antennas), dtype=bool), np.full((1, 4), np.nan, dtype=np.float32)
     frames = torch.export.Dim("frames"), torch.export.Dim("masks"), torch.export.Dim("descriptors")
     example = torch.randn(3, antennas, samples, 2), torch.ones(3, antennas, dtype=torch.bool), torch.zeros(3, 4)
+    graph = Graph(trained, phases).eval()
     with quiet():
         program = torch.onnx.export(
-            Graph(trained, phases).eval(),
+            graph,
             example,
             input_names=["iq", "present", "descriptor"],
-            output_names=["embedding", "logits"],
+            output_names=graph.outputs,
             dynamic_shapes=tuple({0: one} for one in frames),
             opset_version=OPSET,
             dynamo=True,
@@ -145,7 +147,7 @@ def compare(trained: TrainedModel, session: Session) -> tuple[float, float]:
         largest.append(np.abs(expected).max())
         for block in (CHECKED, FEW):  # a recurrent layer goes another way with many than with few
             for part in np.split(np.arange(CHECKED), CHECKED // block):
-                found = session.run(iq[part], descriptor=None if descriptor is None else descriptor[part])[1]
+                found = session.run(iq[part], descriptor=None if descriptor is None else descriptor[part]).logits
                 differences.append(np.abs(found - expected[part]).max())
     return float(np.max(differences)), float(np.max(largest))
 

@@ -25,6 +25,7 @@ class Graph(nn.Module):
 
     iq: (N, A, T, 2) as received, at any power. present: (N, A) antennas that are there, or (1, A) for all frames; one
     whose samples are all zero is absent anyway. descriptor: (N, 4), or (1, 4) for all; NaN where there is none.
+    A network that measures the error of its embedding gives it too, (N, D, D).
     A frame without an antenna, or with NaN in it, gives NaN. phases: whether long convolutions are taken in phases.
     """
 
@@ -32,14 +33,21 @@ class Graph(nn.Module):
         super().__init__()
         self.network = expressible(trained, phases)
 
-    def forward(self, iq: Tensor, present: Tensor, descriptor: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def outputs(self) -> list[str]:
+        return ["embedding", "logits"] + ["error"] * isinstance(self.network, RealClosedForm)
+
+    def forward(self, iq: Tensor, present: Tensor, descriptor: Tensor) -> tuple[Tensor, ...]:
         peak = iq.abs().amax((2, 3))
         there = of_each("And", peak != 0, present)
         descriptor = of_each("Add", torch.zeros_like(peak[:, :1]), descriptor)
         iq, power = unit_power(iq, torch.where(there, peak, 0.0))
         output = self.network.infer(iq[None], descriptor[None], there[None])
         usable = (power > 0)[:, None]
-        return torch.where(usable, output.embedding[0], torch.nan), torch.where(usable, output.logits[0], torch.nan)
+        found = [torch.where(usable, part[0], torch.nan) for part in (output.embedding, output.logits)]
+        if output.error is not None:
+            found.append(torch.where(usable[:, :, None], output.error[0], torch.inf))
+        return tuple(found)
 
 
 def of_each(operator: str, own: Tensor, given: Tensor) -> Tensor:

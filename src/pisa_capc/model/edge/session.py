@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import MissingExtraError, ModelError
+
+
+class Given(NamedTuple):
+    """What a graph gives, in the order of its outputs."""
+
+    embedding: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    error: NDArray[np.float32] | None = None
 
 
 class Session:
@@ -46,13 +54,11 @@ class Session:
         iq: NDArray[np.float32],
         present: NDArray[np.bool_] | None = None,
         descriptor: NDArray[np.float32] | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Embedding (N, D) and logits (N, C) of frames (N, A, T, 2)."""
+    ) -> Given:
+        """Embedding (N, D) and logits (N, C) of frames (N, A, T, 2), and what else the graph gives."""
+        outputs = self._session.get_outputs()
         if len(iq) == 0:  # some graphs end the process
-            sizes = (output.shape[1] for output in self._session.get_outputs())
-            embedding, logits = (np.empty((0, size), np.float32) for size in sizes)
-            return embedding, logits
+            return Given(*(np.empty((0, *output.shape[1:]), np.float32) for output in outputs))
         given: dict[str, Any] = {"iq": iq, "present": present, "descriptor": descriptor}
         known = {name: value for name, value in given.items() if value is not None}
-        embedding, logits = self._session.run(["embedding", "logits"], known)
-        return embedding, logits
+        return Given(*self._session.run([output.name for output in outputs], known))

@@ -123,6 +123,21 @@ class GaussianBackend:
         middle, spread = self.population
         return self._gaussians(evidence, middle[None], spread[None])[1][:, 0]
 
+    def strangeness(self, evidence: Observations) -> Real:
+        """(N,) ln p(x | a device nobody knows) − ln 1/K Σ_k p(x | k): above 0 where a stranger explains x better."""
+        known = self.log_likelihood(evidence)
+        return np.asarray(self.log_stranger(evidence) - logsumexp(known, axis=1) + np.log(known.shape[1]))
+
+    def drawn(self, count: int, random: np.random.Generator, error: Real | None = None) -> Observations:
+        """Frames of the known devices in places drawn as the source's were, each with one of the errors (E, d, d)."""
+        devices, size = list(self.devices.values()), len(self.frame)
+        device = random.integers(len(devices), size=count)
+        own = np.zeros((1, size, size)) if error is None else np.asarray(error, dtype=np.float64)
+        own = own[random.integers(len(own), size=count)]
+        spread = np.stack([one.error for one in devices])[device] + self.place + self.frame + own
+        off = np.einsum("nij,nj->ni", np.linalg.cholesky(spread), random.standard_normal((count, size)))
+        return self.evidence(np.stack([one.mean for one in devices])[device] + off, own)
+
     @cached_property
     def population(self) -> tuple[Real, Real]:
         """μ_0 (d,) and B (d, d): the devices as a sample. Few devices tell variances better than what goes together."""

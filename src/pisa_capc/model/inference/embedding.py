@@ -42,7 +42,8 @@ class Embedding:
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, statistics: of the source, which some calibration methods use, cfo_hz (N,) mean
-    over the antennas that are there, or none where it was not recorded, devices (C,) names of the classes.
+    over the antennas that are there, or none where it was not recorded, devices (C,) names of the classes, error
+    (N, D, D) covariance of each embedding's own error, of models that measure it.
     """
 
     embedding: NDArray[np.float32]
@@ -53,6 +54,7 @@ class Embedding:
     statistics: SourceStatistics
     cfo_hz: NDArray[np.float64] | None = None
     devices: NDArray[np.str_] | None = None
+    error: NDArray[np.float32] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""
@@ -133,6 +135,7 @@ def embed_many(
     weights: list[torch.Tensor] = [network.classifier.weight for network in networks]  # type: ignore[union-attr,misc]
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
+    errors: list[dict[int, NDArray[np.float32]]] = [{} for _ in networks]  # by the first frame of a block
     present = np.empty((len(frames), frames.antennas), dtype=bool)
     in_blocks = device.type == "cpu" and not any(isinstance(network, OwnThreads) for network in networks)
     if in_blocks and len(frames) >= RECORDED_FROM:
@@ -156,6 +159,8 @@ def embed_many(
                 output = network(iq, d, mask)
             embedding[i][here] = output.embedding.float().cpu().numpy()
             logits[i][here] = output.logits.float().cpu().numpy()
+            if (own_error := getattr(output, "error", None)) is not None:
+                errors[i][here.start] = own_error.float().cpu().numpy()
         return len(iq)
 
     read = frames.batches(min(batch, READ) if in_blocks else batch)
@@ -177,6 +182,7 @@ def embed_many(
             trained.statistics,
             cfo_hz,
             np.array(trained.devices),
+            np.concatenate([own for _, own in sorted(errors[i].items())]) if errors[i] else None,
         )
         for i, trained in enumerate(models)
     ]

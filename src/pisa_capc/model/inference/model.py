@@ -237,4 +237,11 @@ def load_model(folder: str | Path) -> TrainedModel:
             "Restore both files, or remove them and train again."
         )
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
-    return TrainedModel(model.eval(), run, SourceStatistics.from_arrays(tensors, "source."))
+    statistics = SourceStatistics.from_arrays(tensors, "source.")
+    return TrainedModel(model.eval(), run, with_backend(statistics, model))
+
+
+def with_backend(statistics: SourceStatistics, model: nn.Module) -> SourceStatistics:
+    """The statistics with the Gaussian back-end of a model that has one."""
+    gaussians = getattr(model, "gaussians", None)
+    return statistics if gaussians is None else replace(statistics, **gaussians())

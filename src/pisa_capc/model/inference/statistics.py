@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.model.gaussian import Device, GaussianBackend
 
 Array: TypeAlias = "np.ndarray | Tensor"
 
@@ -55,6 +56,11 @@ class SourceStatistics:
     carrier_variance_hz2: np.ndarray | None = None  # () of the carrier offsets within their sessions
     validation_carrier_hz: np.ndarray | None = None  # (V,) carrier offset of each frame of `validation`
     unlike_limit: np.ndarray | None = None  # () of the session score, from which a frame resembles no device
+    device_mean: np.ndarray | None = None  # (C, D) m_k of the Gaussian back-end; NaN of classes that were not trained
+    device_error: np.ndarray | None = None  # (C, D, D) V_k
+    frame_spread: np.ndarray | None = None  # (D, D) S
+    place_spread: np.ndarray | None = None  # (D, D) P
+    frame_error: np.ndarray | None = None  # (E, D, D) R_n of some training frames, spread over all
     guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
@@ -65,6 +71,24 @@ class SourceStatistics:
     def known(self) -> dict[str, np.ndarray]:
         """Those that there are, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+    def backend(self) -> GaussianBackend:
+        """The Gaussian back-end of the devices that were trained, by their numbers."""
+        parts = self.device_mean, self.device_error, self.frame_spread, self.place_spread
+        mean, error, frame, place = (None if part is None else np.asarray(part, dtype=np.float64) for part in parts)
+        if mean is None or error is None or frame is None or place is None:
+            raise DataError(
+                f"the Gaussian back-end, {PREFIX}device_mean and what belongs to it, is not with these scores. Train "
+                "with --method closed-form, or choose another score, as session."
+            )
+        classes, size = mean.shape if mean.ndim == 2 else (-1, -1)
+        if error.shape != (classes, size, size) or not frame.shape == place.shape == (size, size):
+            raise DataError(
+                f"{PREFIX}device_mean {mean.shape}, {PREFIX}device_error {error.shape}, {PREFIX}frame_spread "
+                f"{frame.shape} and {PREFIX}place_spread {place.shape}: expected (C, D), (C, D, D), (D, D) and (D, D)."
+            )
+        there = np.flatnonzero(np.isfinite(mean).all(axis=1))
+        return GaussianBackend({str(k): Device(mean[k], error[k], 0, 0) for k in there}, frame, place)
 
     def tensor(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
         """A statistic as float64 beside `like`, checked for its shape; none where it is not known."""

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pisa_capc.core.errors import ConfigError, DataError, ModelError
+from pisa_capc.core.errors import ConfigError, ModelError
 from pisa_capc.core.threads import OwnThreads
 from pisa_capc.data.frames import Frames, UnlabelledFrames, groups_of
 from pisa_capc.data.store.dataset import TIME, Subcarriers
@@ -32,6 +32,7 @@ from pisa_capc.signal.measurement import FLAWS, FlawEstimator
 from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
 from pisa_capc.signal.waveforms import WAVEFORMS
 
+ERRORS = 200  # frames whose error bars stand for those of all
 BATCH = 8192  # frames measured at a time
 NOISE_FRAMES = 200  # of each recording, which the noise of channel state is measured on
 WHITE = 1e-3  # part by which the frames' covariance of channel state is shrunk
@@ -52,7 +53,11 @@ class ClosedForm(OwnThreads):
 
     The classifier is that of frames which are all as certain as the source's are in the mean. Calibrations start from
     its rows; the logits do not.
+
+    bars: whether every embedding comes with its error; of many dimensions that would be too many numbers.
     """
+
+    bars: ClassVar[bool] = True
 
     mean: Tensor
     error: Tensor
@@ -65,6 +70,7 @@ class ClosedForm(OwnThreads):
         super().__init__()
         if runs != 1:
             raise ConfigError("closed-form: there is nothing to train, so runs are made one by one.")
+        self.frame_error: Real | None = None  # R of some source frames, where it was just fitted
         shapes = {
             "mean": (classes, size),
             "error": (classes, size, size),
@@ -98,6 +104,8 @@ class ClosedForm(OwnThreads):
         backend = fit_backend(value[good], error[good], device, place[good], names, **self.expected())
         size = error[good].sum(axis=1) if error.ndim == 2 else np.trace(error[good], axis1=1, axis2=2)
         usual = np.argsort(size)[len(size) // 2]
+        if self.bars:
+            self.frame_error = error[good][np.linspace(0, good.sum() - 1, min(ERRORS, good.sum())).astype(np.int64)]
         self.set_backend(backend, full(error[good][usual : usual + 1])[0])
 
     @property
@@ -157,17 +165,29 @@ class ClosedForm(OwnThreads):
             ) from None
         return found
 
-    def learn(self, frames: UnlabelledFrames) -> dict[str, Tensor]:
-        """`mean` and `error` of one more device, from its frames; places are their captures."""
-        value, error, good = self._all_measured(frames)
-        if not good.any():
-            raise DataError("none of these frames could be measured. Record the device again.")
-        backend = self.backend
-        found = backend.learn(backend.evidence(value[good], error[good]), frames.capture_key[good])
-        return {"mean": torch.from_numpy(found.mean), "error": torch.from_numpy(found.error)}
+    def gaussians(self) -> dict[str, Real]:
+        """The back-end in the units of the embedding, as `SourceStatistics` names it."""
+        w = _array(self.whiten)
+        place = w @ _array(self.place) @ w.T
+        known: dict[str, Real] = {} if self.frame_error is None else {"frame_error": w @ self.frame_error @ w.T}
+        return known | {
+            "device_mean": (_array(self.mean) - _array(self.centre)) @ w.T,
+            "device_error": w @ _array(self.error) @ w.T,
+            # Without bars the usual error of a frame is part of S: S + P + R are whitened.
+            "frame_spread": w @ _array(self.frame) @ w.T if self.bars else np.eye(len(w)) - place,
+            "place_spread": place,
+        }
+
+    def with_devices(self, mean: Real, error: Real) -> dict[str, Tensor]:
+        """What `mean` and `error` are for devices (C, D) and (C, D, D) in the units of the embedding."""
+        w = np.linalg.inv(_array(self.whiten))
+        return {
+            "mean": torch.from_numpy(mean @ w.T + _array(self.centre)),
+            "error": torch.from_numpy(w @ error @ w.T),
+        }
 
     def forward(self, iq: Tensor, descriptor: Tensor | None = None, mask: Tensor | None = None) -> Output:
-        """iq (N, A, T, 2), mask (N, A). A frame that cannot be measured says nothing: zeros."""
+        """iq (N, A, T, 2), mask (N, A). A frame that cannot be measured says nothing: zeros, with an infinite error."""
         received = torch.view_as_complex(iq.detach().float().cpu().contiguous()).numpy()
         value, error = self.measured(received, None if mask is None else mask.cpu().numpy())
         good: NDArray[np.bool_] = np.all(np.isfinite(value), axis=1)
@@ -176,10 +196,13 @@ class ClosedForm(OwnThreads):
         logits = np.zeros((len(value), len(self.mean)), dtype=np.float32)
         logits[good] = known.min(axis=1, keepdims=True) - NEVER
         logits[np.flatnonzero(good)[:, None], [int(name) for name in backend.devices]] = known
-        embedding = np.where(good[:, None], (value - _array(self.centre)) @ _array(self.whiten).T, 0)
-        return Output(
-            torch.from_numpy(embedding.astype(np.float32)).to(iq.device), torch.from_numpy(logits).to(iq.device)
-        )
+        whiten = _array(self.whiten)
+        embedding = np.where(good[:, None], (value - _array(self.centre)) @ whiten.T, 0).astype(np.float32)
+        z, scores = (torch.from_numpy(part).to(iq.device) for part in (embedding, logits))
+        if not self.bars:
+            return Output(z, scores)
+        own = np.where(good[:, None, None], whiten @ error @ whiten.T, np.inf).astype(np.float32)
+        return Output(z, scores, error=torch.from_numpy(own).to(iq.device))
 
 
 def _array(value: Tensor) -> Real:
@@ -199,6 +222,20 @@ class FlawsInClosedForm(ClosedForm):
         value, error = found.features()
         return value, error * np.maximum(1, found.misfit)[:, None, None]
 
+    def in_own_units(self, embedding: Real, error: Real) -> tuple[Real, Real]:
+        """θ̂ (N, d) and its errors (N, d, d), of embeddings with theirs."""
+        w = np.linalg.inv(_array(self.whiten))
+        return embedding @ w.T + _array(self.centre), w @ error @ w.T
+
+    def by_name(self, value: Real, covariance: Real) -> tuple[dict[str, complex], dict[str, float]]:
+        """θ (d,) of the identity flaws by name, and the variance of each."""
+        names = [name for name in self.estimator.flaws if FLAWS[name].role == "identity"]
+        (real, imaginary), variance = np.split(value, 2), np.add(*np.split(np.diag(covariance), 2))
+        return (
+            dict(zip(names, (real + 1j * imaginary).tolist(), strict=True)),
+            dict(zip(names, variance.tolist(), strict=True)),
+        )
+
 
 class ChannelInClosedForm(ClosedForm):
     """Of channel state: what gain, phase and slope of each antenna, and the channels of places, leave of the hardware.
@@ -206,6 +243,7 @@ class ChannelInClosedForm(ClosedForm):
     noise: s² of the source, see `ChannelState.noise_level`.
     """
 
+    bars = False
     noise: Tensor
 
     def __init__(self, subcarriers: Subcarriers, antennas: int, classes: int, runs: int = 1) -> None:

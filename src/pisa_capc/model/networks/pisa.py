@@ -81,6 +81,7 @@ class Details(NamedTuple):
 class Output(NamedTuple):
     """embedding (…, 64), logits (…, C), graph_loss (…,) per sample, details on request.
 
+    error (N, D, D): covariance of an embedding's own error, of a model that measures it.
     The graph loss is left out in inference without gradients, mask and details, where it is not needed.
     """
 
@@ -88,6 +89,7 @@ class Output(NamedTuple):
     logits: Tensor
     graph_loss: Tensor | None = None
     details: Details | None = None
+    error: Tensor | None = None
 
 
 class PISA(Fusable):

@@ -17,7 +17,7 @@ from pisa_capc.core.errors import MissingExtraError, ModelError, PisaError
 from pisa_capc.core.progress import console, progress
 from pisa_capc.core.provenance import machine
 from pisa_capc.data.scores import mean_f1
-from pisa_capc.model.inference.model import TrainedModel
+from pisa_capc.model.inference.model import TrainedModel, with_backend
 from pisa_capc.model.methods.registry import Method
 from pisa_capc.model.runs import Epoch, Metrics, ModelRun, Run, TrainingConfig
 from pisa_capc.model.stacked import copy_runs, unstack
@@ -197,7 +197,8 @@ def solved(run: Run, described: ModelRun, method: Method, bank: Bank) -> Trained
     assert statistics.confusion is not None, "measured on the validation frames"
     metrics = Metrics(mean_f1(statistics.confusion.astype(np.int64)), 1)
     seconds = round(time.perf_counter() - began, 3)
-    return TrainedModel(model, replace(described, metrics=metrics, seconds=seconds, machine=machine()), statistics)
+    described = replace(described, metrics=metrics, seconds=seconds, machine=machine())
+    return TrainedModel(model, described, with_backend(statistics, model))
 
 
 def _in_parts(losses: NDArray[np.float32], terms: Sequence[str]) -> str:

@@ -20,13 +20,15 @@ class Identity:
     """Who a model takes the sender of a frame to be.
 
     device: None for one that the model does not know. like: the device it is most like all the same. probability: of
-    that one among the known. unknown_score: how little the frame resembles the source, where that was asked.
+    that one among the known. unknown_score: how little the frame resembles the source, where that was asked. reason:
+    what was measured of the frame beside what the device has, where the model measures.
     """
 
     device: str | None
     like: str
     probability: float
     unknown_score: float | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class FoundFrame:
     far as it was received. time_s: of the first.
 
     The model that decides:
-    identity: who sent it. embedding: (D,), before the calibration, while the listener keeps it.
+    identity: who sent it. embedding: (D,), before the calibration, and its error (D, D), while the listener keeps it.
 
     The listener:
     number: increasing, never given twice, restarts included; −1 before. utc: of its first sample, ISO 8601. verdict: on
@@ -69,6 +71,7 @@ class FoundFrame:
 
     identity: Identity | None = None
     embedding: NDArray[np.float32] | None = None
+    error: NDArray[np.float32] | None = None
 
     number: int = -1
     utc: str = ""

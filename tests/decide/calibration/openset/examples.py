@@ -8,6 +8,7 @@ import numpy as np
 
 from pisa_capc.core.randomness import generator
 from pisa_capc.decide.calibration import SourceStatistics
+from pisa_capc.model.gaussian import fit_backend
 from pisa_capc.model.inference.statistics import openset_statistics
 
 
@@ -47,8 +48,16 @@ class World:
         frames = (seen.embedding, seen.label, held_out.embedding, held_out.logits, held_out.label)
         carriers = seen.carrier_hz, held_out.carrier_hz
         found = openset_statistics(*frames, *(_where(part.label) for part in (seen, held_out)), *carriers)
+        place = _where(seen.label) @ [2, 1]
+        backend = fit_backend(seen.embedding, None, seen.label, place, [str(k) for k in range(len(self.weight))])
         return SourceStatistics(
-            weight=self.weight / 4, bias=self.bias, **{name: value.numpy() for name, value in found.items()}
+            weight=self.weight / 4,
+            bias=self.bias,
+            device_mean=np.stack([device.mean for device in backend.devices.values()]),
+            device_error=np.stack([device.error for device in backend.devices.values()]),
+            frame_spread=backend.frame,
+            place_spread=backend.place,
+            **{name: value.numpy() for name, value in found.items()},
         )
 
 

@@ -47,6 +47,8 @@ def test_scores_are_those_of_the_slow_reference():
         ),
     }
     slow["crowd"] = slow["session"]  # of a frame by itself
+    backend = SOURCE.device_mean, SOURCE.device_error, SOURCE.frame_spread, SOURCE.place_spread
+    slow["gaussian"] = lambda z, logits, c: reference.gaussian(z, *backend)
     assert set(slow) == set(unknown_scores())
     for name, function in slow.items():
         frames = zip(FRAMES.embedding, FRAMES.logits, FRAMES.carrier_hz, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.decide.calibration.openset.carrier import CarrierDistance
 from pisa_capc.decide.calibration.openset.crowd import CrowdDistance
+from pisa_capc.decide.calibration.openset.gaussian import GaussianRatio
 from pisa_capc.decide.calibration.openset.scores import (
     Energy,
     Mahalanobis,
@@ -16,6 +17,7 @@ from pisa_capc.decide.calibration.openset.scores import (
 from pisa_capc.decide.calibration.openset.session import SessionDistance
 
 DEFAULT = "session"  # chosen on source environments: studies/strangers.py
+MEASURED = "gaussian"  # where embeddings have error bars: the closed form
 EARLIER = "knn"  # the default for models that keep no sessions
 _SCORES: dict[str, type[UnknownScore]] = {
     "msp": MaximumSoftmax,
@@ -26,6 +28,7 @@ _SCORES: dict[str, type[UnknownScore]] = {
     "session": SessionDistance,
     "carrier": CarrierDistance,
     "crowd": CrowdDistance,
+    "gaussian": GaussianRatio,
 }
 
 

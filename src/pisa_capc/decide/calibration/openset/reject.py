@@ -18,9 +18,8 @@ from pisa_capc.decide.calibration.inputs import EVERYTHING, Array, Captures, Inp
 from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score
 from pisa_capc.decide.calibration.openset.scores import (
     ScoreFunction,
+    Seen,
     UnknownScore,
-    score_frames,
-    score_senders,
     scored,
     single,
 )
@@ -77,11 +76,12 @@ class OpenSet(Calibrator):
         out: Mapping[str, Array] | None = None,
         sender: Captures | None = None,
         carrier_hz: Array | None = None,
+        error: Array | None = None,
     ) -> Calibration:
         """As the calibration's own.
 
         sender (N,): frames of one are taken as known or rejected together. carrier_hz (N,): carrier offset of each
-        frame, for scores that look at it.
+        frame, error (N, D, D): of its embedding, for scores that look at them.
         """
         if sender is not None and self.chosen.needs_captures:
             raise ConfigError(
@@ -93,29 +93,29 @@ class OpenSet(Calibrator):
         carriers = None
         if self.chosen.needs_carrier and carrier_hz is not None:
             carriers = _checked_carriers(carrier_hz, inputs)
-        return self._calibrate(inputs, source or SourceStatistics(), Recorder(inputs, out), together, carriers)
+        seen = single(inputs.embedding, inputs.logits, carriers, _checked_error(error, inputs))
+        return self._calibrate(inputs, source or SourceStatistics(), Recorder(inputs, out), seen, together)
 
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """As the calibration's own; `source` must hold what the score needs and, without a threshold, `validation`."""
-        return self._calibrate(inputs, source, recorder)
+        return self._calibrate(inputs, source, recorder, single(inputs.embedding, inputs.logits))
 
     def _calibrate(
         self,
         inputs: Inputs,
         source: SourceStatistics,
         recorder: Recorder,
+        seen: Seen,
         sender: Tensor | None = None,
-        carrier_hz: Tensor | None = None,
     ) -> Calibration:
-        frames = inputs.embedding, inputs.logits
         function = self.chosen.fit(source, inputs.classes, inputs.embedding)
         limit = self.threshold
         if limit is None:
             limit = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha).threshold
         if sender is None:
-            unlike = scored(function, self.chosen.gather(source, single(*frames, carrier_hz), inputs.groups.index))
+            unlike = scored(function, self.chosen.gather(source, seen, inputs.groups.index))
         else:
-            unlike = score_senders(function, *frames, sender, carrier_hz)
+            unlike = scored(function, self.chosen.together(source, seen, sender))[sender]
         known = unlike <= limit
         prediction = torch.full_like(inputs.groups.index, UNKNOWN)
         inner = None
@@ -149,6 +149,19 @@ def _checked_carriers(carrier_hz: Array, inputs: Inputs) -> Tensor:
     return carriers
 
 
+def _checked_error(error: Array | None, inputs: Inputs) -> Tensor | None:
+    if error is None:
+        return None
+    frames, size = inputs.embedding.shape
+    errors = torch.as_tensor(error, device=inputs.embedding.device)
+    if errors.shape != (frames, size, size) or torch.isnan(errors).any():
+        raise DataError(
+            f"error {tuple(errors.shape)}: expected ({frames}, {size}, {size}), the covariance of each embedding's own "
+            "error, without NaN. Leave it out where it was not measured."
+        )
+    return errors
+
+
 @dataclass(frozen=True, eq=False)
 class Rejection:
     """A score at work on frames as they come. limit: those that score higher are rejected. reference: (n,) scores of
@@ -166,12 +179,15 @@ class Rejection:
         return cls(score.fit(source, classes, like), *score.limit(source, classes, like, alpha))
 
     def unlike(
-        self, embedding: NDArray[Any], logits: NDArray[Any], cfo_hz: NDArray[Any] | None = None
+        self,
+        embedding: NDArray[Any],
+        logits: NDArray[Any],
+        cfo_hz: NDArray[Any] | None = None,
+        error: NDArray[Any] | None = None,
     ) -> NDArray[np.float64]:
         """(N,) how little each frame resembles the source."""
-        carrier = None if cfo_hz is None else torch.from_numpy(cfo_hz)
-        found = score_frames(self.score, torch.from_numpy(embedding), torch.from_numpy(logits), carrier)
-        return np.asarray(found.numpy())
+        seen = (None if part is None else torch.from_numpy(part) for part in (embedding, logits, cfo_hz, error))
+        return np.asarray(scored(self.score, single(*seen)).numpy())  # type: ignore[arg-type]
 
 
 def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: Recorder) -> None:

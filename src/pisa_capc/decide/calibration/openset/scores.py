@@ -8,6 +8,7 @@ r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher 
     session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
     carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
     crowd        session, of a frame and those of its capture near it    `openset.crowd`
+    gaussian     ln p(z | a device nobody knows) − ln p(z | a known one)  `openset.gaussian`
 
 `fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
 of what is `Seen`. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the
@@ -40,13 +41,14 @@ class Seen(NamedTuple):
     """Frames, or means of several frames of one sender.
 
     embedding (N, D), logits (N, C), both float64; frames (N,) how many of them a row counts as the mean of; carrier_hz
-    (N,) their carrier offset, where it was recorded.
+    (N,) their carrier offset, where it was recorded. error (N, D, D) of the embedding, where the model measures it.
     """
 
     embedding: Tensor
     logits: Tensor
     frames: Tensor
     carrier_hz: Tensor | None = None
+    error: Tensor | None = None
 
     def select(self, rows: Tensor | slice) -> Seen:
         return Seen(*(None if value is None else value[rows] for value in self))  # type: ignore[arg-type]
@@ -72,6 +74,18 @@ class UnknownScore(Parameters):
     def gather(self, source: SourceStatistics, seen: Seen, capture: Tensor) -> Seen:
         """What is to be scored of frames with the numbers of their captures (N,): each by itself."""
         return seen
+
+    def together(self, source: SourceStatistics, seen: Seen, sender: Tensor) -> Seen:
+        """The frames of each sender, numbered (N,) without a gap, as one: by the means of what is seen of them."""
+        count = torch.bincount(sender)
+
+        def mean(values: Tensor) -> Tensor:
+            total = torch.zeros(len(count), *values.shape[1:], dtype=torch.float64, device=values.device)
+            total.index_add_(0, sender, values.double())
+            return total / (count[:, None] if values.ndim > 1 else count)
+
+        carriers = None if seen.carrier_hz is None else mean(seen.carrier_hz)
+        return Seen(mean(seen.embedding), mean(seen.logits), count, carriers)
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
         """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
@@ -202,25 +216,19 @@ def score_frames(
     return scored(function, single(embedding, logits, carrier_hz))
 
 
-def single(embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None) -> Seen:
+def single(embedding: Tensor, logits: Tensor, carrier_hz: Tensor | None = None, error: Tensor | None = None) -> Seen:
     """Frames, each by itself."""
     ones = torch.ones(len(embedding), dtype=torch.float64, device=embedding.device)
-    return Seen(embedding, logits, ones, carrier_hz)
+    return Seen(embedding, logits, ones, carrier_hz, error)
 
 
 def score_senders(
     function: ScoreFunction, embedding: Tensor, logits: Tensor, sender: Tensor, carrier_hz: Tensor | None = None
 ) -> Tensor:
     """u (N,) of frames, those of one `sender` (N,) as one: by the means of what is seen of them."""
-    _, index, count = torch.unique(sender, return_inverse=True, return_counts=True)
-
-    def mean(values: Tensor) -> Tensor:
-        total = torch.zeros(len(count), *values.shape[1:], dtype=torch.float64, device=values.device)
-        total.index_add_(0, index, values.double())
-        return total / (count[:, None] if values.ndim > 1 else count)
-
-    carriers = None if carrier_hz is None else mean(carrier_hz)
-    return scored(function, Seen(mean(embedding), mean(logits), count, carriers))[index]
+    index = torch.unique(sender, return_inverse=True)[1]
+    seen = UnknownScore().together(SourceStatistics(), single(embedding, logits, carrier_hz), index)
+    return scored(function, seen)[index]
 
 
 def scored(function: ScoreFunction, seen: Seen) -> Tensor:

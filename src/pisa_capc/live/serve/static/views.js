@@ -108,7 +108,8 @@ function frameParts(frame, prototypes, number) {
     fact("Received", `${when(d.at).replace(/ ?[\d:]+$/, "")} ${clock(d.at, true)}`), fact("To", d.receiver === null ? "–" : h("code", {}, d.receiver)),
     fact("Kind", [d.kind, d.rate_mbps === null ? null : `${d.rate_mbps} Mbit/s`].filter(Boolean).join(", ") || "–"),
     fact("Carrier offset by antenna", d.cfo_hz.map((value) => (value === null ? "dead" : kilohertz(value))).join(", ")),
-    fact("SNR by antenna", d.snr_db.map(decibel).join(", ")), fact("First sample", whole(d.start)));
+    fact("SNR by antenna", d.snr_db.map(decibel).join(", ")), fact("First sample", whole(d.start)),
+    ...frame.measured.map((one) => fact(one.name[0].toUpperCase() + one.name.slice(1), `${one.frame}; ${named(d.like)} has ${one.device}`)));
   return [card("Decision", { actions: [download(`/api/frames/${number}/sigmf`, "Frame as SigMF ↓")] }, facts), card("Samples", { actions: [antenna] }, plots)];
 }
 

@@ -1,0 +1,130 @@
+r"""Evidence for and against a claimed device by the Gaussian back-end, frame by frame, for models that have one.
+
+Frames of one track are pooled, z̄ with error Λ⁻¹, and with everything that they have in common,
+
+    against   M = ½ (mean_{j ≠ k} p(z̄ | j) + p(z̄ | a device nobody knows)) / p(z̄ | k)
+    for       M = p(z̄ | k) / max(max_{j ≠ k} p(z̄ | j), p(z̄ | a device nobody knows)),
+
+the ratio for all frames together. More frames of one place do not raise it without end: u of `model.gaussian` is common
+to them. Under the device in the denominator M is a martingale with mean one, so M ≥ 1/α has a chance of at most α,
+however often one looks. It needs no reference frames: a device enrolled from three is verified at once.
+
+Every other frame goes into a second pool, and the lower M of the two counts, so that no single frame decides. The i-th
+track of an address has a share of 1/(i (i + 1)) of the stake: somebody else under the address is at another carrier.
+
+Where two send at one carrier in turn z̄ lies between them. So half of the stake against is on the number of frames that
+lie outside the others' error bars, χ² at `OUTSIDE`: M = Π (q/p if outside, else (1 − q)/(1 − p)) for a share of
+p = `USUAL` at most, which leaves room for frames that something has disturbed, against q = `MIXED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import chi2
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.model.gaussian import GaussianBackend
+from pisa_capc.model.gaussian.algebra import inverse_of
+
+TRACKS = 16  # of an address; of more, those with fewest frames go
+OUTSIDE, USUAL, MIXED = 1e-3, 0.05, 0.3
+OFTEN, SELDOM = 16, 8  # frames of a track after each of which the ratio is taken; later after so many
+
+Real = NDArray[np.floating[Any]]
+
+
+class _Track:
+    """Two pools of frames, their log ratios against and for the claim as of the last look, and log M of outsiders."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.stake = -np.log(number * (number + 1.0))
+        self.frames = 0
+        self.weight, self.sum = np.zeros((2, size, size)), np.zeros((2, size))
+        self.ratios, self.outsiders = np.zeros(2), 0.0
+
+    @property
+    def log_m(self) -> NDArray[np.float64]:
+        """(2,) with its stake: against the claim, and for it."""
+        against = np.logaddexp(self.ratios[0], self.outsiders) - np.log(2)
+        return np.array([self.stake + against, self.stake + self.ratios[1]])
+
+
+class Likelihoods:
+    """The evidence on one address, which is that of device number `claimed` of the back-end.
+
+    Without a claim (None): against the sender's being any known device, p(z̄ | a device nobody knows) / max_k p(z̄ | k),
+    and the opposite.
+    """
+
+    def __init__(self, backend: GaussianBackend, claimed: int | None) -> None:
+        if len(backend.devices) < 2 or (claimed is not None and str(claimed) not in backend.devices):
+            raise DataError(
+                f"the model knows {len(backend.devices)} devices by their frames; a claim needs the claimed one and "
+                "another. Enrol it first."
+            )
+        self._backend = backend
+        self._claimed = None if claimed is None else list(backend.devices).index(str(claimed))
+        self._limit = float(chi2.isf(OUTSIDE, len(backend.frame)))
+        self._tracks: dict[int, _Track] = {}
+        self._met = 0
+
+    def push(self, track: int, embedding: Real, error: Real) -> NDArray[np.float64]:
+        """log M (2,), against and for the claim, with the next frame, embedding (D,) with its error (D, D)."""
+        own = self._tracks.get(track)
+        if own is None:
+            self._met += 1
+            own = self._tracks[track] = _Track(self._met, len(embedding))
+            if len(self._tracks) > TRACKS:
+                del self._tracks[min(self._tracks, key=lambda name: (name == track, self._tracks[name].frames))]
+        if np.isfinite(error).all():
+            scatter = self._backend.frame + error
+            if own.frames:
+                outside = self._is_outside(own, embedding, scatter)
+                own.outsiders += np.log(MIXED / USUAL if outside else (1 - MIXED) / (1 - USUAL))
+            pool, weight = own.frames % 2, inverse_of(scatter)
+            own.weight[pool] += weight
+            own.sum[pool] += weight @ embedding
+            own.frames += 1
+            if 2 <= own.frames <= OFTEN or own.frames % SELDOM == 0:
+                own.ratios = self._ratios(own)
+        return self.log_m
+
+    @property
+    def log_m(self) -> NDArray[np.float64]:
+        """Over all tracks, and the stake that none has had."""
+        tracks = list(self._tracks.values())
+        each = [one.log_m for one in tracks] + [np.full(2, -np.log(self._met + 1.0))]
+        return np.asarray(logsumexp(each, axis=0))
+
+    def _is_outside(self, track: _Track, embedding: Real, scatter: Real) -> bool:
+        """Whether a frame lies outside what the others of its track leave possible."""
+        error = inverse_of(track.weight.sum(axis=0))
+        off = embedding - error @ track.sum.sum(axis=0)
+        return bool(off @ np.linalg.solve(scatter + error, off) > self._limit)
+
+    def _ratios(self, track: _Track) -> NDArray[np.float64]:
+        error = inverse_of(track.weight)
+        pooled = self._backend.evidence(np.einsum("pij,pj->pi", error, track.sum), error - self._backend.frame)
+        known, stranger = self._backend.log_likelihood(pooled), self._backend.log_stranger(pooled)
+        if self._claimed is None:
+            least = (stranger - known.max(axis=1)).min()
+            return np.array([least, -least])
+        own, others = known[:, self._claimed], np.delete(known, self._claimed, axis=1)
+        mixture = np.logaddexp(stranger, logsumexp(others, axis=1) - np.log(others.shape[1])) - np.log(2)
+        best = np.maximum(stranger, others.max(axis=1))
+        return np.array([(mixture - own).min(), (own - best).min()])
+
+
+def likelihoods(
+    backend: GaussianBackend, claimed: int, track: Sequence[int], embedding: Real, error: Real
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """log M (T,) against and for the claim after each of the frames (T, D), with errors (T, D, D), in time order."""
+    test = Likelihoods(backend, claimed)
+    steps = [test.push(*frame) for frame in zip(track, embedding, error, strict=True)]
+    against, support = np.array(steps).reshape(-1, 2).T
+    return against, support
