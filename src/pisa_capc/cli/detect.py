@@ -37,7 +37,11 @@ ENDING = "detected"  # NAME.detected.sigmf-meta
 def detect_(
     reading: Reading,
     recordings: list[str] = Recordings,
-    waveform: str = typer.Option("wifi", help="What to look for: wifi, lora or the waveform of a plugin."),
+    waveform: str = typer.Option(
+        "wifi",
+        help="What to look for: wifi, lora, a plugin's waveform, or burst: any signal by its energy, with settings in "
+        "seconds as burst:min=20e-6,max=0.05,gap=5e-3, or burst:window=1e-3,hop=1e-3 for one that never stops.",
+    ),
     out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
     annotate: bool = typer.Option(
         False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."

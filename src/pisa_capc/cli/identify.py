@@ -43,7 +43,7 @@ SMALLEST = 1e-99  # chance that is shown
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(
-    None, help="wifi, lora or that of a plugin; that of the model unless told.", show_default=False
+    None, help="wifi, lora, burst or that of a plugin; by default the model's.", show_default=False
 )
 CalibrationName = typer.Option(
     None,

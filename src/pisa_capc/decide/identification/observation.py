@@ -69,7 +69,8 @@ def waveform_of(trained: TrainedModel) -> str:
             return name
     raise ModelError(
         f"the model was trained at {rate:g} samples/s, the rate of no waveform that is known "
-        f"({', '.join(f'{name}: {own:g}' for name, own in known.items())}). Its frames cannot be found in recordings."
+        f"({', '.join(f'{name}: {own:g}' for name, own in known.items())}). Frames "
+        "of any signal are found with --waveform burst, at this rate."
     )
 
 

@@ -15,7 +15,6 @@ from pisa_capc.signal.detection.finding import placed
 from pisa_capc.signal.recordings import About, Annotation, resampled
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.resample import Resampled
-from pisa_capc.signal.waveforms import WAVEFORMS
 
 ENDLESS = 1 << 62
 LEAST_S = 0.0015  # seconds of samples that are waited for in any case
@@ -35,8 +34,8 @@ class Hearing:
 
     def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT, curious: bool = True) -> None:
         self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
-        self.waveform = WAVEFORMS[waveform]
-        self._finder = finder_of(self.waveform)
+        self._finder = finder_of(waveform)
+        self.waveform = self._finder.waveform(about)
         self.receiver = ReceiverCheck(about.antennas, encoding, about.sample_rate_hz)
         resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
         self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum

@@ -89,6 +89,7 @@ class Listener:
         self._verifier = self._prepared(model)
         kept = max(KEPT, self._verifier.recogniser.samples)
         self._hearing = Hearing(self._about, air.encoding, air.waveform or waveform_of(model), kept)
+        self._check_rate(model)
         self._health = Health()
         self._next_verifier: Verifier | None = None
         self._ring = self._new_ring(0)
@@ -163,13 +164,21 @@ class Listener:
     def exchange(self, model: TrainedModel) -> None:
         """Decide with another model from the next frame on; of the same array and waveform. No sample is missed."""
         name = self._hearing.waveform.name
-        if waveform_of(model) != name:
+        if self.air.waveform is None and waveform_of(model) != name:
             raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
         if (needed := model.run.samples) > (kept := self._hearing.kept):
             raise ModelError(
                 f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
             )
+        self._check_rate(model)
         self._next_verifier = self._prepared(model)
+
+    def _check_rate(self, model: TrainedModel) -> None:
+        if (trained := float(model.about["sample_rate_hz"])) != self.sample_rate_hz:
+            raise ModelError(
+                f"the model was trained at {trained:g} samples/s; {self._hearing.waveform.title} frames are found at "
+                f"{self.sample_rate_hz:g}. Give a model of this waveform and rate."
+            )
 
     def frame(self, number: int) -> FoundFrame | None:
         """A recent frame by its number, with its samples and its embedding; None where it is no longer kept."""

@@ -41,6 +41,7 @@ class FoundFrame:
     one. quality: 0 … 1, how much of the preamble's energy the known preamble explains. samples: of the whole frame,
     where its header says it. header: its decoded header. front: the samples of a Wi-Fi frame that were read for it.
     turn_hz: how much faster its samples turn than its carrier does: a chirp that begins between two samples.
+    bandwidth_hz: of a burst, which no waveform says.
 
     Where it was found:
     source: the recording's name. start, end: its first sample in the recording or stream and the one after its last, as
@@ -63,6 +64,7 @@ class FoundFrame:
     header: Header = field(default_factory=Header)
     front: Front | None = None
     turn_hz: float = 0.0
+    bandwidth_hz: float | None = None
 
     source: str = ""
     start: int = 0
@@ -107,7 +109,7 @@ class FoundFrame:
             "transmitter": header.transmitter,
             "receiver": header.receiver,
             "fcs": header.fcs,
-        }
+        } | self._measured()
 
     def _event(self) -> dict[str, Any]:
         header, identity = self.header, self.who
@@ -128,7 +130,11 @@ class FoundFrame:
             "snr_db": _numbers(self.snr_db),
             "quality": _number(self.quality),
             "verdict": self.verdict,
-        }
+        } | self._measured()
+
+    def _measured(self) -> dict[str, Any]:
+        """What only bursts have."""
+        return {} if self.bandwidth_hz is None else {"samples": self.samples, "bandwidth_hz": self.bandwidth_hz}
 
 
 def _number(value: float) -> float | None:

@@ -43,6 +43,9 @@ class PreambleFinder(Finder):
     def __init__(self, waveform: Waveform) -> None:
         self._waveform = waveform
 
+    def waveform(self, about: About) -> Waveform:
+        return self._waveform
+
     def detector(
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
     ) -> Detector:

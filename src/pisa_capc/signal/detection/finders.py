@@ -10,12 +10,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.core.errors import DataError
+from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.registry import Registry
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
 
 class Finder:
@@ -30,6 +31,15 @@ class Finder:
     in_parts: ClassVar[bool] = False
     ahead: ClassVar[int] = 0
     longest: ClassVar[int] = 0
+    name: ClassVar[str] = ""  # set by `register_finder`
+
+    def with_settings(self, text: str) -> Finder:
+        """The same with what stands behind a colon, as in burst:gap=5e-3."""
+        raise ConfigError(f"waveform {self.name}:{text}: has no settings. Give --waveform {self.name}.")
+
+    def waveform(self, about: About) -> Waveform:
+        """What is found in a recording or stream."""
+        return WAVEFORMS[self.name]
 
     def detector(
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
@@ -54,6 +64,7 @@ def register_finder(waveform: str) -> Callable[[F], F]:
 
     def add(cls: F) -> F:
         FINDERS.add(waveform, cls())
+        cls.name = waveform
         return cls
 
     return add

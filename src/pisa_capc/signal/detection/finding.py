@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.engines import available_cores, run_jobs
-from pisa_capc.signal.detection import lora, wifi  # noqa: F401  (they register their finders)
+from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.signal.detection import burst, lora, wifi  # noqa: F401  (they register their finders)
 from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
 from pisa_capc.signal.detection.correlation import PreambleFinder
 from pisa_capc.signal.detection.finders import FINDERS, Finder
@@ -42,9 +43,16 @@ class Found:
     frames: tuple[FoundFrame, ...]
 
 
-def finder_of(waveform: Waveform) -> Finder:
-    """What finds the frames of a waveform: its own finder, or else one that looks for its preamble."""
-    return FINDERS[waveform.name] if waveform.name in FINDERS else PreambleFinder(waveform)
+def finder_of(waveform: str) -> Finder:
+    """What finds the frames of a waveform, by its name: its own finder, or else one that looks for its preamble.
+
+    What stands behind a colon are settings of the finder, as in burst:gap=5e-3.
+    """
+    name, colon, settings = waveform.partition(":")
+    if name not in FINDERS and name not in WAVEFORMS:
+        raise ConfigError(unknown_name("waveform", name, sorted({*FINDERS, *WAVEFORMS})))
+    finder = FINDERS[name] if name in FINDERS else PreambleFinder(WAVEFORMS[name])
+    return finder.with_settings(settings) if colon else finder
 
 
 def detect(
@@ -67,10 +75,11 @@ def detect(
     >>> found.frames[0].header.transmitter                     # doctest: +SKIP
     'e8:de:27:90:6e:42'
     """
-    known = WAVEFORMS[waveform]
+    finder = finder_of(waveform)
+    known = finder.waveform(recording.about)
     stream = resampled(WatchedRecording(recording), known.sample_rate_hz, known.occupied)
     length = stream.about.length
-    shared = detector is None and finder_of(known).in_parts
+    shared = detector is None and finder.in_parts
     parts = range(0, length, PART) if shared else ()
     workers = min(available_cores() if workers is None else workers, len(parts) // LEAST_PARTS)
     if workers > 1:
@@ -112,8 +121,8 @@ def _search(
 
     A detector hears what is before and after them, too, so that it finds what one of the whole recording would.
     """
-    known = WAVEFORMS[waveform]
-    finder = finder_of(known)
+    finder = finder_of(waveform)
+    known = finder.waveform(recording.about)
     ratio = recording.about.sample_rate_hz / known.sample_rate_hz
     watched = WatchedRecording(recording, round(first * ratio), round(end * ratio))
     stream = resampled(watched, known.sample_rate_hz, known.occupied)
@@ -174,7 +183,7 @@ def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
 
 def blocks_of(recording: Recording, waveform: str) -> int:
     """How often `detect` calls `after_block`, for a progress bar."""
-    rate = WAVEFORMS[waveform].sample_rate_hz / recording.about.sample_rate_hz
+    rate = finder_of(waveform).waveform(recording.about).sample_rate_hz / recording.about.sample_rate_hz
     return math.ceil(recording.about.length * rate / BLOCK)
 
 
@@ -215,6 +224,8 @@ def _annotation(found: Found, frame: FoundFrame, antennas: slice) -> dict[str, A
     about, waveform, header = found.recording.about, found.waveform, frame.header
     samples = frame.samples or len(waveform.preamble())
     centre, half = about.carrier_hz or 0.0, waveform.occupied * waveform.sample_rate_hz / 2
+    if frame.bandwidth_hz is not None:
+        centre, half = centre + float(np.nanmedian(frame.cfo_hz)), frame.bandwidth_hz / 2
     said = frame.to_json()
     others = ("quality", "kind", "rate_mbps", "length", "receiver", "fcs")
     own = {"cfo_hz": said["cfo_hz"][antennas], "snr_db": said["snr_db"][antennas]}
