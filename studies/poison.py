@@ -1,12 +1,13 @@
 """Poisoned captures: what every calibration makes of the genuine frames when a part of a capture is an attacker's.
 
-    make study-poison ARGS="--out results/studies/poison.json"
+    make study-poison ARGS="--work work/trained --out results/studies/poison.json"
 
-On the models that `studies.guard` has kept in --work, met in the environment that each has not seen. A share of the
-frames of every capture there is replaced: by frames of one device, by a walk between two devices, by a point far from
-all, or by noise; logits are those that the classifier gives such embeddings. Scored is the Macro-F1 of the genuine
-frames alone, capture by capture; streams take the frames in a random order. The check of `decide.calibration.poison`
-says how many captures are suspect: poisoned ones, and clean ones in the kinds of deployment of `studies.calibrations`.
+On the models that `studies.guard` has kept in --work (here those of three epochs), met in the environment that each has
+not seen. A share of the frames of every capture there is replaced: by frames of one device, by a walk between two
+devices, by a point far from all, or by noise; logits are those that the classifier gives such embeddings. Scored is the
+Macro-F1 of the genuine frames alone, capture by capture; streams take the frames in a random order. The check of
+`decide.calibration.poison` says how many captures are suspect: poisoned ones, and clean ones in the kinds of deployment
+of `studies.calibrations`.
 """
 
 from __future__ import annotations
