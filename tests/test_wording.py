@@ -34,7 +34,6 @@ PHRASES = {
     r"who marks": "the evaluator",
     r"what goes wrong|what came out|what was measured": "Errors; Results; Findings",
     r"aimed at": "target",
-    r"sounds? like|sound like": "resembles, matches",
     r"begins? anew": "restarts",
 }
 FOUND = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in PHRASES), re.IGNORECASE)
@@ -74,7 +73,7 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/results").glob("*.md"),
 ]
-CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model"))]
+CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model", "cli"))]
 KERNELS = "stacked"  # whose sources decide what a GPU compiles
 
 

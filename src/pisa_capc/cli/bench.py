@@ -182,7 +182,7 @@ def status(
     protocol: str | None = typer.Argument(
         None,
         metavar="[PROTOCOL]",
-        help="As of bench run; all protocols in a line each unless told.",
+        help="As in bench run; by default all protocols, one per line.",
         show_default=False,
     ),
     results: Path = ResultsFolder,
@@ -235,7 +235,7 @@ def tables(
     protocol: str = Name,
     results: Path = ResultsFolder,
     format: str = typer.Option("markdown", help="markdown, latex, or csv: one row per stage for programs."),
-    out: Path | None = typer.Option(None, help="File to write; standard output unless told.", show_default=False),
+    out: Path | None = typer.Option(None, help="File to write; default standard output.", show_default=False),
 ) -> None:
     """Make the tables of a protocol from its records alone."""
     from pisa_capc.data.store.files import write_text_atomic

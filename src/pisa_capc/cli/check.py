@@ -45,7 +45,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Is a set fit to be trained on? Does the room name the device, the CFO; copies, clipping, SNR, balance and more.
+    """Check a dataset before training: does the room or the CFO give devices away; copies, clipping, SNR, balance.
 
     Each finding says what to do about it. Exit code 0: fit, 1: there are faults, 2: it could not be looked at.
     """

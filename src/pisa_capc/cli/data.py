@@ -72,7 +72,7 @@ def import_(
     iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
     cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
     antennas: int | None = typer.Option(
-        None, min=1, help="Antennas of a frame; MAT: 4 unless told.", show_default=False
+        None, min=1, help="Antennas of a frame; default for MAT: 4.", show_default=False
     ),
     samples: int | None = typer.Option(
         None, min=2, help="Samples of a frame; SigMF: cut frames to these.", show_default=False
@@ -81,13 +81,13 @@ def import_(
         None, help="Order of MAT and NPZ axes: n frames, T samples, A antennas, as nTA.", show_default=False
     ),
     environment: str | None = typer.Option(
-        None, help="Environment of files that name none; E1 unless told, SigMF folders ask.", show_default=False
+        None, help="Environment of files that name none; default E1, required for SigMF folders.", show_default=False
     ),
     capture: str | None = typer.Option(
-        None, help="Capture of files that name none; L1 unless told, SigMF folders ask.", show_default=False
+        None, help="Capture of files that name none; default L1, required for SigMF folders.", show_default=False
     ),
     device: str | None = typer.Option(
-        None, help="Device of frames that name none; `unlabelled` where nobody knows it.", show_default=False
+        None, help="Device of frames that name none; `unlabelled` if unknown.", show_default=False
     ),
     sample_rate: float | None = typer.Option(None, help="Sample rate in Hz.", show_default=False),
     carrier: float | None = typer.Option(None, help="Carrier frequency in Hz.", show_default=False),
@@ -95,10 +95,10 @@ def import_(
         None, help="square, linear, circular, or a JSON file with coordinates_wavelengths.", show_default=False
     ),
     spacing: float | None = typer.Option(
-        None, help="Between neighbouring antennas of --array, in wavelengths; 0.5 unless told.", show_default=False
+        None, help="Between neighbouring antennas of --array, in wavelengths; default 0.5.", show_default=False
     ),
     card: str | None = typer.Option(
-        None, help="CSI: intel, atheros, nexmon or esp32; recognised unless told.", show_default=False
+        None, help="CSI: intel, atheros, nexmon or esp32; default: recognised.", show_default=False
     ),
     chip: str | None = typer.Option(
         None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
@@ -122,7 +122,7 @@ def import_(
     from pisa_capc.signal.formats import CsiOptions, ImportOptions, import_dataset
 
     if spacing is not None and array is None:
-        raise ConfigError(f"--spacing {spacing}: of which array? Give --array square, linear or circular with it.")
+        raise ConfigError(f"--spacing {spacing}: needs an array. Give --array square, linear or circular with it.")
     geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
     csi = CsiOptions(card, chip, stream, phases or CsiOptions.phases, skip_bad)
     options = ImportOptions(

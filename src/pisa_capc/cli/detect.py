@@ -55,10 +55,10 @@ def detect_(
     pattern: str | None = typer.Option(
         None, help="End of a recording's path, as '{environment}/{device}/{capture}.cs16'.", show_default=False
     ),
-    environment: str | None = typer.Option(None, help="Environment of --out; E1 unless told.", show_default=False),
-    capture: str | None = typer.Option(None, help="Capture of --out; the recording unless told.", show_default=False),
+    environment: str | None = typer.Option(None, help="Environment of --out; default E1.", show_default=False),
+    capture: str | None = typer.Option(None, help="Capture of --out; default the recording.", show_default=False),
     samples: int | None = typer.Option(
-        None, min=2, help="Samples of a frame in --out; the preamble unless told: 320, LoRa 8192.", show_default=False
+        None, min=2, help="Samples of a frame in --out; default the preamble: 320, LoRa 8192.", show_default=False
     ),
     keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the frequency offset in the samples of --out."),
     pseudonyms: Path | None = PseudonymKey,
@@ -90,7 +90,7 @@ def detect_(
 
 
 def _check(choices: DatasetChoices, pattern: str | None, decode: bool, out: Path | None) -> None:
-    """What contradicts itself is said before a long recording is read."""
+    """Refuse contradictory options before a long recording is read."""
     from pisa_capc.core.errors import unknown_name
     from pisa_capc.signal.detection.dataset import KINDS
 

@@ -29,7 +29,7 @@ Engine = typer.Option(
 def export_model_(
     run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
     out: Path | None = typer.Option(
-        None, help="File to write; model.onnx in the run's folder unless told, where --engine onnx finds it."
+        None, help="File to write; default model.onnx in the run's folder, where --engine onnx finds it."
     ),
     int8: Path | None = typer.Option(
         None,

@@ -1,4 +1,4 @@
-"""A device more, or one less, in a trained model: enrol."""
+"""Add a device to a trained model, or remove one: enrol."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def enrol_(
         None, help="Of recordings in which several send: frames that claim this address.", show_default=False
     ),
     environment: str | None = typer.Option(None, help="Of datasets: these environments, as E2.", show_default=False),
-    anyway: bool = typer.Option(False, "--anyway", help="Also where it sounds like a device that is enrolled."),
+    anyway: bool = typer.Option(False, "--anyway", help="Even if it resembles an enrolled device."),
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
@@ -139,7 +139,7 @@ def _heard(
     equalise_antennas: bool,
     show: bool,
 ) -> Observed:
-    """The frames of recordings as the model sees them; what does not fit is said before anything is read."""
+    """The frames of recordings as the model sees them; unsuitable ones are refused before anything is read."""
     from pisa_capc.decide.identification import check_recording, observe, waveform_of
 
     for recording in opened:

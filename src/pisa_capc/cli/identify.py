@@ -139,8 +139,8 @@ def verify_(
     recordings: list[str] = Recordings,
     addresses: Path | None = typer.Option(
         None,
-        help="Whose addresses are whose: .csv with lines address,device, .json {address: device}, or a dataset of "
-        "`pisa detect`. Unless told, addresses are those that devices are named by.",
+        help="Owners of addresses: .csv with lines address,device, .json {address: device}, or a dataset of "
+        "`pisa detect`. By default devices are named by their addresses.",
         show_default=False,
     ),
     alpha: float = typer.Option(0.01, help="Chance of a false alarm for each address, on source-like frames."),
@@ -160,7 +160,7 @@ def verify_(
 
     A sequential test per address, which may be looked at after every frame: evidence against the claim, and for it.
     And whether several devices send under it: whether frames at two carriers also have two fingerprints.
-    --calibration and --reject decide only whom a sender sounds like. docs/identify.md says what is promised.
+    --calibration and --reject only decide which device a sender resembles. docs/identify.md has the guarantees.
 
     Exit code 0: no address was found to be used by another device; 1: one was, or no frame was found; 2: a recording or
     the model could not be used.
@@ -197,7 +197,7 @@ def verify_(
 
 
 def rejection(name: str, trained: TrainedModel) -> str | None:
-    """The score that was asked for; unless told the usual one of the model, saying it where it is not the best."""
+    """The requested score; by default the usual one of the model, with a note if it is not the best."""
     from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
     from pisa_capc.decide.calibration.policy import AUTO, usual
 
@@ -211,7 +211,7 @@ def rejection(name: str, trained: TrainedModel) -> str | None:
 
 
 def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
-    """The model and the recordings; what does not fit is said before anything is read."""
+    """The model and the recordings; unsuitable ones are refused before anything is read."""
     from pisa_capc.decide.identification import check_recording
 
     trained = load_run(run, engine)
@@ -229,7 +229,7 @@ def _found(
     rename: Rename | None,
     show: bool,
 ) -> list[Found]:
-    """The frames of the recordings; where there is none, that is said and the command ends."""
+    """The frames of the recordings; if there is none, the command says so and ends."""
     from pisa_capc.decide.identification import waveform_of
 
     name = waveform_of(trained) if waveform is None else waveform
@@ -337,7 +337,7 @@ def _calibration_line(who: Identified) -> str:
         pairs = zip(result.captures, result.judged, strict=True)
         said += "; how evenly devices send, by capture: " + ", ".join(f"{c.capture}: {j.level}" for c, j in pairs)
     reject = who.choices.reject
-    return said + ("; nobody was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
+    return said + ("; no frame was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
 
 
 def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:

@@ -37,14 +37,14 @@ Antennas = typer.Option(
     None, min=1, help="Antennas; by default those that the source says, or else the model's.", show_default=False
 )
 Format = typer.Option(
-    None, help="Of the samples, as cf32 or cs16; of a file its ending, else cf32, unless told.", show_default=False
+    None, help="Encoding of the samples, as cf32 or cs16; default the ending of a file, else cf32.", show_default=False
 )
 Follow = typer.Option(False, "--follow", help="Of a file: wait at its end for more.")
 Wait = typer.Option(False, "--wait", help="The source is no radio: let it wait instead of missing samples.")
 Buffer = typer.Option(0.5, min=0.05, max=60.0, help="Seconds of samples that may wait to be looked at.")
 Addresses = typer.Option(
     None,
-    help="Whose addresses are whose: as of `pisa verify`. Unless told, addresses are those that devices are named by.",
+    help="Which device owns which address, as in `pisa verify`. By default devices are named by their addresses.",
     show_default=False,
 )
 Alpha = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most.")
@@ -55,7 +55,9 @@ State = typer.Option(
 )
 SaveEvery = typer.Option(10.0, min=0.1, help="Seconds between two writings of --state.")
 Alarms = typer.Option(None, help="Folder for SigMF snippets of the frames that raised alarms.", show_default=False)
-AlarmsMb = typer.Option(256, min=1, help="Megabytes of --alarms; snippets of strangers go first, then the oldest.")
+AlarmsMb = typer.Option(
+    256, min=1, help="Megabytes of --alarms; snippets of unknown devices are deleted first, then the oldest."
+)
 AlarmEvery = typer.Option(
     3600.0, min=0.0, help="Seconds between two reports of one alarm; and without its cause until it is resolved."
 )
@@ -146,11 +148,11 @@ def listen_(
         None, help="Write the lines here; at 100 MB the file is exchanged, five are kept.", show_default=False
     ),
 ) -> None:
-    """Say who is on the air: a JSON line for every frame as it is received, and for every alarm.
+    """Report which devices are transmitting: a JSON line for every frame as it is received, and for every alarm.
 
     Frames are found, their headers read, embedded, set aside where they resemble no known device, calibrated online
-    by careful, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reads the run
-    anew and goes on with it.
+    by careful, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reloads the
+    run and continues with it.
     """
     from pisa_capc.live.listen.output import Lines
 

@@ -47,7 +47,7 @@ def measure_(
     ),
     waveform: str | None = typer.Option(
         None,
-        help="What the frames begin with: wifi or lora. Unless told that of a dataset's sample rate; of recordings "
+        help="What the frames begin with: wifi or lora. Default: for a dataset by its sample rate; for recordings "
         "wifi.",
         show_default=False,
     ),
@@ -59,7 +59,7 @@ def measure_(
         None, help="Draw the frames and an ellipse per sender, a panel per flaw.", show_default=False
     ),
     card: Path | None = typer.Option(
-        None, help="Keep what was measured of one sender, as JSON, for --against.", show_default=False
+        None, help="Store the measurements of one sender, as JSON, for --against.", show_default=False
     ),
     against: list[Path] = typer.Option(
         [], metavar="CARD", help="Is it the same radio? Compare each sender with a card; may be given again."
@@ -116,7 +116,7 @@ def _measured(
 
     if any(Path(each).is_dir() for each in data):
         if len(data) > 1:
-            raise ConfigError(f"{len(data)} places, of which some are folders: expected one dataset, or recordings.")
+            raise ConfigError(f"{len(data)} places, some of them folders: expected one dataset, or recordings.")
         if pseudonyms is not None or reading != Reading(None, None, None, None, False, True, None):
             raise ConfigError(f"{data[0]}: is a folder; options of how recordings are read do not go with a dataset.")
         return measure(load(data[0]), waveform)

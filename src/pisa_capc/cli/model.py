@@ -302,7 +302,7 @@ def evaluate(
     dataset: Path = Data,
     target: str | None = typer.Option(
         None,
-        help="Environments to score, as E1; the run's target unless told, or all of another dataset that has it not.",
+        help="Environments to score, as E1; default the run's target, or all of another dataset without it.",
         show_default=False,
     ),
     plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),

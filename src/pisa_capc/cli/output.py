@@ -62,7 +62,7 @@ def print_table(
 ) -> None:
     """A table on standard output.
 
-    last: a row set apart. left: headings of the columns that hold words, not numbers; the first unless told. Where all
+    last: a row set apart. left: headings of the columns that hold words, not numbers; by default the first. Where all
     do, what comes after the second stands below it.
     """
     words = headings[:1] if left is None else left

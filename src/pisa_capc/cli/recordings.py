@@ -46,7 +46,7 @@ class Reading:
     workers: int | None = typer.Option(
         None,
         min=1,
-        help="Processes that search a long recording of Wi-Fi; one per core unless told.",
+        help="Processes that search a long Wi-Fi recording; default one per core.",
         show_default=False,
     )
 
@@ -89,7 +89,7 @@ class Reading:
     def find_in_all(
         self, recordings: Sequence[FileRecording], waveform: str, show: bool, rename: Rename | None = None
     ) -> list[Found]:
-        """The frames of the recordings; where there is none, that is said and the command ends."""
+        """The frames of the recordings; if there is none, the command says so and ends."""
         found = [self.find_frames(recording, waveform, show, rename) for recording in recordings]
         if not any(one.frames for one in found):
             seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)

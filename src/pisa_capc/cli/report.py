@@ -22,11 +22,11 @@ Beside = typer.Option(
     help="A run to show beside it, as Single of the same encoder or another encoder; may be given again.",
     show_default=False,
 )
-Target = typer.Option(None, help="Target environments, as E1; the run's own unless told.", show_default=False)
+Target = typer.Option(None, help="Target environments, as E1; default the run's own.", show_default=False)
 Kind = typer.Option(
     None,
-    help="Which of confusion, captures, calibration, tsne, topology, workflow and umap, as tsne,umap; all but umap, "
-    "which needs the package umap-learn, unless told.",
+    help="Which of confusion, captures, calibration, tsne, topology, workflow and umap, as tsne,umap; default all but "
+    "umap, which needs the package umap-learn.",
     show_default=False,
 )
 Points = typer.Option(1000, help="Target frames that t-SNE and UMAP place.")

@@ -32,8 +32,8 @@ def serve_(
     port: int = typer.Option(8642, min=0, max=65535, help="Port to listen at; 0: any that is free."),
     token_file: Path | None = typer.Option(
         None,
-        help="File with the tokens of operators, a line each, as NAME TOKEN; readable by its owner alone. Unless told, "
-        "one is made where it is needed.",
+        help="File with the tokens of operators, a line each, as NAME TOKEN; readable by its owner only. By default "
+        "a token is generated where one is needed.",
         show_default=False,
     ),
     viewer_token_file: Path | None = typer.Option(
@@ -46,7 +46,7 @@ def serve_(
         None, help="Speak TLS with this certificate, in PEM with those that it rests on.", show_default=False
     ),
     key: Path | None = typer.Option(
-        None, help="Its key, in PEM without a password; unless told, it is in the same file.", show_default=False
+        None, help="Its key, in PEM without a password; by default in the same file.", show_default=False
     ),
     proxy: list[str] = typer.Option(
         [], help="Address of a proxy that is believed whom it asks for (X-Forwarded-For).", show_default=False
@@ -56,11 +56,11 @@ def serve_(
     ),
     out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
 ) -> None:
-    """Say who is on the air, on a page: as `pisa listen`, with a browser.
+    """Show on a web page which devices are transmitting: `pisa listen` with a browser.
 
     The page has transmitters, a timeline, alarms with their evidence, and every recent frame; a JSON API, a websocket
     of events and Prometheus metrics are beside it. It is bound to this machine, and elsewhere it needs a token. Ctrl-C
-    and SIGTERM end it, SIGHUP reads the run anew. A source that ends leaves the page until then.
+    and SIGTERM end it, SIGHUP reloads the run. A source that ends leaves the page until then.
     """
     for package in PACKAGES:
         if find_spec(package) is None:
@@ -115,7 +115,7 @@ def serve_(
 
 
 def link(url: str, keys: Keys | None, to_terminal: bool) -> str:
-    """The page's, with a ticket where somebody sees it now: what is kept, as a journal, is read by others and later."""
+    """The link of the page, with a ticket only on a terminal: others may read a journal, and later."""
     from pisa_capc.live.serve.keys import TICKET_S
 
     if keys is None:
@@ -126,7 +126,7 @@ def link(url: str, keys: Keys | None, to_terminal: bool) -> str:
 
 
 def keys(host: str, needed: bool, operators: Path | None, viewers: Path | None, port: int, secure: bool) -> Keys | None:
-    """Needed wherever somebody else could ask; who asks for them has them on this machine too."""
+    """Tokens; required wherever other users could connect, on request also on this machine."""
     from pisa_capc.live.serve.keys import Keys, Token, is_local, read_tokens
 
     if is_local(host) and not needed and operators is None and viewers is None:

@@ -49,8 +49,8 @@ def stream(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper: U-CAPC as published; without-prior. Unless told: careful where --run or the .npz say what it "
-            "needs of the source, U-CAPC without a prior elsewhere."
+            help="paper: U-CAPC as published; without-prior. Default: careful if --run or the .npz provide the "
+            "source statistics, otherwise U-CAPC without a prior."
         ),
     ] = None,
     method: Annotated[
@@ -88,7 +88,7 @@ def stream(
 
     The order of the lines is the order of the frames. A frame with NaN, infinity or null is left out with a note, any
     other fault ends the stream with the number of its line, unless --skip-bad skips it. Ctrl-C and SIGTERM end it too;
-    the summary is said and --state written then as well.
+    they still print the summary and write --state.
 
     --reject sets frames aside that resemble no device of the source: their prediction and group are -1, their device
     is unknown, and nothing is learnt from them; `unknown_score` says how little each frame resembles it. It needs --run
@@ -96,9 +96,9 @@ def stream(
 
     An .npz is played back in the order of its `frame`, capture after capture where numbers repeat.
 
-    The careful calibration decides anew what suits a group as more of it is seen, and has an alarm: where frames have
-    become less sure than those that were learnt from, a note says so and the group is learnt anew. While all goes on as
-    it was that happens once in ten thousand frames at most, on average.
+    The careful calibration adapts as it sees more of a group, and has an alarm: if frames become less confident than
+    those it learnt from, a note says so and the group is learnt again. As long as nothing changes, this happens on
+    average at most once in ten thousand frames.
     """
     from threadpoolctl import threadpool_limits
 
@@ -181,7 +181,7 @@ def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineRead
 
 
 def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
-    """The devices of a run, and what it says of its source."""
+    """The devices of a run, and its source statistics."""
     from pisa_capc.model.inference import load_model
 
     if run is None:
@@ -267,8 +267,8 @@ class _Decider:
         self._groups = max(self._groups, int(decisions.group[0]) + 1)
         if decisions.alarm[0]:
             self._notes(
-                f"frame {frame.position}: frames of group {decisions.group[0]} have become less sure than those that "
-                "were learnt from; what was learnt of it is forgotten, and learning begins anew."
+                f"frame {frame.position}: frames of group {decisions.group[0]} have become less confident than "
+                "those learnt from; the group is forgotten and learnt again."
             )
         return decisions
 

@@ -57,7 +57,7 @@ def test_identify_prints_devices_and_the_addresses_they_claim(pisa: Command, run
     rows = {line.split()[0]: line for line in found.out.splitlines() if line.strip().startswith("D")}
     assert {"D1", "D2", "D3"} <= set(rows)
     assert A in rows["D3"]
-    assert "nobody was set aside" in found.err
+    assert "no frame was set aside" in found.err
 
 
 def test_strangers_can_be_told_by_their_carrier_too(pisa: Command, run: Path, room: Path) -> None:
