@@ -315,7 +315,7 @@ def _show(who: Identified) -> None:
 
 
 def _show_measured(who: Identified) -> None:
-    """What was measured of the frames of each device together, and in a line below what the device has."""
+    """Measurements of the frames of each device together, and in a line below what the device has."""
     rows, scores, quantities = list[list[str]](), who.scores, who.explainer.quantities
     for name, members in _by_device(who):
         error = None if scores.error is None else scores.error[members]

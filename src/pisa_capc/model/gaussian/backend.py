@@ -124,7 +124,7 @@ class GaussianBackend:
         return self._gaussians(evidence, middle[None], spread[None])[1][:, 0]
 
     def strangeness(self, evidence: Observations) -> Real:
-        """(N,) ln p(x | an unknown device) − ln 1/K Σ_k p(x | k): above 0 where a stranger explains x better."""
+        """(N,) ln p(x | an unknown device) − ln 1/K Σ_k p(x | k): above 0 where an unknown device explains x better."""
         known = self.log_likelihood(evidence)
         return np.asarray(self.log_stranger(evidence) - logsumexp(known, axis=1) + np.log(known.shape[1]))
 

@@ -21,7 +21,7 @@ class Identity:
 
     device: None for one that the model does not know. like: the device it is most like all the same. probability: of
     that one among the known. unknown_score: how little the frame resembles the source, where that was asked. reason:
-    what was measured of the frame beside what the device has, where the model measures.
+    measurements of the frame beside what the device has, where the model measures.
     """
 
     device: str | None
