@@ -28,7 +28,7 @@ from sklearn.metrics import v_measure_score
 from pisa_capc import UCAPC, load, simulate
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.protocol import Evaluator, split
-from pisa_capc.decide.calibration import Finder, FrozenCalibration, OnlineCalibrator, find_groups
+from pisa_capc.decide.calibration import FrozenCalibration, GroupSettings, OnlineCalibrator, find_groups
 from pisa_capc.model.inference import Embedding, embed
 from pisa_capc.model.training import Run, TrainingConfig, fit
 
@@ -114,7 +114,7 @@ def choose(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for window in (128, 192, 256):
         for threshold, cfo_threshold in ((1.0, 1.6), (1.25, 2.0), (1.5, 2.5)):
-            settings = Finder(window=window, threshold=threshold, cfo_threshold=cfo_threshold)
+            settings = GroupSettings(window=window, threshold=threshold, cfo_threshold=cfo_threshold)
             row: dict[str, Any] = {"window": window, "threshold": threshold, "with CFO": cfo_threshold}
             for target, scores in streams.items():
                 for name in ORDERS:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from pisa_capc.decide.identification import Choices, Identified, Verdict
+    from pisa_capc.decide.identification import Choices, ClaimVerdict, Identified
     from pisa_capc.model.inference import TrainedModel
     from pisa_capc.signal.detection import Found
     from pisa_capc.signal.detection.finding import Rename
@@ -340,7 +340,7 @@ def _calibration_line(who: Identified) -> str:
     return said + ("; no frame was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
 
 
-def _show_verdicts(verdicts: Sequence[Verdict], alpha: float) -> None:
+def _show_verdicts(verdicts: Sequence[ClaimVerdict], alpha: float) -> None:
     rows = [
         [
             verdict.address,

@@ -23,7 +23,7 @@ from pisa_capc.cli import app, main
 from pisa_capc.cli import stream as _registers  # noqa: F401
 from pisa_capc.core.errors import DataError, PisaError
 from pisa_capc.data.protocol import split
-from pisa_capc.decide.calibration import UCAPC, Decisions, Finder, Online, OnlineCalibrator, SourceStatistics
+from pisa_capc.decide.calibration import UCAPC, Decisions, GroupSettings, Online, OnlineCalibrator, SourceStatistics
 from pisa_capc.decide.calibration.feed import LONGEST, LineReader, Playback
 from pisa_capc.model.inference import embed
 from pisa_capc.model.training import Run, TrainingConfig, fit
@@ -73,7 +73,7 @@ def same(found: list[dict[str, Any]], expected: Decisions) -> None:
         (
             (),
             ["--set", "warmup=16", "--set", "calibration.prior=none", "--set", "finder.window=96"],
-            Online(UCAPC(prior="none"), Finder(window=96), warmup=16),
+            Online(UCAPC(prior="none"), GroupSettings(window=96), warmup=16),
         ),
     ],
     ids=["plain", "offsets", "recordings", "settings"],

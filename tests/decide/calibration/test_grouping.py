@@ -15,7 +15,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli import calibrate as _registers  # noqa: F401
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.calibration import calibrator
-from pisa_capc.decide.calibration.grouping import BLOCK, Finder, GroupFinder, find_groups
+from pisa_capc.decide.calibration.grouping import BLOCK, GroupFinder, GroupSettings, find_groups
 from pisa_capc.decide.calibration.vectors import unit_rows
 from tests.decide.calibration.streams import CLASSES, FEATURES, Stream, stream
 
@@ -83,7 +83,7 @@ def test_numbers_that_count_on_are_not_taken_for_recordings():
 
 def test_groups_beyond_the_memory_are_forgotten_and_begin_anew():
     frames = stream((0, 1, 2, 0))
-    found = find_groups(frames.embedding, frames.logits, frame=frames.frame, settings=Finder(groups=2))
+    found = find_groups(frames.embedding, frames.logits, frame=frames.frame, settings=GroupSettings(groups=2))
     np.testing.assert_array_equal(found, np.repeat([0, 1, 2, 3], 600))
 
 
@@ -112,9 +112,9 @@ def test_few_or_no_frames_are_one_group():
 def test_unusable_settings_and_columns_are_explained():
     frames = stream((0,), frames=10)
     with pytest.raises(ConfigError, match="window is 3; expected at least"):
-        Finder(window=3)
+        GroupSettings(window=3)
     with pytest.raises(ConfigError, match="tolerance is 0"):
-        Finder(tolerance=0)
+        GroupSettings(tolerance=0)
     with pytest.raises(DataError, match=r"cfo_hz is float64 \(9,\); expected one finite number per frame, \(10,\)"):
         find_groups(frames.embedding, frames.logits, frames.cfo_hz[:9])
 

@@ -17,8 +17,8 @@ from pisa_capc import UCAPC
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.decide.calibration import (
-    Finder,
     FrozenCalibration,
+    GroupSettings,
     Online,
     OnlineCalibrator,
     PriorUCAPC,
@@ -134,7 +134,7 @@ def test_groups_close_and_reopen_with_the_state_they_had():
     frames = stream((0, 1, 0, 1), frames=800)
     online = calibrator()
     result = online.push(frames.embedding, frames.logits)
-    settled = np.tile(np.arange(800) >= 2 * Finder().window, 4)
+    settled = np.tile(np.arange(800) >= 2 * GroupSettings().window, 4)
     np.testing.assert_array_equal(result.group[settled], frames.capture[settled])
     before = calibrator()
     before.push(frames.embedding[:1600], frames.logits[:1600])
@@ -152,7 +152,7 @@ def test_one_endless_capture_keeps_one_group_and_a_constant_state():
 
 
 def test_the_state_does_not_grow_with_groups():
-    online = calibrator(Online(finder=Finder(groups=2), sample=64, memory=128))
+    online = calibrator(Online(finder=GroupSettings(groups=2), sample=64, memory=128))
     frames = stream(tuple(range(5)), frames=400)
     size = online.nbytes
     result = online.push(frames.embedding, frames.logits, frame=frames.frame)
@@ -163,7 +163,7 @@ def test_the_state_does_not_grow_with_groups():
 def test_a_forgotten_group_leaves_nothing_to_the_next_one():
     """The slot of group 0 is given to group 2, which must begin with its own frames only."""
     frames = stream((0, 1, 2), frames=400)
-    settings = Online(finder=Finder(groups=2), warmup=150)
+    settings = Online(finder=GroupSettings(groups=2), warmup=150)
     whole = calibrator(settings)
     whole.push(frames.embedding, frames.logits, frame=frames.frame)
     alone = calibrator(settings)
@@ -194,7 +194,7 @@ def test_the_sample_is_uniform_over_the_frames_of_a_group():
     time = np.arange(4000)[:, None] - frames.logits.max(axis=1, keepdims=True)
     online.push(frames.embedding, frames.logits + time)
     when = online._arrays["sample_logits"][0].max(axis=1)
-    counts = np.histogram(when, bins=4, range=(0, 4000 - Finder().window))[0]
+    counts = np.histogram(when, bins=4, range=(0, 4000 - GroupSettings().window))[0]
     assert counts.sum() == 256
     assert counts.min() > 40  # binomial(256, 1/4): 64 ± 7
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pisa_capc.decide.identification import Verdict, identify, verify
+from pisa_capc.decide.identification import ClaimVerdict, identify, verify
 from pisa_capc.decide.identification.shared import FEWEST, LOOK, NEWEST, Shared, Watched, one_sender
 from pisa_capc.decide.identification.verification import judged, shared_in
 from pisa_capc.model.inference import TrainedModel
@@ -83,7 +83,7 @@ def test_the_level_is_of_all_addresses_together() -> None:
     assert judged(NOTHING, NOTHING, None, 0.01, 0.01) == ("undecided", None)
 
 
-def verdict_on(trained: TrainedModel, theirs: int, own: int, offset_hz: float = 20e3) -> Verdict:
+def verdict_on(trained: TrainedModel, theirs: int, own: int, offset_hz: float = 20e3) -> ClaimVerdict:
     """On the address of D1, under which D3 sends so many frames beside its own, among two that nobody else uses."""
     senders = np.random.default_rng(1).permutation(np.repeat([2, 0], [theirs, own])).tolist()
     sent = [(device, A) for device in senders] + [(1, B), (2, C)] * 20

@@ -8,11 +8,13 @@ teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames
 itself.
 """
 
-from pisa_capc.core.moved import renamed
+from typing import Any
+
+from pisa_capc.core.moved import by_old_name, renamed
 from pisa_capc.decide.calibration.base import CALIBRATIONS, Calibrator, calibrator, calibrators, register_calibration
 from pisa_capc.decide.calibration.careful import Careful
 from pisa_capc.decide.calibration.frozen import Applied, FrozenCalibration
-from pisa_capc.decide.calibration.grouping import Finder, GroupFinder, find_groups
+from pisa_capc.decide.calibration.grouping import GroupFinder, GroupSettings, find_groups
 from pisa_capc.decide.calibration.learning import Decisions
 from pisa_capc.decide.calibration.online import Online, OnlineCalibrator
 from pisa_capc.decide.calibration.openset import OpenSet, unknown_scores
@@ -34,9 +36,9 @@ __all__ = [
     "CaptureSummary",
     "Careful",
     "Decisions",
-    "Finder",
     "FrozenCalibration",
     "GroupFinder",
+    "GroupSettings",
     "Online",
     "OnlineCalibrator",
     "OpenSet",
@@ -55,3 +57,7 @@ __all__ = [
 ]
 
 register = renamed(__name__, "register", register_calibration)
+
+
+def __getattr__(name: str) -> Any:
+    return by_old_name(__name__, {"Finder": "GroupSettings"}, name)

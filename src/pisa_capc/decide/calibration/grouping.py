@@ -53,7 +53,7 @@ _COUNTERS = ("seen", "pending", "slot", "opened", "last_frame")
 
 
 @dataclass(frozen=True)
-class Finder:
+class GroupSettings:
     """How groups are found; the module says what the values mean and how they were chosen."""
 
     window: int = 192  # newest frames, that are compared with the group
@@ -81,8 +81,10 @@ class GroupFinder:
     Groups are numbered 0, 1, … in the order in which they are first seen; a reopened group keeps its number.
     """
 
-    def __init__(self, classes: int, features: int, with_cfo: bool = False, settings: Finder | None = None) -> None:
-        self.settings = settings or Finder()
+    def __init__(
+        self, classes: int, features: int, with_cfo: bool = False, settings: GroupSettings | None = None
+    ) -> None:
+        self.settings = settings or GroupSettings()
         self.with_cfo = with_cfo
         self._threshold = self.settings.cfo_threshold if with_cfo else self.settings.threshold
         self._transmitters = min(self.settings.transmitters, classes)
@@ -262,7 +264,7 @@ def find_groups(
     logits: NDArray[Any],
     cfo_hz: NDArray[Any] | None = None,
     frame: NDArray[Any] | None = None,
-    settings: Finder | None = None,
+    settings: GroupSettings | None = None,
 ) -> NDArray[np.int64]:
     """(N,) group numbers of frames in the order in which they were received.
 

@@ -55,7 +55,7 @@ from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration import alarm
 from pisa_capc.decide.calibration.base import Calibrator, calibration_of, settings_of
 from pisa_capc.decide.calibration.careful import Careful, used
-from pisa_capc.decide.calibration.grouping import BLOCK, Finder, GroupFinder
+from pisa_capc.decide.calibration.grouping import BLOCK, GroupFinder, GroupSettings
 from pisa_capc.decide.calibration.learning import Decisions, Learner, Learnt, among
 from pisa_capc.decide.calibration.openset.reject import Rejection
 from pisa_capc.decide.calibration.policy import usual
@@ -72,7 +72,7 @@ class Online:
     """How a stream is calibrated."""
 
     calibration: Calibrator | None = None  # any; `careful` or, if the source is not known, U-CAPC. Groups are found
-    finder: Finder = field(default_factory=Finder)
+    finder: GroupSettings = field(default_factory=GroupSettings)
     sample: int = 512  # frames kept of a group
     memory: int = 16384  # frames of a group after which older ones fade
     warmup: int = 64  # frames of a group that are decided by their logits alone

@@ -9,18 +9,25 @@ shared        do several devices send under one address
 verification  is the sender the device whose address it carries
 """
 
+from typing import Any
+
+from pisa_capc.core.moved import by_old_name
 from pisa_capc.decide.identification.decide import Choices, Identified, identify
 from pisa_capc.decide.identification.observation import Observed, check_recording, observe, waveform_of
-from pisa_capc.decide.identification.verification import Verdict, verify
+from pisa_capc.decide.identification.verification import ClaimVerdict, verify
 
 __all__ = [
     "Choices",
+    "ClaimVerdict",
     "Identified",
     "Observed",
-    "Verdict",
     "check_recording",
     "identify",
     "observe",
     "verify",
     "waveform_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return by_old_name(__name__, {"Verdict": "ClaimVerdict"}, name)

@@ -49,7 +49,7 @@ class Ranks:
         return [(len(known) - bisect_left(known, score) + above) / (len(known) + seen) for known in self._known]
 
 
-class Evidence:
+class ClaimEvidence:
     """log M of several tests side by side, (J,), as their p-values come."""
 
     def __init__(self, tests: int = 1) -> None:
@@ -73,7 +73,7 @@ def conformal_p(score: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
 
 def log_evidence(p: ArrayLike) -> NDArray[np.float64]:
     """log M_t (T,) after each of the p-values (T,)."""
-    test = Evidence()
+    test = ClaimEvidence()
     return np.array([test.push([value])[0] for value in np.asarray(p, dtype=np.float64)])
 
 

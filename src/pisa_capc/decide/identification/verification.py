@@ -48,7 +48,7 @@ FEWEST = 10  # reference frames of a device, below which ranks say too little
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class ClaimVerdict:
     """What became of one claimed address.
 
     device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
@@ -128,7 +128,7 @@ def odds_against(logits: NDArray[np.float64], claimed: int) -> NDArray[np.float6
 
 def verify(
     found: Identified, enrolled: Mapping[str, str], alpha: float = 0.01, spacing_s: float = 0.0
-) -> list[Verdict]:
+) -> list[ClaimVerdict]:
     """A verdict on every claimed address, in order. enrolled: the device of each address.
 
     alpha: chance of a false alarm, and of a false confirmation, for each address; of finding several devices under an
@@ -162,11 +162,11 @@ def _verdict(
     own: NDArray[np.intp],
     levels: tuple[float, float],
     spacing_s: float,
-) -> Verdict:
+) -> ClaimVerdict:
     nothing = np.zeros(0)
     if device is None:
         like, alike = _most_like(found, own)
-        return Verdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, alike)
+        return ClaimVerdict(address, None, STRANGER, len(own), own[:0], nothing, nothing, None, like, alike)
     k = found.devices.index(device)
     rows = _spaced(own, found, spacing_s)
     logits = np.asarray(found.scores.logits[rows], dtype=np.float64)
@@ -181,7 +181,7 @@ def _verdict(
     verdict, after = judged(against, support, shared, *levels)
     odd = own[found.decision[own] != k]
     like, alike = _most_like(found, odd if verdict in (REFUTED, SEVERAL) and len(odd) else own)
-    return Verdict(address, device, verdict, len(own), rows, against, support, after, like, alike, shared)
+    return ClaimVerdict(address, device, verdict, len(own), rows, against, support, after, like, alike, shared)
 
 
 def judged(

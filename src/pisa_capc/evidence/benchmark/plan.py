@@ -45,11 +45,6 @@ class PlannedRun(RunSpec):
             found += [there.stage(stage) for stage in own]
         return tuple(found)
 
-    @property
-    def label(self) -> str:
-        variant = "" if self.variant == "full" else f" {self.variant}"
-        return f"{self.method}{variant} {self.encoder}, {self.direction}"
-
     def to_json(self) -> dict[str, Any]:
         """For a record, which it names; what came later is left out where a run does not have it."""
         return dict(self._described)

@@ -294,8 +294,13 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
 
 
 def _job_name(runs: Sequence[PlannedRun]) -> str:
-    which = f"split {runs[0].split_seed} seed {runs[0].seed}" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{runs[0].label}, {which}"
+    from pisa_capc.model.methods import is_solved
+
+    first = runs[0]
+    which = f"split {first.split_seed} seed {first.seed}" if len(runs) == 1 else f"{len(runs)} runs"
+    parts = [first.method, "" if first.variant == "full" else first.variant]
+    parts += [] if is_solved(first.method) else [first.encoder]
+    return f"{' '.join(filter(None, parts))}, {first.direction}, {which}"
 
 
 def _scores(records: Sequence[Record]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pisa_capc.decide.identification import Identified, Verdict
+from pisa_capc.decide.identification import ClaimVerdict, Identified
 from pisa_capc.decide.identification.write import samples_of
 from pisa_capc.evidence.figures.recording import Box, draw_spectrogram, draw_timeline
 from pisa_capc.evidence.figures.style import COLOURS, GREY, PAGE_INCHES, Picture, canvas, write_captions
@@ -93,7 +93,7 @@ MOST = 30  # addresses that are drawn: those with the most evidence against them
 CEILING = 12.0  # powers of ten: what is beyond is as good as certain
 
 
-def plot_evidence(path: str | Path, verdicts: Sequence[Verdict], alpha: float) -> None:
+def plot_evidence(path: str | Path, verdicts: Sequence[ClaimVerdict], alpha: float) -> None:
     """A panel per enrolled address: log10 M against the claim and for it after each tested frame, and 1/α."""
     tested = [verdict for verdict in verdicts if len(verdict.rows)]
     tested = sorted(tested, key=lambda verdict: -float(verdict.against.max()))[:MOST]

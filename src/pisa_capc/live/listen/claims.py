@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.core.errors import DataError
-from pisa_capc.decide.identification.evidence import Evidence, Ranks
+from pisa_capc.decide.identification.evidence import ClaimEvidence, Ranks
 from pisa_capc.decide.identification.likelihood import Likelihoods
 from pisa_capc.decide.identification.shared import Watched
 from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVERAL, UNDECIDED, Reference, odds_against
@@ -59,7 +59,7 @@ class Test:
     def _begin(self) -> None:
         self.epoch += 1
         self._ranks = Ranks(self._references)
-        self._evidence = Evidence(len(self._references))
+        self._evidence = ClaimEvidence(len(self._references))
         self.highest[:] = 0.0
 
     @property

@@ -24,7 +24,7 @@ DEFAULT_ANTENNAS = 4
 Order = tuple[int, int, int]  # the axes of frames, antennas and samples
 
 
-class Reading(NamedTuple):
+class Arranged(NamedTuple):
     """Named arrays as they are read: I/Q (n, A, T) complex64, CFO (n, A) float64 or None; words: what they were."""
 
     iq: NDArray[np.complex64]
@@ -38,7 +38,7 @@ def check_axes(axes: str | None) -> None:
         raise ConfigError(f"--axes {axes}: expected the letters n, T and A once each, as nTA.")
 
 
-def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: str) -> Reading:
+def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: str) -> Arranged:
     """The I/Q and CFO among named arrays. `where` starts messages."""
     antennas = options.antennas or DEFAULT_ANTENNAS
     check_axes(options.axes)
@@ -77,7 +77,7 @@ def arrange(arrays: Mapping[str, NDArray[Any]], options: ImportOptions, where: s
     letters = "".join("nAT"[order.index(axis)] for axis in range(3))
     words = f"I/Q in {name} {arrays[name].shape} as {letters} (--iq-key, --axes), "
     words += "no CFO (--cfo-key)" if cfo_name is None else f"CFO in {cfo_name} {arrays[cfo_name].shape}"
-    return Reading(frames_first, cfo_hz, words)
+    return Arranged(frames_first, cfo_hz, words)
 
 
 def _misfit(

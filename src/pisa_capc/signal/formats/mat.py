@@ -20,7 +20,7 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.samples import check_samples
 from pisa_capc.data.store.dataset import CaptureSpec
 from pisa_capc.data.store.files import atomic, fields_of, fill, find_captures, new_folder, reading
-from pisa_capc.signal.formats.arrange import DEFAULT_ANTENNAS, Reading, arrange
+from pisa_capc.signal.formats.arrange import DEFAULT_ANTENNAS, Arranged, arrange
 from pisa_capc.signal.formats.base import (
     EVERYWHERE,
     ExportOptions,
@@ -65,7 +65,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     return Plan(dataset, samples, None, tuple(assumed))
 
 
-def read(path: Path, options: ImportOptions, where: str) -> Reading:
+def read(path: Path, options: ImportOptions, where: str) -> Arranged:
     """I/Q and CFO of one file."""
     try:
         from pymatreader import read_mat

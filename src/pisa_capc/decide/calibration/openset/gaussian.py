@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.randomness import generator
-from pisa_capc.decide.calibration.openset.scores import Limit, ScoreFunction, Seen, UnknownScore
+from pisa_capc.decide.calibration.openset.scores import ScoreFunction, ScoreLimit, Seen, UnknownScore
 from pisa_capc.model.gaussian import Observations
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -61,10 +61,10 @@ class GaussianRatio(UnknownScore):
         value[there], error[there] = torch.from_numpy(pooled.value), torch.from_numpy(pooled.own - backend.frame)
         return means._replace(embedding=value, error=error)
 
-    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
+    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> ScoreLimit:
         backend, random = source.backend(), generator(0, "frames of known devices")
         known = np.sort(backend.strangeness(backend.drawn(DRAWN, random, source.frame_error))).astype(np.float64)
-        return Limit(float(np.quantile(known, 1 - alpha)), known)
+        return ScoreLimit(float(np.quantile(known, 1 - alpha)), known)
 
 
 def observations(source: SourceStatistics, seen: Seen) -> tuple[Observations, np.ndarray]:

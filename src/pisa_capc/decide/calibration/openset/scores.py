@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 ScoreFunction: TypeAlias = Callable[[Seen], Tensor]
 
 
-class Limit(NamedTuple):
+class ScoreLimit(NamedTuple):
     """threshold: frames that score higher are rejected. reference: (n,) scores of known frames that it was drawn by."""
 
     threshold: float
@@ -91,7 +91,7 @@ class UnknownScore(Parameters):
         """The score of frames of `classes` logits and embeddings such as `like` (n, D), on the device of `like`."""
         raise NotImplementedError
 
-    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
+    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> ScoreLimit:
         """The label-conditional conformal threshold at `alpha`, drawn by the device whose frames are strangest.
 
         Needs `validation`, `validation_logits` and `validation_label`.
@@ -101,7 +101,7 @@ class UnknownScore(Parameters):
         known = enrolled(source, classes, like).nonzero()[:, 0].tolist()
         limits = {k: conformal_threshold(score, label, alpha, [k]) for k in known}
         strangest = max(limits, key=limits.__getitem__)
-        return Limit(limits[strangest], score[label == strangest])
+        return ScoreLimit(limits[strangest], score[label == strangest])
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.calibration.base import check_range, require
 from pisa_capc.decide.calibration.openset.scores import (
-    Limit,
     ScoreFunction,
+    ScoreLimit,
     Seen,
     UnknownScore,
     blocks,
@@ -152,14 +152,14 @@ class SessionDistance(UnknownScore):
         squared = self.distances(source, like)
         return lambda seen: squared(seen).amin(dim=1)
 
-    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> Limit:
+    def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> ScoreLimit:
         """The conformal threshold at `alpha` of frames in a place where nobody was heard before.
 
         With one place captures stand in for places; with one capture it is that of the place itself, and nothing is
         promised elsewhere.
         """
         score = self.without_own_place(source, classes, like)
-        return Limit(conformal_threshold(score, np.zeros(len(score)), alpha, [0]), score)
+        return ScoreLimit(conformal_threshold(score, np.zeros(len(score)), alpha, [0]), score)
 
     def held_out(self, source: SourceStatistics, seen: Seen, session: Tensor) -> Seen:
         """What is to be scored of validation frames of these sessions (V,)."""
