@@ -61,10 +61,10 @@ def protocol_page() -> str:
     sections = [f"## {name}\n\n{settings(kind)}" for name, kind in parts.items()]
     return f"""# Protocol files
 
-One YAML file is one experiment: `pisa bench run FILE.yaml`. An unknown key is an error, and so is a setting of
-training, methods or calibrations that the file leaves to a default: what was run can be read off the file. The defaults
-below are those that messages offer to copy. [A benchmark of one's own](../gallery/plot_benchmark.rst) writes one and
-runs it; `protocols/` has those of the results.
+One YAML file is one experiment: `pisa bench run FILE.yaml`. `pisa bench new FILE.yaml` writes one with every setting
+filled in. What has a default may be left out, and the settings of a method or calibration all together; records have
+them anyway. An unknown key is an error, and all errors of a file are reported at once. [A benchmark of one's
+own](../gallery/plot_benchmark.rst) writes one and runs it; `protocols/` has those of the results.
 
 ```yaml
 {text(Path("protocols/wifi-place.yaml"))}```

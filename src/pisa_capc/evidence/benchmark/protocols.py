@@ -85,9 +85,8 @@ class MethodPlan:
     """A method, its settings, the variants that differ from them, and the calibrations its runs are scored after."""
 
     method: str  # its name, see `pisa methods`
-    settings: dict[str, Any]  # every setting of it, see below; none takes the defaults
-    # rows by name, what differs in each; `full: {}` is the method as it is
-    variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"full": {}})
+    settings: dict[str, Any] = field(default_factory=dict)  # every setting of it, see below; none takes the defaults
+    variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"full": {}})  # by name, what differs
     calibration: tuple[str, ...] = ()  # names of the stages below, scored beside direct inference
 
 
