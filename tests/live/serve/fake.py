@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.data.geometry import square
 from pisa_capc.live.listen import Air, Alarm, Status
 from pisa_capc.live.listen.alarms import Folder
 from pisa_capc.live.serve.app import create_app
@@ -25,6 +26,7 @@ from pisa_capc.live.serve.gate import Gate, Rules
 from pisa_capc.live.serve.hub import Hub
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.model.inference import SourceStatistics
+from pisa_capc.model.runs import ModelRun
 from pisa_capc.signal.detection import FoundFrame, Identity
 from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.measurement.senders import Quantity
@@ -82,10 +84,13 @@ def an_alarm(number: int = 0, **changes: Any) -> Alarm:
     return replace(plain, **changes)
 
 
+RUN = ModelRun(method="single", encoder="cnn", devices=DEVICES, geometry=square(), samples=SAMPLES, sample_rate_hz=20e6)
+
+
 @dataclass
 class Model:
     devices: tuple[str, ...] = DEVICES
-    about: dict[str, Any] = field(default_factory=lambda: {"samples": SAMPLES})
+    run: ModelRun = RUN
     statistics: SourceStatistics = field(default_factory=SourceStatistics)
 
     def __post_init__(self) -> None:
