@@ -7,7 +7,7 @@ is three split seeds, which differ in the source frames that are learnt from. Ro
 
 - all six pairs of source and target environments, one source or two;
 - three frames of each device from one capture, twenty draws;
-- three of ten devices unknown, ten draws: AUROC by distance, strangers accepted and known devices rejected at a
+- three of ten devices unknown, ten draws: AUROC by likelihood ratio, strangers accepted and known devices rejected at a
   nominal 5 %, frame by frame and from ten frames of a sender;
 - how many clean frames the goodness of fit suspects at 1 %.
 
@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from pisa_capc import Frames, load
 from pisa_capc.cli.output import print_table
@@ -56,6 +57,7 @@ SUSPECTED = 0.01
 BATCH = 4096  # frames in memory
 PER_CAPTURE = 150  # frames of channel state, evenly spread
 
+DRAWN = 20_000  # frames of known devices that a threshold is drawn by
 LENGTHS, LONG_SCALE = (320, 1024, 2048, 4096, 8192), 0.06  # samples; part of the frames
 QUIETER_DB = 9.0
 
@@ -152,30 +154,47 @@ def few(one: Measured, environment: NDArray[np.int64], scene: str) -> dict[str, 
 
 
 def strangers(one: Measured, environment: NDArray[np.int64], scene: str) -> dict[str, Any]:
-    """Some devices unknown; learnt from all other environments and asked in the first."""
-    target = environment == 0
-    rows: dict[str, list[float]] = {
-        name: [] for name in ("auroc", "accepted", "rejected", "accepted_10", "rejected_10")
+    """Some devices unknown; learnt from all other environments and asked in the first.
+
+    By the likelihood ratio, which the software uses, and by the distance from the nearest device. Which of them is used
+    was chosen on the source: learnt from each other environment and asked in the other.
+    """
+    own = asked(one, environment != 0, environment == 0, scene)
+    source = [asked(one, environment == a, environment == b, scene) for a, b in ((1, 2), (2, 1))]
+    pairs = {name: [row[name] for row in source] for name in source[0]}
+    return {
+        **{name: mean(values) for name, values in own.items()},
+        "source": {name: mean(np.concatenate(values).tolist()) for name, values in pairs.items()},
+        "draws": UNKNOWN_DRAWS,
+        "nominal": NOMINAL,
     }
+
+
+def asked(one: Measured, learnt: NDArray[np.bool_], target: NDArray[np.bool_], scene: str) -> dict[str, list[float]]:
+    """One figure for each draw of unknown devices."""
+    rows: dict[str, list[float]] = {}
     for draw in range(UNKNOWN_DRAWS):
         random = generator(SEEDS[0], "closed form, strangers", scene, draw)
         known = np.sort(random.choice(len(one.devices), len(one.devices) - UNKNOWN, replace=False))
-        backend = one.fit(~target, known.tolist())
+        backend, mine = one.fit(learnt, known.tolist()), np.isin(one.device, known)
         evidence = one.evidence(backend, target)
-        known_here = np.isin(one.device[target], known)
-        distance = backend.distance(evidence)
-        right = known[distance.argmin(axis=1)] == one.device[target]
-        nearest = distance.min(axis=1)
-        rows["auroc"].append(openset_score(nearest[known_here], right[known_here], nearest[~known_here]).auroc)
+        errors = one.own[np.flatnonzero(learnt & mine)[:: max(1, int(learnt.sum()) // DRAWN)]]
+        level = np.quantile(backend.strangeness(backend.drawn(DRAWN, random, errors)), 1 - NOMINAL)
+        known_here, distance = mine[target], backend.distance(evidence)
+        right = known[backend.log_likelihood(evidence).argmax(axis=1)] == one.device[target]
         together = pooled_senders(one.device[target], one.place[target])
         first = np.unique(together, return_index=True)[1]
-        for name, p, is_known in (
-            ("", backend.p_value(evidence), known_here),
-            ("_10", backend.p_value(evidence.pooled(together)), known_here[first]),
+        for name, score, limit, is_known in (
+            ("", backend.strangeness(evidence), level, known_here),
+            ("_10", backend.strangeness(evidence.pooled(together)), level, known_here[first]),
+            ("_distance", distance.min(axis=1), chi2.isf(NOMINAL, len(backend.frame)), known_here),
         ):
-            rows[f"accepted{name}"].append(float(np.mean(p[~is_known] >= NOMINAL)))
-            rows[f"rejected{name}"].append(float(np.mean(p[is_known] < NOMINAL)))
-    return {name: mean(values) for name, values in rows.items()} | {"draws": UNKNOWN_DRAWS, "nominal": NOMINAL}
+            if len(score) == len(right):  # one a frame
+                found = openset_score(score[is_known], right[is_known], score[~is_known])
+                rows.setdefault(f"auroc{name}", []).append(found.auroc)
+            rows.setdefault(f"accepted{name}", []).append(float(np.mean(score[~is_known] <= limit)))
+            rows.setdefault(f"rejected{name}", []).append(float(np.mean(score[is_known] > limit)))
+    return rows
 
 
 def pooled_senders(device: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,9 +12,9 @@ however often one looks. It needs no reference frames: a device enrolled from th
 Every other frame goes into a second pool, and the lower M of the two counts, so that no single frame decides. The i-th
 track of an address has a share of 1/(i (i + 1)) of the stake: somebody else under the address is at another carrier.
 
-Where two send at one carrier in turn z̄ lies between them. So half of the stake against is on the number of frames that
-lie outside the others' error bars, χ² at `OUTSIDE`: M = Π (q/p if outside, else (1 − q)/(1 − p)) for a share of
-p = `USUAL` at most, which leaves room for frames that something has disturbed, against q = `MIXED`.
+Where two send at one carrier in turn z̄ lies between them. So half of the stake against is on successive pairs of
+frames: those of one sender in one place differ by more than χ² at `APART` allows in a part of `USUAL` at most, which
+leaves room for frames that something has disturbed; M = Π (q/p if they do, else (1 − q)/(1 − p)) against a part q = `MIXED`.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from pisa_capc.model.gaussian import GaussianBackend
 from pisa_capc.model.gaussian.algebra import inverse_of
 
 TRACKS = 16  # of an address; of more, those with fewest frames go
-OUTSIDE, USUAL, MIXED = 1e-3, 0.05, 0.3
+APART, USUAL, MIXED = 1e-3, 0.05, 0.3
 OFTEN, SELDOM = 16, 8  # frames of a track after each of which the ratio is taken; later after so many
 
 Real = NDArray[np.floating[Any]]
 
 
 class _Track:
-    """Two pools of frames, their log ratios against and for the claim as of the last look, and log M of outsiders."""
+    """Two pools of frames, their log ratios against and for the claim as of the last look, and log M of pairs."""
 
     def __init__(self, number: int, size: int) -> None:
         self.stake = -np.log(number * (number + 1.0))
         self.frames = 0
         self.weight, self.sum = np.zeros((2, size, size)), np.zeros((2, size))
-        self.ratios, self.outsiders = np.zeros(2), 0.0
+        self.ratios, self.apart = np.zeros(2), 0.0
+        self.last: tuple[Real, Real] = np.zeros(size), np.eye(size)
 
     @property
     def log_m(self) -> NDArray[np.float64]:
         """(2,) with its stake: against the claim, and for it."""
-        against = np.logaddexp(self.ratios[0], self.outsiders) - np.log(2)
+        against = np.logaddexp(self.ratios[0], self.apart) - np.log(2)
         return np.array([self.stake + against, self.stake + self.ratios[1]])
 
 
@@ -69,7 +70,7 @@ class Likelihoods:
             )
         self._backend = backend
         self._claimed = None if claimed is None else list(backend.devices).index(str(claimed))
-        self._limit = float(chi2.isf(OUTSIDE, len(backend.frame)))
+        self._limit = float(chi2.isf(APART, len(backend.frame)))
         self._tracks: dict[int, _Track] = {}
         self._met = 0
 
@@ -83,9 +84,11 @@ class Likelihoods:
                 del self._tracks[min(self._tracks, key=lambda name: (name == track, self._tracks[name].frames))]
         if np.isfinite(error).all():
             scatter = self._backend.frame + error
-            if own.frames:
-                outside = self._is_outside(own, embedding, scatter)
-                own.outsiders += np.log(MIXED / USUAL if outside else (1 - MIXED) / (1 - USUAL))
+            if own.frames % 2 and self._claimed is not None:
+                off = embedding - own.last[0]
+                differ = off @ np.linalg.solve(scatter + own.last[1], off) > self._limit
+                own.apart += np.log(MIXED / USUAL if differ else (1 - MIXED) / (1 - USUAL))
+            own.last = embedding, scatter
             pool, weight = own.frames % 2, inverse_of(scatter)
             own.weight[pool] += weight
             own.sum[pool] += weight @ embedding
@@ -100,12 +103,6 @@ class Likelihoods:
         tracks = list(self._tracks.values())
         each = [one.log_m for one in tracks] + [np.full(2, -np.log(self._met + 1.0))]
         return np.asarray(logsumexp(each, axis=0))
-
-    def _is_outside(self, track: _Track, embedding: Real, scatter: Real) -> bool:
-        """Whether a frame lies outside what the others of its track leave possible."""
-        error = inverse_of(track.weight.sum(axis=0))
-        off = embedding - error @ track.sum.sum(axis=0)
-        return bool(off @ np.linalg.solve(scatter + error, off) > self._limit)
 
     def _ratios(self, track: _Track) -> NDArray[np.float64]:
         error = inverse_of(track.weight)

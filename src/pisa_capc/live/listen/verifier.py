@@ -52,7 +52,9 @@ class Verifier:
                 sounds = devices[like] if got.known[i] and like != claimed else "none that is known"
                 text = f"{own} does not sound like it (now: {sounds}).{self._why(got, i, devices[claimed])}"
                 causes.append(Cause(NOT_ITS_ADDRESS, devices[claimed], text))
-        elif got.unknown is not None and tests.stranger(sender.number, float(got.unknown[i]), measured):
+        elif got.unknown is not None and tests.stranger(
+            sender.number, float(got.unknown[i]), None if address is None else measured
+        ):  # frames without an address may be of several senders at one carrier: each is judged by itself
             who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
             text = f"{who} sounds like no device that is known; most like {devices[like]}."
             causes.append(Cause(UNKNOWN_DEVICE, None, text + self._why(got, i, devices[like])))
