@@ -14,7 +14,7 @@ track of an address has a share of 1/(i (i + 1)) of the stake: somebody else und
 
 Where two send at one carrier in turn z̄ lies between them. So half of the stake against is on successive pairs of
 frames: those of one sender in one place differ by more than χ² at `APART` allows in a part of `USUAL` at most, which
-leaves room for frames that something has disturbed; M = Π (q/p if they do, else (1 − q)/(1 − p)) against a part q = `MIXED`.
+leaves room for frames that something has disturbed. M = Π (q/p if they do, else (1 − q)/(1 − p)), with q = `MIXED`.
 """
 
 from __future__ import annotations
