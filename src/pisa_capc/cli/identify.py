@@ -179,10 +179,13 @@ def verify_(
         equalise_antennas=equalise_antennas,
     )
     rename = renaming(pseudonyms)
-    whose = None if addresses is None else enrolled(addresses, trained.devices, rename)
+    whose = trained.run.addresses  # of devices that were enrolled with one
+    whose = whose if rename is None else {rename(address): device for address, device in whose.items()}
+    if addresses is not None:
+        whose |= enrolled(addresses, trained.devices, rename)
     found = _found(trained, opened, reading, waveform, rename, not as_json)
     who = _identified(trained, found, choices, where, not as_json)
-    verdicts = verify(who, _by_name(who) if whose is None else whose, alpha, spacing)
+    verdicts = verify(who, whose if addresses is not None else _by_name(who, whose), alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
     if as_json:
@@ -255,13 +258,14 @@ def enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mappi
     return found if rename is None else {rename(address): device for address, device in found.items()}
 
 
-def _by_name(who: Identified) -> Mapping[str, str]:
+def _by_name(who: Identified, known: Mapping[str, str]) -> Mapping[str, str]:
+    """The addresses that the model knows, and those that are names of its devices."""
     from pisa_capc.decide.identification.addresses import named_by_address
 
     claimed = who.seen.address
     if not any(claimed):
         raise DataError("no frame says an address, so there is nothing to verify. `pisa identify` says who sent them.")
-    return named_by_address(claimed, who.devices)
+    return named_by_address(claimed, who.devices, known)
 
 
 def _summary(who: Identified) -> dict[str, Any]:

@@ -184,6 +184,13 @@ class ModelRun(RunSpec):
         return self.method if self.is_solved else f"{self.method} with {self.encoder}"
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """The device of each address that was named when it was enrolled."""
+        parts = [(change.get("enrolled"), part) for change in self.changes for part in change.get("from", ())]
+        found = {str(part["address"]).lower(): str(name) for name, part in parts if part.get("address")}
+        return {address: name for address, name in found.items() if name in self.devices}
+
+    @property
     def planned(self) -> ModelRun:
         """The run as it was before its training."""
         return replace(self, metrics=Metrics(), history=(), seconds=0.0, machine={}, guard=None, changes=())

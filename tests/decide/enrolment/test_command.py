@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from studies.identify import found_by_truth
 
+from pisa_capc.live.listen.claims import Tests
 from pisa_capc.model.inference import load_model
 from pisa_capc.signal.detection import Found
 from pisa_capc.signal.recordings.base import FileRecording
@@ -100,6 +103,13 @@ def test_a_device_of_a_recording_is_enrolled_by_its_address_and_identified(
     who = json.loads(pisa("identify", out, room, *PLAIN, "--json").out)
     by_address = {own["device"]: own["addresses"] for own in who["devices"]}
     assert by_address["D4"][A] > 20
+    claims = {one["address"]: one for one in json.loads(pisa("verify", out, room, *PLAIN, "--json").out)["addresses"]}
+    assert (claims[A]["device"], claims[B]["device"]) == ("D4", None)  # verify knows what it was enrolled with
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tests = Tests(load_model(out), np.empty(0))
+    assert tests.device_of(A.upper()) == 3
+    assert Tests(load_model(out), np.empty(0), {B: "D1"}).device_of(B) == 0  # and listening, beside other addresses
 
 
 def test_who_is_there_is_not_enrolled_again_unless_told(pisa: Command, saved: Path, room: Path, tmp_path: Path) -> None:

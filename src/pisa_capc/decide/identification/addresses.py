@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
@@ -62,10 +62,12 @@ def learnt_addresses(dataset: Path, devices: Sequence[str]) -> dict[str, str]:
     return {address: count.most_common(1)[0][0] for address, count in votes.items()}
 
 
-def named_by_address(claimed: Iterable[str | None], devices: Sequence[str]) -> dict[str, str]:
-    """The claimed addresses that are a device's name, as `pisa detect --label address` enrols them."""
+def named_by_address(
+    claimed: Iterable[str | None], devices: Sequence[str], known: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The claimed addresses that are a device's name, as `pisa detect --label address` enrols them, and those known."""
     found = {address: file_name(address) for address in sorted({a for a in claimed if a is not None})}
-    found = {address: name for address, name in found.items() if name in devices}
+    found = {address: name for address, name in found.items() if name in devices} | dict(known or {})
     if not found:
         raise ConfigError(
             f"no frame claims an address that is the name of one of the model's devices ({_some(devices)}). Say whose "

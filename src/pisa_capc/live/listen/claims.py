@@ -21,7 +21,7 @@ Of a model that gives the error bars of every frame, the first and the third are
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -201,7 +201,8 @@ class Change:
 class Tests:
     """All tests of a listener. addresses: the device of each enrolled one; None: devices are named by their addresses.
 
-    alpha: of each test. spacing_s: seconds between frames of an address or a device that are tested.
+    The model knows further addresses if devices were enrolled with them; rename: their pseudonyms. alpha: of each test.
+    spacing_s: seconds between frames of an address or a device that are tested.
     """
 
     __test__ = False
@@ -212,12 +213,15 @@ class Tests:
     alpha: float = 0.01
     spacing_s: float = 0.0
     change_spacing_s: float = 1.0
+    rename: Callable[[str], str] | None = None
     claims: dict[str, Claim] = field(default_factory=dict)
     changes: dict[int, Change] = field(default_factory=dict)
     strangers: OrderedDict[int, Test | Likely] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self._devices = {name: k for k, name in enumerate(self.trained.devices)}
+        kept = self.trained.run.addresses
+        self._enrolled = kept if self.rename is None else {self.rename(address): name for address, name in kept.items()}
         source = self.trained.statistics
         self._backend = None if source.frame_error is None else source.backend()
         self._reference = Reference.of(source) if self._backend is None else None
@@ -226,8 +230,10 @@ class Tests:
         """Whose address it is."""
         if address is None:
             return None
-        name = file_name(address) if self.addresses is None else self.addresses.get(address.lower())
-        return None if name is None else self._devices.get(name)
+        named = file_name(address) if self.addresses is None else self.addresses.get(address.lower())
+        if named in self._devices:
+            return self._devices[named]
+        return self._devices.get(self._enrolled.get(address.lower(), ""))
 
     def claimed(
         self, sender: Sender, time_s: float, logits: NDArray[np.float64], measured: Measured = None

@@ -111,7 +111,9 @@ class Listener:
         plan = self.plan
         recogniser = Recogniser(model, plan.choices, self._device, live=not self.source.patient)
         spacing = plan.spacing_s, plan.change_spacing_s
-        return Verifier(recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing))
+        return Verifier(
+            recogniser, Tests(model, recogniser.reference, plan.addresses, plan.alpha, *spacing, plan.rename)
+        )
 
     def _new_alarms(self) -> Alarms:
         def enrolled() -> int:
@@ -203,6 +205,8 @@ class Listener:
         if not kept:
             raise DataError(f"{name}: none of its frames is kept any more. Enrol it while it is on the air.")
         origin = {"source": self.source.name, "frames": len(kept), "first": kept[0].utc, "last": kept[-1].utc}
+        if len(claimed := {one.claimed for one in kept}) == 1 and self.plan.rename is None:
+            origin["address"] = claimed.pop()
         frames = recogniser.frames(kept)
         return enrol(recogniser.trained, name, frames, origin=[origin], anyway=anyway, device=self._device)
 
