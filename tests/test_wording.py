@@ -73,7 +73,7 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/results").glob("*.md"),
 ]
-CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model", "cli"))]
+CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model", "live", "cli"))]
 KERNELS = "stacked"  # whose sources decide what a GPU compiles
 
 

@@ -1,4 +1,4 @@
-"""A receiver that says who is on the air.
+"""A receiver that reports which devices are transmitting.
 
 sources                 where samples come from as they are received
 ring                    what is between them and the listener

@@ -1,8 +1,8 @@
 """Alarms from their beginning to their end, with the frames that raised them as SigMF, in a folder that does not grow.
 
-Whoever sends frames decides how many alarms there could be, so each kind has a budget of its own: strangers use up that
-of unknown devices and no other. What finds no room waits, is counted, and is raised when there is room; one alarm says
-that others wait. Alarms about enrolled devices are bounded by the number of these, and never wait for strangers'.
+Senders decide how many alarms there could be, so each kind has its own budget: unknown devices use up only theirs.
+Alarms over budget are counted, wait, and are raised when there is room; one alarm reports that others wait. Those about
+enrolled devices are bounded by the number of these devices, and never wait for those about unknown ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AlarmFinding:
     """Something that gives cause for an alarm; as long as it stands it is found again and again.
 
     subject: what tells it from others of its kind. sample: where in the stream. frames: gives the numbers of the
-    decisions that show it. kept: samples that show it where no frame does, as one of which nothing else is known.
+    decisions that show it. kept: samples that show it where no frame does.
     """
 
     kind: str
@@ -155,7 +155,7 @@ class Alarms:
             self._raise(key, finding, now)
 
     def acknowledge(self, number: int, by: str) -> None:
-        """Somebody has seen to it: it ends, and its cause raises no other for `every_s`."""
+        """Acknowledged by a user: it ends, and its cause raises no other for `every_s`."""
         self._acknowledged.append((number, by))
 
     def tick(self) -> None:
@@ -272,7 +272,7 @@ class Alarms:
 
 
 class Folder:
-    """SigMF snippets, at most `most_bytes` of them: strangers' are removed first, then the oldest."""
+    """SigMF snippets, at most `most_bytes` of them: those of unknown devices are removed first, then the oldest."""
 
     def __init__(self, path: Path, sample_rate_hz: float, carrier_hz: float | None, most_bytes: int) -> None:
         self.path, self._rate_hz, self._carrier_hz, self._most = path, sample_rate_hz, carrier_hz, most_bytes
@@ -281,7 +281,7 @@ class Folder:
     def write(self, number: int, text: str, frames: Sequence[FoundFrame], stranger: bool = False) -> str | None:
         """The name of the metadata of a snippet: its frames one after the other, each a capture of its own.
 
-        None for a stranger's where those of enrolled devices fill the folder.
+        None for an unknown device if those of enrolled devices fill the folder.
         """
         stem = f"alarm-{number:010d}{STRANGER if stranger else ''}"
         pieces = [frame.iq[:, :SAMPLES] for frame in frames]
@@ -303,7 +303,7 @@ class Folder:
         return {"global": info, "captures": captures, "annotations": notes}
 
     def _shrink(self, keep: str) -> list[str]:
-        """Remove snippets until the rest fits, and name them; `keep` is the last to go, unless it is a stranger's."""
+        """Remove snippets until the rest fits, and name them; `keep` goes last, unless it is an unknown device's."""
         sizes: dict[str, int] = {}
         for path in self.path.glob(PATTERN):
             with suppress(OSError):

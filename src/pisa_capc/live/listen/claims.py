@@ -1,10 +1,10 @@
 """Tests that run as long as a listener does: is an address its device's, is a sender anybody's, has a device changed.
 
 Each but that of shared addresses is a test martingale M of `decide.identification.evidence` on scores of a sender's
-frames, and alarms where M ≥ 1/α. Its memory would grow with every frame, so after `EPOCH` frames a test begins anew,
+frames, and alarms where M ≥ 1/α. Its memory would grow with every frame, so after `EPOCH` frames a test restarts,
 with α_e = α / (e (e + 1)) in its e-th epoch: these sum to α, so P(false alarm) ≤ α holds over all epochs together,
-however long it runs, on frames that are exchangeable with those they are ranked among. What that leaves out is said in
-`decide.identification.verify`; docs/listen.md says what it means for a receiver.
+however long it runs, on frames that are exchangeable with those they are ranked among. `decide.identification.verify`
+has the limits; docs/listen.md explains them for a receiver.
 
     not its address   frames that claim to be from device k, by the log odds against k, among the source's frames of k;
                       and, for the claim, among those of every other device
@@ -267,7 +267,7 @@ class Tests:
         return self.claims[address]
 
     def stranger(self, sender: int, score: float, measured: Measured = None) -> bool:
-        """Whether a sender that nobody enrolled turns out, with its next frame, to be of no known device."""
+        """Whether a sender that is not enrolled turns out, with its next frame, to be no known device."""
         test = self.strangers.get(sender)
         if test is None:
             test = Test([self.unknown_reference], self.alpha)
@@ -285,7 +285,7 @@ class Tests:
         return found
 
     def changed(self, device: int, time_s: float, logits: NDArray[np.float64]) -> bool:
-        """Whether the frames given to a device have become, with the next one, stranger than they were."""
+        """Whether the frames given to a device differ more from it, with the next one, than before."""
         change = self.changes.get(device)
         if change is None:
             change = self.changes[device] = Change(Test([[]], self.alpha))
@@ -298,7 +298,7 @@ class Tests:
         return found
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays, and what else is to be kept. Strangers are met again, and so are the carriers of addresses."""
+        """Arrays, and what else is to be kept. Tests of unknown devices and carriers of addresses are not kept."""
         arrays: dict[str, NDArray[Any]] = {}
         for i, claim in enumerate(self.claims.values()):
             arrays |= {f"claim.{i}.{k}": v for k, v in claim.test.arrays().items()}
@@ -315,7 +315,7 @@ class Tests:
         return arrays, about
 
     def resume(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-        """Go on from a `state` of the same model; addresses that are nobody's now are left out."""
+        """Go on from a `state` of the same model; addresses that are no longer enrolled are left out."""
 
         def under(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}

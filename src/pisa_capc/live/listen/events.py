@@ -20,7 +20,7 @@ OK, NO_SAMPLES, STUCK = "ok", "no samples", "stuck"
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that a person should look at. It is open until its cause is gone or somebody acknowledges it.
+    """Something that a person should look at. It is open until its cause is gone or a user acknowledges it.
 
     An alarm is reported when it begins, now and then while it stands, and when it ends: each time as a whole, under
     the same number. A consumer keeps the newest report of each.
@@ -75,7 +75,7 @@ class Status:
     """How a listener is doing.
 
     source: connected, waiting or ended. since: UTC of its beginning, ISO 8601. samples, missed: of each antenna, since
-    the state was begun. breaks: how often the source began anew, with nobody knowing what was in between. rate_hz:
+    the state was begun. breaks: how often the source restarted, with an unknown gap. rate_hz:
     samples a second that come in. frames: decided since the state was begun. frames_per_s: in the last seconds.
     delay_ms: from the arrival of a frame's last sample to its decision, (median, 99th percentile) of recent frames.
     clipped, dead: antennas. waiting_s: of samples not yet looked at. alarms: raised since the state was begun;

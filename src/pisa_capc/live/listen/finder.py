@@ -96,7 +96,7 @@ class ThreadFinder:
         except queue.Empty:
             if self._stalled.of(self._ring, False):
                 raise PisaError(
-                    f"what finds frames has done nothing for {STUCK_S:g} s; begin listening anew."
+                    f"the search for frames has done nothing for {STUCK_S:g} s; restart the listener."
                 ) from None
             return []
         self._stalled.of(self._ring, True)

@@ -2,7 +2,7 @@
 
 The ring of samples lies in memory that both processes see, without a name: it is gone with them, however they end. Over
 a socket the listener says where in it the next samples lie, and hears what was found in them. A process that has died
-is begun anew; what it was looking at is missed, and counted. It ends when its listener does.
+is restarted; the samples it was working on are counted as missed. It ends when its listener does.
 
     python -P -m pisa_capc.live.listen.finder_process PARENT SOCKET MEMORY      as the listener calls it
 """
@@ -126,7 +126,7 @@ class ProcessFinder:
         self._feeder.start()
 
     def _feed(self) -> None:
-        """Say where samples are, not before they are worth it: whoever is woken takes a turn from what decides."""
+        """Report where samples are, in batches: every wake-up takes time from the deciding thread."""
         told = 0  # samples since the last interruption
         try:
             while not self._closed.is_set():
@@ -177,7 +177,7 @@ class ProcessFinder:
         self._begin()
 
     def _end(self) -> int:
-        """How the process has ended, which it does when nobody listens; at the latest after `CLOSE_S`."""
+        """Exit status of the process, which ends with its listener; at the latest after `CLOSE_S`."""
         self._closed.set()
         with suppress(OSError), socket.socket(fileno=os.dup(self._link.fileno())) as both:
             both.shutdown(socket.SHUT_RDWR)  # ends a feeder that waits for room, and the process

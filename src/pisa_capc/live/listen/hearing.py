@@ -98,7 +98,7 @@ class Hearing:
         return self._placed(self._detector.finish())
 
     def advice(self, ended: bool = False) -> str:
-        """What explains that nothing was found so far; nothing where that is not known, or was said."""
+        """Why nothing was found so far; empty if that is unknown or was reported."""
         return "" if self._unheard is None else self._unheard.advice(ended)
 
     def _at_rate(self, data: NDArray[np.uint8]) -> NDArray[np.complex64]:

@@ -66,7 +66,7 @@ LONGEST_S = 100 * 366 * 86400.0  # of a stream: a state that says more is damage
 
 
 class Listener:
-    """Says who is on the air.
+    """Reports which devices are transmitting.
 
     `run` is for one thread; everything else may be called from any other while it runs.
 
@@ -170,7 +170,7 @@ class Listener:
             raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
         if (needed := model.run.samples) > (kept := self._hearing.kept):
             raise ModelError(
-                f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Begin it anew with it."
+                f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Restart it."
             )
         self._check_rate(model)
         self._next_verifier = self._prepared(model)
@@ -187,7 +187,7 @@ class Listener:
         return self._recent.get(number)
 
     def measured(self, frame: FoundFrame) -> list[tuple[str, Quantity, Quantity]]:
-        """What was measured of a kept frame, beside what the device has that it is most like."""
+        """Measurements of a kept frame, beside those of the most similar device."""
         explainer = self._verifier.explainer
         device = explainer.devices.get(frame.who.like, {})
         if frame.embedding is None or frame.error is None:
@@ -234,7 +234,7 @@ class Listener:
 
     @property
     def health(self) -> str:
-        """ok, ended, no samples (the source gives none; all is well here), or stuck (only beginning it anew helps)."""
+        """ok, ended, no samples (the source gives none; all is well here), or stuck (only a restart helps)."""
         if self._ended:
             return ENDED
         if max(time.monotonic() - self._turned_s, self._ring.stalled_s) > 2 * STUCK_S:
@@ -242,7 +242,7 @@ class Listener:
         return NO_SAMPLES if self._watch.silent else OK
 
     def acknowledge(self, number: int, by: str) -> None:
-        """Somebody has seen to this alarm: it ends."""
+        """End this alarm, acknowledged by a user."""
         self._alarms.acknowledge(number, by)
 
     # Running.
@@ -401,7 +401,7 @@ class Listener:
         self._alarms.resume(about.get("alarms", []))
         self._ring = self._new_ring(self._first_sample(about))
         if about["model"] != self._verifier.fingerprint:
-            self._note("the state is of another model: numbers go on, what was learnt begins anew.")
+            self._note("the state is of another model: numbers continue, everything else is learnt again.")
             return
         if self._keeper.folder is not None:
             kept, new = OnlineCalibrator.load(self._keeper.folder), self._verifier.recogniser.calibrator
@@ -409,7 +409,7 @@ class Listener:
                 kept.rejection = new.rejection
                 self._verifier.recogniser.calibrator = kept
             else:
-                self._note("the state is of another calibration: what was learnt of groups begins anew.")
+                self._note("the state is of another calibration: groups are learnt again.")
         self._verifier.tests.resume(arrays, about["tests"])
         self._note(f"going on after {self._keeper.mark.decisions:,} decisions.")
 
@@ -417,7 +417,7 @@ class Listener:
         """The number of the next sample: of a file, before the newest decided frame; else after all that were seen."""
         decided = self._keeper.mark.sample
         if max(decided, int(about["samples"])) > LONGEST_S * self.air.sample_rate_hz:
-            self._note("the state says that the stream is more than a century long; its samples are counted anew.")
+            self._note("the state claims a stream of more than a century; its samples are counted from zero.")
             self._keeper.advance(sample=Mark().sample)
             self._missed_before = 0
             return 0

@@ -58,7 +58,7 @@ class ReceiverCheck:
         return data
 
     def _numbers(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Floats, of which some may be NaN, infinite or so large that their squares are."""
+        """Floats; some may be NaN, infinite or so large that their squares are."""
         values = data.view(self._encoding.number).reshape(-1, 2)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.vdot(values, values) < TOO_LARGE**2:

@@ -1,4 +1,4 @@
-"""Frames → devices, a few at a time, as they come: embed, set strangers aside, calibrate as is usual."""
+"""Frames → devices, a few at a time, as they come: embed, reject unknown devices, calibrate."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Recogniser:
 
     @property
     def reference(self) -> NDArray[np.float64]:
-        """Unknown scores of known frames; none where nobody is set aside."""
+        """Unknown scores of known frames; none without rejection."""
         rejection = self.calibrator.rejection
         return np.empty(0) if rejection is None else rejection.reference
 

@@ -1,4 +1,4 @@
-"""Samples between the thread that receives them and whoever looks at them: a ring of fixed size.
+"""Samples between the thread that receives them and their readers: a ring of fixed size.
 
 Bytes go in as they come, in pieces of any size; whole samples of all antennas come out. Where there is no room, what
 comes is missed until half of the ring is free, for one long gap cuts fewer frames than many short ones. It is counted,
@@ -151,7 +151,7 @@ class Ring:
         self._arrivals.append((self._written, now))
 
     def skip(self, count: int) -> None:
-        """So many bytes are missing here; samples of which some are there are missed as a whole."""
+        """So many bytes are missing here; incomplete samples are missed as a whole."""
         if self._ignore:  # the sample that they begin in was counted before
             known = min(count, self._ignore)
             self._ignore -= known
@@ -166,7 +166,7 @@ class Ring:
         self._interrupt(before % size, missed)
 
     def interrupt(self) -> None:
-        """The source has begun anew; what was in between nobody knows."""
+        """The source has restarted; the gap is unknown."""
         part = 0 if self._ignore else self._offered % self.sample_bytes
         self._offered = self._ignore = 0
         self.breaks += 1

@@ -54,8 +54,8 @@ def newest_descriptors(traces: Sequence[NDArray[np.float64]]) -> NDArray[np.floa
 class Senders:
     """As `decide.identification.tracks`, frame by frame.
 
-    Of strangers, the one that has been silent for longest is forgotten. Nothing that these send can make an enrolled
-    address forgotten; under one of those, somebody may send at any number of carriers, and those with fewest frames go.
+    Of unknown devices, the one that has been silent for longest is forgotten. They can never displace an enrolled
+    address; under one of those a spoofer may send at any number of carriers, and those with fewest frames go.
     """
 
     def __init__(self, antennas: int, carrier_hz: float, enrolled: Callable[[str | None], bool]) -> None:
@@ -85,7 +85,7 @@ class Senders:
         return near
 
     def frames(self, address: str | None) -> tuple[int, ...]:
-        """Numbers of the newest frames of an address, whoever sent them."""
+        """Numbers of the newest frames of an address, from any sender."""
         numbers = sorted(number for sender in self._of(address) for number in sender.numbers)
         return tuple(numbers[-2 * FRAMES :])
 

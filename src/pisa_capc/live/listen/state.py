@@ -1,8 +1,8 @@
 """What outlives a listener: numbers that are never given twice, what was learnt, and how far a file was read.
 
-Two things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is said: whoever
-is killed at any moment may leave a number unused, but never uses one twice. What was learnt is a pair of files, written
-now and then; what came after the last time is learnt anew.
+Two things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is output: a
+kill at any moment may leave a number unused, but none is used twice. The learnt state is a pair of files, written now
+and then; what came after the last save is learnt again.
 """
 
 from __future__ import annotations

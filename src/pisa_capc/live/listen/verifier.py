@@ -1,4 +1,4 @@
-"""A model at work, and the tests that rest on it: what is to be said of a frame."""
+"""A model at work, and the tests that rest on it: decision, verdict and alarms of a frame."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Verifier:
         elif got.unknown is not None and tests.stranger(
             sender.number, float(got.unknown[i]), None if address is None else measured
         ):  # frames without an address may be of several senders at one carrier: each is judged by itself
-            who = address or f"somebody without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
+            who = address or f"a sender without an address, {sender.last_hz / 1e3:+.1f} kHz off the carrier,"
             text = f"{who} sounds like no device that is known; most like {devices[like]}."
             causes.append(Cause(UNKNOWN_DEVICE, None, text + self._why(got, i, devices[like])))
         if got.known[i] and claimed in (None, like) and tests.changed(like, time_s, got.logits[i]):
-            text = f"{devices[like]} does not sound as it did: its frames have become stranger than its earlier ones."
+            text = f"{devices[like]} does not sound as it did: its frames differ more from it than its earlier ones."
             causes.append(Cause(CHANGED, devices[like], text))
         return verdict, causes
 

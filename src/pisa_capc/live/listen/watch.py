@@ -99,7 +99,7 @@ class Watch:
         part = self._meter.rates()[0] / self._rate_hz
         if not SLOW <= part <= FAST:
             why = "Samples are lost before they come here." if part < 1 else "Is --sample-rate right?"
-            said = f"{self._source.name} gives {part:.1%} of the {self._rate_hz / 1e6:g} MS/s that were said."
+            said = f"{self._source.name} gives {part:.1%} of the {self._rate_hz / 1e6:g} MS/s given as --sample-rate."
             yield Trouble("rate", f"{said} {why}")
 
 

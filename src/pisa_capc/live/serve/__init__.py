@@ -6,7 +6,7 @@ keepsakes            what outlives the service: names, alarms
 enrolling            models with devices that were enrolled on the page
 views, downloads     a frame to look at, files to download
 models, api          what is asked and answered
-clients              events to whoever wants them
+clients              events to connected clients
 audit                who changed what
 connections          how many there are, of whom, for how long
 keys, limits, gate   who may ask, how much, from where

@@ -248,7 +248,7 @@ async def alarm(hub: At, number: Numbered) -> models.AlarmAnswer:
 
 @api.post("/api/alarms/{number}/acknowledge", tags=["alarms"], dependencies=CHANGING, responses=CHANGED)
 async def acknowledge(hub: At, number: Numbered, request: Request, token: Of) -> models.AlarmAnswer:
-    """Say that somebody has seen to it: it ends, and its cause raises no other for a while."""
+    """Acknowledge it: it ends, and its cause raises no other for a while."""
     _alarm(hub, number)
     if hub.acknowledge([number], token.holder):
         _note(hub, request, "acknowledge", {"numbers": [number]})
@@ -331,7 +331,7 @@ async def audit(hub: At, token: Of, limit: Annotated[int, Query(ge=1, le=500)] =
 
 @api.websocket("/api/events")
 async def events(socket: WebSocket, kinds: str = ",".join(KINDS)) -> None:
-    """Events as they come: messages are lists of objects, each of which says its kind in `event`."""
+    """Events as they come: messages are lists of objects, with their kind in `event`."""
     hub = await hub_of(socket)
     chosen = frozenset(kinds.split(",")) & frozenset(KINDS)
     first = [hub.status()] if "status" in chosen else []

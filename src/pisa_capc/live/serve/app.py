@@ -19,7 +19,7 @@ from pisa_capc.live.serve.api import STATIC, alive, api
 from pisa_capc.live.serve.gate import Gate, Rules
 from pisa_capc.live.serve.hub import Hub
 
-ABOUT = """Who is on the air, and is it who it claims to be.
+ABOUT = """Which devices are transmitting, and which addresses are spoofed.
 
 Where a token is needed: `Authorization: Bearer TOKEN`. Whatever changes something needs the header `X-Pisa` too.
 `/api/events` is a websocket: each message is a list of events (`decision`, `alarm`, `status`, `transmitters`), those of

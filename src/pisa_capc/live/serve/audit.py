@@ -34,7 +34,7 @@ class AuditEntry:
 
 
 class Audit:
-    """The newest entries; all of them in a folder, if there is one, as lines, of which the oldest go."""
+    """The newest entries; all of them in a folder, if there is one, as lines; the oldest go."""
 
     def __init__(self, folder: Path | None = None, note: Callable[[str], None] = lambda text: None) -> None:
         self._entries: deque[AuditEntry] = deque(maxlen=REMEMBERED)

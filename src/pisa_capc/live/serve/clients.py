@@ -47,7 +47,7 @@ class Clients:
         return any(kind in client.kinds for client in self._all)
 
     def tell(self, events: Sequence[dict[str, Any]]) -> None:
-        """Put events into every queue, as one message for each set of kinds; nobody is waited for."""
+        """Put events into every queue, as one message for each set of kinds, without waiting."""
         messages: dict[frozenset[str], str] = {}
         for client in self._all:
             if client.kinds not in messages:

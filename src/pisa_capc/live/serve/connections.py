@@ -1,9 +1,9 @@
 """Connections: how many there are, of whom, and how long each may keep one waiting.
 
 uvicorn has no limit on the time for a request's header and none on connections, so the listening socket has them. A
-connection is a stranger's until a request with a right token came over it. Where there is no room, strangers make some,
-then who has a token and asks nothing, then viewers; among these, who has the most gives the oldest. Until then no
-stranger's is closed, for a right token may be on its way. No token has more than a share, so that others find room.
+connection is anonymous until a request with a right token came over it. If there is no room, anonymous ones are closed
+first, then idle ones with a token, then viewers'; among these, the user with the most loses the oldest. Until then no
+anonymous one is closed, for a right token may be on its way. No token has more than a share, so that others find room.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Peer = tuple[str, int]
 
 @dataclass(eq=False)
 class Connection:
-    """until: when it is closed, by the monotonic clock. token: None as long as it is a stranger's. busy: a request that
+    """until: when it is closed, by the monotonic clock. token: None as long as it is anonymous. busy: a request that
     came over it is not answered yet.
     """
 
@@ -91,7 +91,7 @@ class LimitedSocket(socket.socket):
         return _close_one(staying)
 
     def begun(self, peer: Peer) -> None:
-        """A request has come in; behind a proxy, it may be of somebody else than the last."""
+        """A request has come in; behind a proxy, it may be of another client than the last."""
         if one := self._inside.get(peer):
             one.token, one.busy, one.until = None, True, time.monotonic() + ANSWER_S
 
@@ -117,7 +117,7 @@ class LimitedSocket(socket.socket):
 
 
 def _close_one(among: Sequence[Connection]) -> bool:
-    """Close the one that is missed least; whether there is one: what an operator waits for is none."""
+    """Close the one that is missed least; whether there is one: a request that an operator waits for is kept."""
     strangers = [one for one in among if one.token is None]
     idle = [one for one in among if one.token and not one.busy]
     viewers = [one for one in among if one.token and not one.token.operator]

@@ -1,13 +1,13 @@
 """Every request passes here first: is it meant for this service, may it be answered, and what goes with an answer.
 
-Host      IP addresses, localhost and names that were given; so a name of somebody else's that leads here (DNS
-          rebinding) is refused
+Host      IP addresses, localhost and names that were given; so a foreign name that leads here (DNS rebinding)
+          is refused
 Origin    that of this service, where a browser says one, and Sec-Fetch-Site says no other; so pages of others neither
           change anything nor hear events
 X-Pisa    must be there where something is changed: pages of others cannot send it
 token     where there is one, for everything but the page's own code, and whether the service is alive; where there
           is none, proxies are refused: they ask for others
-amount    requests a second of each sender, those with a right token apart, so that nobody is refused because of others;
+amount    requests a second of each sender, those with a right token apart, so no client is refused because of others;
           wrong tokens, bytes of a body, seconds until it is there
 """
 
@@ -67,7 +67,7 @@ class Rules:
     """names: hosts that the service is known by, besides addresses and localhost. keys: None where none are needed.
     proxies: addresses of those that are believed whom they ask for.
 
-    requests: of whoever has a token. strangers: of those who do not. failures: wrong tokens and cookies.
+    requests: of clients with a token. `strangers`: of those without. failures: wrong tokens and cookies.
     """
 
     names: frozenset[str] = frozenset()

@@ -76,7 +76,7 @@ class Hub:
     """Belongs to the thread that answers; only `memory.hear` is for another.
 
     alarms: folder of snippets. state: folder of what outlives this. run_folder: of the model, as it was given. note:
-    says what goes wrong on the way.
+    reports errors on the way.
     """
 
     listener: ServedListener
@@ -124,7 +124,7 @@ class Hub:
         return {**self.listener.status().to_json(), "now": utc(time.time()), "unseen": unseen, "lost": self.memory.lost}
 
     def acknowledge(self, numbers: Iterable[int], by: str) -> list[Alarm]:
-        """Somebody has seen to these alarms; those that were acknowledged before stay as they are."""
+        """A user acknowledges these alarms; those acknowledged before stay as they are."""
         done, at = list[Alarm](), utc(time.time())
         for number in numbers:
             alarm = self.memory.alarms[number]

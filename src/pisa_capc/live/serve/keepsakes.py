@@ -29,7 +29,7 @@ class Keepsakes:
         """Call a device or an address something; nothing: as before."""
         name = " ".join(name.split())
         if len(name) > LONGEST_NAME or not name.isprintable():
-            raise ConfigError(f"A name has at most {LONGEST_NAME} characters, all of which can be seen.")
+            raise ConfigError(f"A name has at most {LONGEST_NAME} printable characters.")
         own = self.names[kind]
         if not name:
             own.pop(key, None)
@@ -54,7 +54,7 @@ def load(folder: Path) -> tuple[Keepsakes, list[Alarm]]:
     with reading(path, "what `pisa serve --state` wrote"):
         found = unsealed(read_json(path), path)
         if found["schema"] != SCHEMA:
-            raise DataError(f"{path}: schema {found['schema']!r}; expected {SCHEMA}. Move it away to begin anew.")
+            raise DataError(f"{path}: schema {found['schema']!r}; expected {SCHEMA}. Move it away to start again.")
         keepsakes = Keepsakes()
         for kind in NAMED:
             for key, name in found["names"][kind].items():

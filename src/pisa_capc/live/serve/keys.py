@@ -1,4 +1,4 @@
-"""Who may ask: whoever has a token, or the cookie that a page got for it."""
+"""Access: a token, or the cookie that a page got for it."""
 
 from __future__ import annotations
 

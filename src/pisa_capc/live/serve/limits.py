@@ -12,7 +12,7 @@ LINES, LINES_S = 10, 60.0  # of each place in the code: at once, and seconds to 
 
 
 def sender_of(address: str) -> str:
-    """What one sender is known by: its address, of which IPv6 gives everybody a whole network.
+    """What one sender is known by: its address, or for IPv6 its network, since each client has a whole one.
 
     >>> sender_of("192.0.2.7"), sender_of("::ffff:192.0.2.7"), sender_of("2001:db8::1:2:3:4")
     ('192.0.2.7', '192.0.2.7', '2001:db8::/64')
@@ -45,7 +45,7 @@ class Buckets:
 
 
 class FewLines(logging.Filter):
-    """Lets each place in the code write few lines of log, whatever strangers do, and says how many are left out."""
+    """Lets each place in the code write few lines of log, whatever clients do, and counts the rest."""
 
     def __init__(self) -> None:
         super().__init__()

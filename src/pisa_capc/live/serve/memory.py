@@ -112,7 +112,7 @@ class Memory:
         return alarm
 
     def transmitters(self, most: int = ROWS, since: int | None = None) -> list[dict[str, Any]]:
-        """Those heard last come first, each with its history. since: a step; ten minutes ago unless told."""
+        """Those heard last come first, each with its history. since: a step; by default ten minutes ago."""
         since = now() - STEPS + 1 if since is None else since
         newest = list(self.rows.values())[: -most - 1 : -1]
         return [row.to_json(since) for row in newest]
@@ -141,7 +141,7 @@ class Memory:
 
 
 def _worth(alarm: Alarm) -> tuple[bool, bool, int]:
-    """The least is forgotten first: a stranger's before others, an ended one before an open one, old before new."""
+    """The least is forgotten first: unknown devices' before others, ended before open ones, old before new."""
     return alarm.kind != UNKNOWN_DEVICE, alarm.state == OPEN, alarm.number
 
 

@@ -45,7 +45,7 @@ def metrics(status: Status, memory: Memory, devices: Sequence[str], clients: int
     parts = [
         _plain("samples_total", "counter", "Samples of each antenna, those missed included", status.samples),
         _plain("samples_missed_total", "counter", "Samples that were missed", status.missed),
-        _plain("interruptions_total", "counter", "Times that the source began anew", status.breaks),
+        _plain("interruptions_total", "counter", "Times that the source restarted", status.breaks),
         _plain("source_connected", "gauge", "Whether the source is connected", int(status.source == CONNECTED)),
         _plain("sample_rate_hz", "gauge", "Samples of each antenna that come in a second", status.rate_hz),
         _plain("waiting_seconds", "gauge", "Samples that were not yet looked at", status.waiting_s),
@@ -57,7 +57,7 @@ def metrics(status: Status, memory: Memory, devices: Sequence[str], clients: int
         _several("alarms_total", "counter", "Alarms", [({"kind": kind}, memory.kinds[kind]) for kind in ALARMS]),
         _several("alarms_withheld_total", "counter", "Alarms that had to wait", withheld),
         _plain("alarms_open", "gauge", "Alarms that are open", status.open_alarms),
-        _plain("stuck", "gauge", "Whether only beginning it anew helps", int(status.health == STUCK)),
+        _plain("stuck", "gauge", "Whether only a restart helps", int(status.health == STUCK)),
         _plain("transmitters", "gauge", "Transmitters that are remembered", len(memory.rows)),
         _plain("decisions_not_shown_total", "counter", "Decisions that the page was too late for", memory.lost),
         _plain("websocket_clients", "gauge", "Pages and programs that get events", clients),

@@ -45,7 +45,7 @@ class DecisionAnswer(Answer):
     cfo_hz: list[float | None] = Field(description="Of each antenna; none: it is dead")
     snr_db: list[float | None]
     quality: float | None
-    verdict: Verdict | None = Field(description="On the claim of its address so far; none: nobody has that address")
+    verdict: Verdict | None = Field(description="Verdict on its address so far; none: no device is enrolled with it")
 
 
 class AlarmAnswer(Answer):
@@ -212,7 +212,7 @@ class Acknowledging(Question):
 
 
 class Entry(Answer):
-    """Somebody has changed something."""
+    """A change by a user."""
 
     at: str = Field(description="When: UTC, ISO 8601")
     by: str = Field(description="The holder of the token")

@@ -1,7 +1,7 @@
 """What a source of samples is, and the registry of them.
 
-A source writes bytes into a `Ring`, in a thread of its own, and never waits for whoever reads them, unless the source
-is one that loses nothing by it. What it has to say goes to `note`.
+A source writes bytes into a `Ring`, in a thread of its own, and never waits for its readers, unless the source
+loses nothing by waiting. Its messages go to `note`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SourceKind:
     shape: ClassVar[str]
 
     def opened(self, rest: str, given: StreamSettings) -> tuple[Source, StreamSettings]:
-        """The source, of which nothing need be received yet, and the stream with what the source says itself."""
+        """The source, before anything is received, and the stream with the source's own settings."""
         raise NotImplementedError
 
 

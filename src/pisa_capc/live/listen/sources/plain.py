@@ -107,7 +107,7 @@ class TcpSource:
                 ring.write(room[:received])
 
     def _begin(self, connection: socket.socket) -> None:
-        """What is said before the first sample."""
+        """The exchange before the first sample."""
 
     def _check(self, head: bytes) -> None:
         if head.startswith(RTL):
@@ -187,7 +187,7 @@ class UdpKind(SourceKind):
 class UdpSource:
     """Datagrams of whole samples that are sent to an address of this machine, or to a group. What is lost is not known.
 
-    Whoever sends first is heard until nothing has come from there for `SILENT_S`; datagrams of others are left out.
+    The first sender is received until it has been silent for `SILENT_S`; datagrams of others are dropped.
     """
 
     host: str

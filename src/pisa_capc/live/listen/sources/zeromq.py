@@ -346,7 +346,7 @@ class _Several:
         lane.add(offset, np.frombuffer(samples, dtype=np.uint8))
         self._forward()
         if lane.held > APART:
-            self._note("one port is far ahead of the others; beginning anew. Do all of them send?")
+            self._note("one port is far ahead of the others; restarting. Do all of them send?")
             self.interrupt(port)
 
     def _align(self, port: int) -> None:
@@ -381,6 +381,6 @@ class _Several:
         """Counters that are further apart than what can have been lost: nothing can be put side by side by them."""
         if not self._said:
             self._said = True
-            self._note(f"the counters of the ports are {samples:,} samples apart; begin all their sinks anew together.")
+            self._note(f"the counters of the ports are {samples:,} samples apart; restart all their sinks together.")
         for lane in self._lanes:
             lane.begin()
