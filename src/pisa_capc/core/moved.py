@@ -63,12 +63,12 @@ MOVED = {
     "stacked": "model.stacked",
     "stacked.elsewhere": "model.stacked.compilers",
     "encoders": "model.encoders",
-    "model.aggregation": "model.networks.aggregation",
-    "model.dynamics": "model.networks.dynamics",
+    "model.aggregation": "model.networks.modules",
+    "model.dynamics": "model.networks.modules",
     "model.pisa": "model.networks.pisa",
     "model.single": "model.networks.single",
     "model.streams": "model.networks.streams",
-    "model.suppression": "model.networks.suppression",
+    "model.suppression": "model.networks.modules",
     "model.topology": "model.networks.topology",
     "objective": "model.objective",
     "methods": "model.methods",
@@ -147,6 +147,10 @@ MOVED = {
     "model.methods.dann": "model.methods.critics",
     "model.methods.irm": "model.methods.risks",
     "model.methods.twoparts": "model.methods.disentangled",
+    "model.networks.aggregation": "model.networks.modules",
+    "model.networks.dynamics": "model.networks.modules",
+    "model.edge.session": "model.edge.engine",
+    "model.networks.suppression": "model.networks.modules",
 }
 
 

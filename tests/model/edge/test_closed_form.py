@@ -12,7 +12,7 @@ from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
 from pisa_capc.model.edge import export_model
 from pisa_capc.model.edge.closed_form import RealClosedForm
-from pisa_capc.model.edge.session import Session
+from pisa_capc.model.edge.engine import Session
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.methods.closed_form import ClosedForm
 from pisa_capc.model.training import Run, fit

@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.geometry import ArrayGeometry, circular, custom, square
 from pisa_capc.model.methods import Setup, build_method
 from pisa_capc.model.networks import PISA, PisaConfig, Single
-from pisa_capc.model.networks.dynamics import StreamModulation, modulated, modulated_gate
+from pisa_capc.model.networks.modules import StreamModulation, modulated, modulated_gate
 from pisa_capc.model.networks.pisa import Details, Output
 from pisa_capc.model.networks.topology import graph_loss, log_topology_prior, topology_attention
 from tests.models import random_pisa

@@ -58,7 +58,7 @@ def _boxes() -> dict[str, _Box]:
     from pisa_capc.data.descriptors import cfo_descriptors
     from pisa_capc.data.frames import Frames
     from pisa_capc.decide.calibration import ucapc
-    from pisa_capc.model.networks import aggregation, dynamics, suppression, topology
+    from pisa_capc.model.networks import modules, topology
 
     def name(thing: Callable[..., object] | type) -> str:
         return thing.__name__
@@ -69,17 +69,17 @@ def _boxes() -> dict[str, _Box]:
     return {
         "frames": _Box(x[0], upper, "frames", name(Frames)),
         "descriptor": _Box(x[1], top, "CFO statistics", name(cfo_descriptors), DYNAMICS),
-        "modulator": _Box(x[2], top, r"modulation $\psi$", name(dynamics.DynamicsModulator), DYNAMICS),
+        "modulator": _Box(x[2], top, r"modulation $\psi$", name(modules.DynamicsModulator), DYNAMICS),
         "encoder": _Box(x[1], upper, "encoder of\neach antenna", "identity_encoder", ANTENNA),
         "topology": _Box(x[2], upper, "graph attention,\nprior $P$", name(topology.topology_attention), ANTENNA),
-        "refinement": _Box(x[3], upper, "token refinement", name(aggregation.TokenRefinement), ANTENNA),
-        "identity": _Box(x[4], upper, r"$g_\mathrm{id}$", name(suppression.Projection), ANTENNA),
-        "array": _Box(x[1], lower, "array view", name(suppression.array_view), CONTEXT),
+        "refinement": _Box(x[3], upper, "token refinement", name(modules.TokenRefinement), ANTENNA),
+        "identity": _Box(x[4], upper, r"$g_\mathrm{id}$", name(modules.Projection), ANTENNA),
+        "array": _Box(x[1], lower, "array view", name(modules.array_view), CONTEXT),
         "context": _Box(x[2], lower, "encoder of\nthe array", "context_encoder", CONTEXT),
-        "direction": _Box(x[4], lower, r"$g_\mathrm{ctx}$", name(suppression.Projection), CONTEXT),
-        "gate": _Box(x[4], middle, r"gate $\alpha$", name(suppression.SuppressionGate)),
+        "direction": _Box(x[4], lower, r"$g_\mathrm{ctx}$", name(modules.Projection), CONTEXT),
+        "gate": _Box(x[4], middle, r"gate $\alpha$", name(modules.SuppressionGate)),
         "suppression": _Box(
-            x[5], middle, r"$z_\mathrm{id} - \tilde{\alpha}\,\tanh\,s$", name(suppression.bounded_suppression)
+            x[5], middle, r"$z_\mathrm{id} - \tilde{\alpha}\,\tanh\,s$", name(modules.bounded_suppression)
         ),
         "classifier": _Box(x[6], middle, r"logits $\ell$", "classifier"),
         "group": _Box(x[0], bottom, "capture groups", "capture_key", CALIBRATION),

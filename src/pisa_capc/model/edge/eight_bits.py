@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import ModelError
 from pisa_capc.data.protocol import Split
 from pisa_capc.data.scores import macro_f1
-from pisa_capc.model.edge.engine import OnnxNetwork
-from pisa_capc.model.edge.session import Session
+from pisa_capc.model.edge.engine import OnnxNetwork, Session
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.inference.inputs import model_input
 from pisa_capc.model.inference.statistics import BANK

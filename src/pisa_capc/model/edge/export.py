@@ -23,9 +23,8 @@ from pisa_capc.data.protocol import Split
 from pisa_capc.data.store.files import atomic
 from pisa_capc.model.edge import recurrence
 from pisa_capc.model.edge.eight_bits import COST, Cost, cheapest
-from pisa_capc.model.edge.engine import weights_digest
+from pisa_capc.model.edge.engine import Session, weights_digest
 from pisa_capc.model.edge.graph import Graph
-from pisa_capc.model.edge.session import Session
 from pisa_capc.model.inference import TrainedModel, embed
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pisa_capc.model.edge.recurrence import Recurrent
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.methods.closed_form import FlawsInClosedForm
 from pisa_capc.model.networks import PISA, Single
-from pisa_capc.model.networks.dynamics import DynamicsModulator, StreamModulation, unmodulated
+from pisa_capc.model.networks.modules import DynamicsModulator, StreamModulation, unmodulated
 from pisa_capc.model.stacked import GRU
 
 

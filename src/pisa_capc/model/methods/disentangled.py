@@ -15,7 +15,7 @@ from pisa_capc.model.methods.mixing import SITES, of_partner
 from pisa_capc.model.methods.registry import Batch, register_method
 from pisa_capc.model.methods.single import SingleSettings
 from pisa_capc.model.networks import Single
-from pisa_capc.model.networks.suppression import Projection
+from pisa_capc.model.networks.modules import Projection
 from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked import Linear, at_least_float32
 from pisa_capc.model.stacked.noise import permutation

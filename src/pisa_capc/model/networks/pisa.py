@@ -12,16 +12,20 @@ from pisa_capc.core.config import check_numbers
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.geometry import ArrayGeometry, square
 from pisa_capc.model.encoders import WIDTH, build_encoder
-from pisa_capc.model.networks.aggregation import TokenRefinement, antenna_average
-from pisa_capc.model.networks.dynamics import (
+from pisa_capc.model.networks.modules import (
     DynamicsModulator,
+    Projection,
     StreamModulation,
+    SuppressionGate,
+    TokenRefinement,
+    antenna_average,
+    array_view,
+    bounded_suppression,
     modulated,
     modulated_gate,
     unmodulated,
 )
 from pisa_capc.model.networks.streams import distinct
-from pisa_capc.model.networks.suppression import Projection, SuppressionGate, array_view, bounded_suppression
 from pisa_capc.model.networks.topology import Propagated, TopologyBlock, topology_exponent
 from pisa_capc.model.stacked import Fusable, Linear, at_least_float32, is_frozen, is_quick
 

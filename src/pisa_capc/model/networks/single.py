@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.model.encoders import WIDTH, build_encoder
+from pisa_capc.model.networks.modules import Projection
 from pisa_capc.model.networks.pisa import Output, first_run
-from pisa_capc.model.networks.suppression import Projection
 from pisa_capc.model.stacked import Linear
 
 
