@@ -143,3 +143,39 @@ def test_input_is_never_written_to():
 def test_an_output_array_of_the_wrong_shape_is_explained():
     with pytest.raises(DataError, match=r"out\['score'\] is \(3, 12\)"):
         UCAPC().calibrate(EMBEDDING, LOGITS, out={"score": np.empty((3, 12))})
+
+
+class Column:
+    """A column of a table, as pandas has them: an array of objects when it is asked for one."""
+
+    def __init__(self, values: list[object]) -> None:
+        self.values = values
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.array(self.values, dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("capture", "keys"),
+    [
+        (np.array(["b", "a"] * 6, dtype=object), ["a", "b"]),
+        (Column(["b", "a"] * 6), ["a", "b"]),
+        (np.array([3, 1] * 6, dtype=object), [1, 3]),
+        (np.array(["2026-11-19", "2026-11-20"] * 6, dtype="datetime64[D]"), ["2026-11-19", "2026-11-20"]),
+    ],
+)
+def test_captures_may_be_columns_of_a_table(capture: np.ndarray, keys: list[object]):
+    found = UCAPC().calibrate(EMBEDDING, LOGITS, capture)
+    assert [summary.capture for summary in found.captures] == keys
+    plain = UCAPC().calibrate(EMBEDDING, LOGITS, np.array(["a", "b"] * 6))
+    if keys == ["a", "b"]:
+        assert [one.frames for one in found.captures] == [one.frames for one in plain.captures]
+    with pytest.raises(DataError, match="neither strings nor integers"):
+        UCAPC().calibrate(EMBEDDING, LOGITS, np.array(["a", 1] * 6, dtype=object))
+
+
+def test_probabilities_in_the_place_of_logits_are_noticed():
+    probability = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    with pytest.warns(UserWarning, match="logits look like probabilities"):
+        UCAPC(prior="none").calibrate(EMBEDDING, probability)
+    UCAPC(prior="none").calibrate(EMBEDDING, np.log(probability))  # a warning would be an error

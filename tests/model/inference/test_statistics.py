@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from pisa_capc.model.inference.statistics import BANK, VALIDATION, openset_statistics
+from pisa_capc.core.errors import DataError
+from pisa_capc.decide.calibration import Careful, OpenSet
+from pisa_capc.model.inference.statistics import BANK, VALIDATION, SourceStatistics, openset_statistics
+from tests.decide.calibration.openset.examples import World
 
 
 def statistics(label: np.ndarray, classes: int = 3) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -62,3 +66,32 @@ def test_a_session_is_a_class_in_a_capture_of_a_place():
     assert none == -1
     assert (found["session_label"][[first, second]] == [0, 1]).all()
     assert (found["session_place"][[first, second]] == [1, 0]).all()
+
+
+def test_any_classifier_has_a_source_that_careful_and_rejections_can_use() -> None:
+    world = World(classes=5, features=8)
+    seen, new = world.known(1000), world.known(300)
+    capture = np.arange(1000) // 5 % 4
+    source = SourceStatistics.from_source(seen.embedding, seen.logits, seen.label, capture)
+    np.testing.assert_allclose(source.weight, world.weight / 4, atol=1e-9)  # of a classifier that is linear
+    np.testing.assert_allclose(source.bias, world.bias, atol=1e-9)
+    assert source.confusion is not None
+    assert source.validation is not None
+    assert source.confusion.sum() == len(source.validation) == 200
+    result = OpenSet(Careful(), "session").calibrate(new.embedding, new.logits, source=source)
+    assert result.judged is not None
+    assert (result.prediction == new.label).mean() > 0.8
+    strangers = OpenSet(Careful(), "session").calibrate(*world.unknown(300)[:2], source=source)
+    assert strangers.known.sum() < result.known.sum() / 2  # type: ignore[union-attr]
+
+
+def test_a_source_that_cannot_be_is_explained_and_one_that_is_exchanged_is_noticed() -> None:
+    z, logits, label, _ = World(classes=5, features=8).known(200)
+    with pytest.raises(DataError, match="expected whole numbers from 0 to 4, as logits have 5 columns"):
+        SourceStatistics.from_source(z, logits, label + 1)
+    with pytest.raises(DataError, match=r"labels \(199,\) disagree"):
+        SourceStatistics.from_source(z, logits, label[1:])
+    with pytest.raises(DataError, match="NaN or infinity"):
+        SourceStatistics.from_source(z * np.inf, logits, label)
+    with pytest.warns(UserWarning, match="embedding and logits look exchanged"):
+        SourceStatistics.from_source(logits, z, label)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ Captures: TypeAlias = "np.ndarray | Tensor | Sequence[str] | Sequence[int]"
 GROUPINGS = ("capture", "none", "auto")
 EVERYTHING = "all"  # the name of the one group when frames are not grouped
 _CHECK_ELEMENTS = 2**22
+LOOKED_AT = 256  # rows of the logits that show whether they are probabilities
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,12 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
         raise DataError("there are no frames to calibrate: embedding and logits are empty.")
     _check_embedding(features)
     spread = _logit_spread(scores)
+    if are_probabilities(scores[:LOOKED_AT]):
+        warnings.warn(
+            "logits look like probabilities: no number is negative, and each row sums to one. Give the scores before "
+            "the softmax, or the logarithm of these.",
+            stacklevel=3,
+        )
     if group == "auto":
         groups = _capture_groups(find_groups(_numpy(features), _numpy(scores)), scores)
     elif capture is None or group == "none":
@@ -89,6 +97,14 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
     else:
         groups = _capture_groups(capture, scores)
     return Inputs(features, scores, groups, spread, as_numpy)
+
+
+def are_probabilities(scores: Tensor) -> bool:
+    """Whether rows (n, C) of several frames and classes are what a softmax leaves, not what it is given."""
+    if len(scores) < 2 or scores.shape[1] < 2:
+        return False
+    sums = scores.double().sum(dim=1)
+    return bool((scores >= 0).all() and ((sums - 1).abs() < 1e-3).all())
 
 
 def _device(array: Array) -> torch.device:
@@ -149,6 +165,17 @@ def _not_finite(name: str, values: Tensor) -> str:
     )
 
 
+def _names(capture: np.ndarray) -> np.ndarray:
+    """Identifiers as strings or whole numbers: a column of a table may hold them as objects, or be dates."""
+    if capture.dtype.kind == "M":
+        return capture.astype(str)
+    if capture.dtype.kind == "O":
+        for kind, plain in ((str, str), (Integral, np.int64)):
+            if all(isinstance(one, kind) for one in capture.flat):
+                return capture.astype(plain)
+    return capture
+
+
 def _global_group(frames: int, device: torch.device) -> Groups:
     index = torch.zeros(frames, dtype=torch.int64, device=device)
     return Groups((EVERYTHING,), (frames,), index, torch.arange(frames, device=device))
@@ -158,7 +185,7 @@ def _capture_groups(capture: Captures, scores: Tensor) -> Groups:
     if isinstance(capture, Tensor):
         shape, kind = tuple(capture.shape), "f" if capture.is_floating_point() else "i"
     else:
-        capture = np.asarray(capture)
+        capture = _names(np.asarray(capture))
         shape, kind = capture.shape, capture.dtype.kind
     if shape != (len(scores),):
         raise DataError(f"capture has shape {shape}; expected one identifier per frame, ({len(scores)},).")

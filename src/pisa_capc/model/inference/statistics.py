@@ -5,9 +5,10 @@ One type from training, which measures them, to the model's file, the scores' fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -67,6 +68,62 @@ class SourceStatistics:
     def from_arrays(cls, arrays: Mapping[str, Array], prefix: str = PREFIX) -> SourceStatistics:
         """The statistics among named arrays, by their prefix; other names are ignored."""
         return cls(**{f.name: np.asarray(arrays[prefix + f.name]) for f in fields(cls) if prefix + f.name in arrays})
+
+    @classmethod
+    def from_source(
+        cls,
+        embedding: NDArray[np.floating],
+        logits: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        capture: NDArray[Any] | Sequence[Any] | None = None,
+    ) -> SourceStatistics:
+        """What `careful` and rejections need, from labelled source frames of any frozen classifier.
+
+        embedding (N, D), logits (N, C), labels (N,) from 0 to C − 1, capture (N,) of each frame's recording. Best are
+        frames that the classifier was not trained on. Every fifth frame of a class is held out for thresholds. The
+        classifier's rows are those of the linear map from embedding to logits that fits best.
+
+        >>> source = SourceStatistics.from_source(embedding, logits, labels, capture)      # doctest: +SKIP
+        >>> Careful().calibrate(new_embedding, new_logits, new_capture, source)            # doctest: +SKIP
+        """
+        z, scores, y = np.asarray(embedding, float), np.asarray(logits, float), np.asarray(labels)
+        if z.ndim != 2 or scores.ndim != 2 or y.shape != (len(z),) or len(z) != len(scores):
+            raise DataError(
+                f"embedding {z.shape}, logits {scores.shape} and labels {y.shape} disagree; "
+                "expected (N, D), (N, C) and (N,)."
+            )
+        classes = scores.shape[1]
+        if y.dtype.kind not in "iu" or not np.isin(y, np.arange(classes)).all():
+            raise DataError(
+                f"labels: expected whole numbers from 0 to {classes - 1}, as logits have {classes} columns."
+            )
+        if not (np.isfinite(z).all() and np.isfinite(scores).all()):
+            raise DataError(
+                "embedding or logits hold NaN or infinity; every value must be finite. Remove these frames."
+            )
+        by_logits, by_embedding = ((part.argmax(axis=1) == y).mean() for part in (scores, z))
+        if by_embedding > by_logits and y.max() < z.shape[1] < classes:
+            warnings.warn(
+                f"embedding and logits look exchanged: the largest of embedding is the label in {by_embedding:.0%} of "
+                f"the frames, that of logits in {by_logits:.0%}.",
+                stacklevel=2,
+            )
+        order = np.lexsort((np.arange(len(y)), y))
+        held = np.zeros(len(y), dtype=bool)
+        held[order[np.arange(len(y)) % 5 == 4]] = True
+        where = None
+        if capture is not None:
+            number = np.unique(np.asarray(capture).astype(str), return_inverse=True)[1].reshape(-1)
+            where = np.column_stack([np.zeros_like(number), number])
+        rows, *_ = np.linalg.lstsq(np.column_stack([z, np.ones(len(z))]), scores, rcond=None)
+        parts = (None, None) if where is None else (where[~held], where[held])
+        found = openset_statistics(z[~held], y[~held], z[held], scores[held], y[held], *parts)
+        pair = scores[held].argmax(axis=1) * classes + y[held]
+        measured = {name: value.numpy() for name, value in found.items()}
+        measured |= {"weight": rows[:-1].T, "bias": rows[-1], "mean": z.mean(axis=0)}
+        return cls(
+            **measured, confusion=np.bincount(pair, minlength=classes**2).reshape(classes, classes).astype(float)
+        )
 
     def known(self) -> dict[str, np.ndarray]:
         """Those that there are, by name."""
