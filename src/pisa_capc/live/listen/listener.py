@@ -176,7 +176,7 @@ class Listener:
         self._next_verifier = self._prepared(model)
 
     def _check_rate(self, model: TrainedModel) -> None:
-        if (trained := float(model.about["sample_rate_hz"])) != self.sample_rate_hz:
+        if (trained := model.run.sample_rate_hz) != self.sample_rate_hz:
             raise ModelError(
                 f"the model was trained at {trained:g} samples/s; {self._hearing.waveform.title} frames are found at "
                 f"{self.sample_rate_hz:g}. Give a model of this waveform and rate."
