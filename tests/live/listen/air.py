@@ -91,6 +91,8 @@ class ToyDetector:
 
 
 class ToyFinder(Finder):
+    name = "wifi"
+
     def detector(self, about: About, *_: object) -> ToyDetector:
         return ToyDetector(about)
 
