@@ -42,7 +42,9 @@ FOUND = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in PHRASES), re.IGNO
 def words_of(text: str) -> str:
     """Prose without code, links' addresses and file names."""
     text = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
-    text = re.sub(r"`[^`\n]*`|\]\([^)]*\)|[\w./-]+\.(?:md|html|json|py|png|svg|rst)\b|#[\w-]+", " ", text)
+    text = re.sub(
+        r"`[^`\n]*`|\]\([^)]*\)|[\w./-]+\.(?:md|html|json|py|png|svg|rst)\b|#[\w-]+|dataset\.strangers", " ", text
+    )
     return " ".join(text.split())
 
 
@@ -73,7 +75,7 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/results").glob("*.md"),
 ]
-CODE = ["pages", *(f"src/pisa_capc/{name}" for name in ("core", "data", "signal", "model", "live", "cli"))]
+CODE = ("pages", *(f"src/pisa_capc/{path.name}" for path in sorted((ROOT / "src/pisa_capc").glob("[a-z]*/"))))
 KERNELS = "stacked"  # whose sources decide what a GPU compiles
 
 

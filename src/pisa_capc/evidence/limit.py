@@ -13,9 +13,9 @@ Q_k (T, r) is an orthonormal basis of x_k behind all channels of the stated taps
 the phase by their being complex. f is common to the antennas of a frame (one oscillator at either end), or of each.
 
 What it assumes. Taps stand still over the frame: true of 320 samples, not of thousands. Noise is white, which the walk
-of the oscillator's phase is not; most of that is taken for frequency and channel. All devices are as likely. What is
-left of the frequency names nobody, unless `profile_cfo` lets the receiver know the CFO of each profile as well, a part
-of which correction leaves. Then f has the density p_k, normal around that and as wide as places, captures, jitter and
+of the oscillator's phase is not; most of that is taken for frequency and channel. All devices are as likely. The
+residual frequency identifies no device, unless `profile_cfo` gives the receiver the CFO of each profile as
+well; correction leaves a part of it. Then f has the density p_k, normal around that and as wide as places, captures, jitter and
 the slope of the phase's walk make it, and is integrated over (by Laplace's method) instead of maximised.
 
 How to read it. What it tells apart is in the frames, and a model that does not has not found it. It is no strict bound
@@ -206,7 +206,7 @@ class Limit:
 def limit(
     data: Annotated[str | Path, "Dataset that `pisa simulate` made."],
     *,
-    environment: Annotated[str | None, "Environment whose frames are decided on; all unless told."] = None,
+    environment: Annotated[str | None, "Environment whose frames are decided on; default all."] = None,
     samples: Annotated[int, "First samples of each frame that the receiver sees, as the models do."] = MODEL_SAMPLES,
     frames: Annotated[int, "Frames of each recording, evenly spread."] = 64,
     profile_cfo: Annotated[bool, "Let the receiver know the CFO of each device too."] = False,
@@ -252,7 +252,7 @@ def scene_of(dataset: Dataset, folder: Path) -> tuple[Scene, int]:
     """The scene and the seed that a simulated dataset was made with."""
     made = dataset.provenance
     if not isinstance(made.get("scene"), dict) or not isinstance(made.get("seed"), int):
-        raise DataError(f"{folder}: not made by `pisa simulate`, so nobody knows the hardware of its devices.")
+        raise DataError(f"{folder}: not made by `pisa simulate`, so the hardware of its devices is unknown.")
     return from_mapping(Scene, made["scene"]), made["seed"]
 
 

@@ -115,7 +115,7 @@ def test_few_frames_are_warned_about_and_fewer_refused(trained: TrainedModel) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("D1", "already"), ("../D4", "file name"), ("", "file name"), ("unlabelled", "nobody knows")]
+    ("name", "says"), [("D1", "already"), ("../D4", "file name"), ("", "file name"), ("unlabelled", "unknown origin")]
 )
 def test_names_that_cannot_be_are_refused(name: str, says: str, trained: TrainedModel) -> None:
     with pytest.raises(PisaError, match=says):

@@ -2,8 +2,8 @@
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
 with the same interface, `Calibrator`, and `register_calibration` adds one (see `base`). `Careful()` looks at each
-capture first. `Safe()` is U-CAPC under a guard that was trained with the model. `usual` says what is used where nobody
-asks for another. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
+capture first. `Safe()` is U-CAPC under a guard that was trained with the model. `usual` is the default
+calibration. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
 teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
 itself.
 """

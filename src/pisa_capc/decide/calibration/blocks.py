@@ -1,7 +1,7 @@
 """Row blocks: how a calibration walks over more frames than fit in memory.
 
 An iterative calibration reads the same rows many times. `Blocks` is a sequence of row blocks that can be walked any
-number of times; where it fits in memory each block is made once and kept, where it does not each block is made anew on
+number of times; if it fits in memory each block is computed once and kept, otherwise each block is computed again on
 every walk. The mathematics above it is written once and does not know which, nor how many threads walk.
 """
 

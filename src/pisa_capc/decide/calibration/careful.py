@@ -62,7 +62,7 @@ SMALLEST = 1e-6  # share of a class that nobody seems to use
 LOOKED_AT = 512  # frames of a capture at most: what is looked for is large, and a calibration takes milliseconds
 NAMED = 5  # captures in a warning
 SUSPECT = "suspect"  # level of a capture that looks poisoned
-LEFT_ALONE = "It is left uncalibrated. If these are devices that nobody enrolled, set them aside first (--reject)."
+LEFT_ALONE = "It is left uncalibrated. If these devices are not enrolled, reject them first (--reject)."
 CALIBRATED = "It was calibrated all the same; the usual calibration leaves such captures alone."
 HARM = (
     "U-CAPC as published takes devices for equally frequent and may do great harm there. Use the usual calibration, "

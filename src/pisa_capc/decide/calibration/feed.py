@@ -45,7 +45,7 @@ class StreamFrame:
 class LineReader:
     """The frames of JSON lines in their order, read when they are asked for; to be iterated over once.
 
-    `note` is told of each frame that is left out, and of the first frame whose number falls. With `recordings` that is
+    `note` gets each frame that is left out, and the first frame whose number falls. With `recordings` that is
     where a recording begins, and every frame needs a number. With `skip_bad` a line that is no frame is left out too.
     """
 
@@ -126,7 +126,7 @@ class LineReader:
             self._watched = False
             self._note(
                 f"line {line}: frame {number} comes after {self._highest}; frames are decided in the order of their "
-                "lines. If numbers begin anew with every recording, --recordings makes use of that."
+                "lines. Use --recordings if numbers restart with every recording."
             )
         self._highest = number
 

@@ -9,11 +9,11 @@ group held still. A frame's result depends on that frame alone, so a decision ne
 the frames of the fit get exactly the result of the fit.
 
 Which p and g: those of the frame's own capture where it was fitted. A capture that was not gets the pooled set, fitted
-over all frames as one group; this is the nearest thing to "somewhere in these surroundings", and is said with every
-result (`Applied.pooled`) and warned about, because a capture's own shift is then not corrected.
+over all frames as one group; every result shows this
+(`Applied.pooled`), with a warning, because a capture's own shift is then not corrected.
 
 Where a guard watched the fit its decisions are kept too, and given back with every result: what was allowed, at which
-price and under which thresholds. They are those of the fit; nothing is decided anew when the calibration is applied.
+price and under which thresholds. They are those of the fit and do not change when the calibration is applied.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ turn (`GroupFinder.several`): of one that speaks for long, a balanced transport 
 that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run
 of U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
 
-A stream that knows its `source` is calibrated by `Careful` in the place of U-CAPC, which at every run decides anew what
-suits the group; never as even shares while one transmitter speaks for long. Such a stream also has an alarm (`alarm`):
-where frames have become less sure than those that were learnt from, what was learnt of the group is forgotten, and
-learning begins anew. `Decisions.alarm` says when; while all goes on as it was that is once in `alarm.FRAMES` frames.
+A stream with `source` statistics is calibrated by `Careful` instead of U-CAPC, which selects its panel again at every
+run; never for even shares while one transmitter sends for long. Such a stream also has an alarm (`alarm`): if frames
+become less confident than those learnt from, the group is forgotten and learnt again. `Decisions.alarm` tells when; as
+long as nothing changes that is once in `alarm.FRAMES` frames.
 
 A stream with a `lag` runs U-CAPC in a thread of its own, and decides by what that gives so many frames after those it
 was given, be it ready long before or waited for: decisions do not depend on the speed of the machine.

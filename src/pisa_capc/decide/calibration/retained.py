@@ -1,6 +1,6 @@
 """The sums that prototypes are made of: of each class the frames with the largest assignments, weighted by them.
 
-Blocks that are in memory are walked four times. Where every walk makes them anew, one walk lays aside for each class
+Blocks that are in memory are walked four times. If every walk computes them again, one walk keeps for each class
 the frames that may be among its largest, those not below the `top`-th largest so far; where too many are tied for that
 to be few, the blocks are walked after all.
 """
@@ -48,7 +48,7 @@ def _tied(last: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _share(top: int, above: Tensor, reached: Tensor) -> Tensor:
-    """m/t (…, 1) of the values tied for the last place, of which so many (…) are above and so many not below it."""
+    """m/t (…, 1) of the values tied for the last place; above, reached: how many (…) are above it and not below it."""
     return ((top - above).double() / (reached - above).clamp(min=1)).clamp(max=1.0).unsqueeze(-1)
 
 

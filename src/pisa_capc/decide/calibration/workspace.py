@@ -5,7 +5,7 @@ with weight zero. Thousands of small captures then cost few operations, and a GP
 large for one block is cut along n.
 
 U-CAPC walks over its frames about 25 times a pass. Scores, kernel and assignment are walked most and are kept first,
-then embeddings and logits; what does not fit is made anew on every walk, and the Sinkhorn kernel goes to a file.
+then embeddings and logits; what does not fit is computed again on every walk, and the Sinkhorn kernel goes to a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device more, or one less, without training: the model stays as it is but for its classifier and its statistics.
+"""Adding and removing devices without retraining: only the classifier and the statistics of the model change.
 
 row         the classifier's row of a new device
 statistics  what the model knows of its devices, with one more or one less

@@ -1,4 +1,4 @@
-"""A trained model with a device more, or one less: a model like any other."""
+"""A trained model with a device added or removed: an ordinary model."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def enrol(
 
 
 def remove(trained: TrainedModel, name: str) -> TrainedModel:
-    """The model without the device `name`, trained or enrolled: frames of it are a stranger's from now on."""
+    """The model without the device `name`, trained or enrolled: its frames now count as unknown."""
     if name not in trained.devices:
         raise ConfigError(unknown_name("device", name, trained.devices))
     if len(trained.devices) < 3:
@@ -117,7 +117,7 @@ def remove(trained: TrainedModel, name: str) -> TrainedModel:
 def _check_name(trained: TrainedModel, name: str) -> None:
     CaptureSpec("E", name, "C", 1)  # refuses what no device of a dataset can be called
     if name == UNLABELLED:
-        raise ConfigError(f"{name}: is what frames are called of which nobody knows whose they are. Choose another.")
+        raise ConfigError(f"{name}: is the name for frames of unknown origin. Choose another.")
     if name in trained.devices:
         raise ConfigError(f"{name}: is a device of this model already. Choose another name, or remove it first.")
 
@@ -129,7 +129,7 @@ def _changed(
     statistics: SourceStatistics,
     change: Mapping[str, Any],
 ) -> TrainedModel:
-    """The model of `devices`, of which `kept` were there, with the classifier that the statistics have.
+    """The model of `devices`, the `kept` ones among them, with the classifier in the statistics.
 
     Its description says of every change what it was, and the digest of the weights that it was made to.
     """

@@ -5,7 +5,7 @@ gives the new one the probability σ(u − s). What depends on (w, b) in the cro
 
     L(w, b) = Σ_new v log(1 + exp(s − u)) + Σ_others v log(1 + exp(u − s)),
 
-a logistic regression with the offset −s: convex, and nobody has to know which of the others sent a frame. Every device
+a logistic regression with the offset −s: convex, and it does not matter which of the others sent a frame. Every device
 has the same weight: those of the new frames sum to 1/(C + 1), those of the others to the rest.
 
 The new frames are few and from one place, and L alone would use whatever sets them apart there. How much frames of one

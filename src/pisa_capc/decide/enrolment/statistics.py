@@ -40,7 +40,7 @@ def checked(source: SourceStatistics) -> SourceStatistics:
 def with_device(
     source: SourceStatistics, own: Array, row: Row, carrier_hz: Array | None = None, learnt: Device | None = None
 ) -> SourceStatistics:
-    """The statistics with one more device, of which there are the embeddings `own` (n, D) and carrier offsets (n,).
+    """The statistics with another device, given its embeddings `own` (n, D) and carrier offsets (n,).
 
     learnt: what the Gaussian back-end has of it, where the source has one.
 

@@ -1,4 +1,4 @@
-"""Who sent the frames of recordings: embed, set strangers aside, calibrate, decide."""
+"""Identify the senders of frames: embed, reject unknown devices, calibrate, decide."""
 
 from __future__ import annotations
 

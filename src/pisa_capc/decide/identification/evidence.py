@@ -8,7 +8,7 @@ conformal p-value of frame t ranks it among everything seen until then,
 Where reference and new frames are exchangeable, these are at least as large as independent uniform numbers, which they
 are once ties are broken at random (Vovk, Nouretdinov and Gammerman, Testing exchangeability on-line, ICML 2003). New
 frames have to join the reference: ranks among a fixed one of n frames repeat its own error of about 1/√n in every
-frame, and the product below would find that error in place of a stranger.
+frame, and the product below would detect that error instead of another device.
 
 A bet e_ε(p) = ε p^(ε−1), 0 < ε < 1, has mean one under uniform p and pays where p is small. Which ε, and from which
 frame on there is something to find, is not known, so the stake is spread over both,
@@ -19,7 +19,7 @@ the first term being the stake not yet placed. M is a martingale, at least zero,
 
     P(there is a t with M_t ≥ 1/α) ≤ α:
 
-whoever stops at the first such t is wrong with a chance of at most α, however long they were ready to wait.
+a stop at the first such t is wrong with probability at most α, however long the wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a frame is, or is not, of a device: what was measured of it beside what the device has, as a person reads it."""
+"""Why a frame is, or is not, from a device: its measurements beside those of the device, in readable form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Explainer:
         return {name: one.unit for name, one in next(iter(self.devices.values()), {}).items()}
 
     def measured(self, embedding: Real, error: Real | None) -> Readings:
-        """What was measured of the frames of one sender together, (N, D) with errors (N, D, D); {} for nothing."""
+        """Measurements of the frames of one sender together, (N, D) with errors (N, D, D); {} for nothing."""
         if self._network is None or error is None:
             return {}
         good = np.isfinite(error).all(axis=(1, 2))

@@ -2,15 +2,15 @@ r"""Evidence for and against a claimed device by the Gaussian back-end, frame by
 
 Frames of one track are pooled, z̄ with error Λ⁻¹, and with everything that they have in common,
 
-    against   M = ½ (mean_{j ≠ k} p(z̄ | j) + p(z̄ | a device nobody knows)) / p(z̄ | k)
-    for       M = p(z̄ | k) / max(max_{j ≠ k} p(z̄ | j), p(z̄ | a device nobody knows)),
+    against   M = ½ (mean_{j ≠ k} p(z̄ | j) + p(z̄ | an unknown device)) / p(z̄ | k)
+    for       M = p(z̄ | k) / max(max_{j ≠ k} p(z̄ | j), p(z̄ | an unknown device)),
 
 the ratio for all frames together. More frames of one place do not raise it without end: u of `model.gaussian` is common
 to them. Under the device in the denominator M is a martingale with mean one, so M ≥ 1/α has a chance of at most α,
 however often one looks. It needs no reference frames: a device enrolled from three is verified at once.
 
 Every other frame goes into a second pool, and the lower M of the two counts, so that no single frame decides. The i-th
-track of an address has a share of 1/(i (i + 1)) of the stake: somebody else under the address is at another carrier.
+track of an address has a share of 1/(i (i + 1)) of the stake: a spoofer under the address is at another carrier.
 
 Where two send at one carrier in turn z̄ lies between them. So half of the stake against is on successive pairs of
 frames: those of one sender in one place differ by more than χ² at `APART` allows in a part of `USUAL` at most, which
@@ -58,7 +58,7 @@ class _Track:
 class Likelihoods:
     """The evidence on one address, which is that of device number `claimed` of the back-end.
 
-    Without a claim (None): against the sender's being any known device, p(z̄ | a device nobody knows) / max_k p(z̄ | k),
+    Without a claim (None): against the sender's being any known device, p(z̄ | an unknown device) / max_k p(z̄ | k),
     and the opposite.
     """
 

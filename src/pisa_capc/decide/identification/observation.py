@@ -97,7 +97,7 @@ def observe(
     """Found frames as the model's training set had them: from the preamble on, each antenna's carrier offset taken off.
 
     keep_cfo: leave the offset in. equalise_antennas: bring every antenna to the same power, as the paper's Wi-Fi set
-    has them. Frames of which the recording has too little are left out, and warned about.
+    has them. Truncated frames are left out with a warning.
     """
     samples, rate = trained.run.samples, trained.run.sample_rate_hz
     for one in found:
@@ -149,7 +149,7 @@ def _usable(frame: FoundFrame, found: Found, samples: int) -> bool:
 def _nothing(found: Sequence[Found], left_out: int) -> DataError:
     names = ", ".join(one.recording.about.name for one in found)
     seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
-    short = f", besides {left_out} of which too little was recorded" if left_out else ""
+    short = f", besides {left_out} truncated ones" if left_out else ""
     return DataError(
         f"{names}: no frame of {found[0].waveform.title} was found in {seconds:.3g} s{short}. See whether there are "
         "signals at all, at this sample rate and carrier."
@@ -166,7 +166,7 @@ def as_trained(
     """Frames (N, A, T) as received → as the model's training set had them; `iq` may be changed.
 
     cfo_hz (N, A): how fast the samples turn, the carrier offset and what a chirp between samples adds to it. An antenna
-    of which that is not known is dead, and absent: zero.
+    without a known value is dead, and absent: zero.
     """
     known = np.isfinite(cfo_hz)
     iq[~known] = 0

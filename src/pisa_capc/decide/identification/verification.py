@@ -22,8 +22,8 @@ Of a model that gives the error bars of every frame, the evidence is that of `de
 
 What that leaves out. Frames of one place resemble each other more than frames of the reference do, which are from
 several; `spacing_s` keeps neighbours apart, but not a whole recording from itself. A place that nothing in the
-reference resembles breaks it altogether. And nothing is promised about a device that nobody enrolled: it may sound
-like k.
+reference resembles breaks it altogether. And there is no guarantee for a device that is not enrolled: it may
+resemble k.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FEWEST = 10  # reference frames of a device, below which ranks say too little
 class ClaimVerdict:
     """What became of one claimed address.
 
-    device: whose address it is; None where it is nobody's. frames: that carry it. rows: (T,) those that were tested, in
+    device: the owner of the address; None if it has none. frames: that carry it. rows: (T,) those that were tested, in
     time order. against, support: (T,) log M after each of them. after: how many it took, None where undecided.
     sounds_like: to whom most of its frames were given, None for a device that the model does not know; where there is
     an alarm, most of those not given to its device. alike: how many frames that are. shared: the test of one sender,
@@ -72,7 +72,7 @@ class ClaimVerdict:
 
     @property
     def alarm(self) -> bool:
-        """Whether somebody else sends under the address."""
+        """Whether another device sends under the address."""
         return self.verdict in (REFUTED, SEVERAL)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The dataset of a protocol: simulated, imported from MAT files in the measured layout, or given.
 
-Also its source part, on which hyperparameters are searched, and what is to be said of it before a protocol runs.
+Also its source part, on which hyperparameters are searched, and the checks before a protocol runs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
 def prepare_strangers(strangers: Strangers, data: Path, work: Path) -> Path:
     """The folder of a set made like the simulated one in `data`, with radios beside its own; made first where needed.
 
-    Scene and seed are those that `data` says it was made with, so a set that was given has its strangers too.
+    Scene and seed are those that `data` says it was made with, so a given set has its unknown devices too.
     """
     from pisa_capc.signal.simulation.generate import generate
 
@@ -177,7 +177,7 @@ def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) ->
 
 
 def _state(folder: Path) -> str:
-    """Names the MAT files of a folder as they are now, so that changed ones are imported anew."""
+    """Names the MAT files of a folder as they are now, so that changed ones are imported again."""
     files = files_under(folder, ".mat")
     if not files:
         raise DataError(

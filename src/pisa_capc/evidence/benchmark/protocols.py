@@ -57,7 +57,7 @@ class Strangers:
 
 @dataclass(frozen=True)
 class DataSource:
-    """The dataset. Without `simulate` its folder must be given. strangers: for deployments with unknown devices."""
+    """The dataset. Without `simulate` its folder must be given. `strangers`: for deployments with unknown devices."""
 
     name: str  # what records and tables call it
     simulate: Simulated | None  # how it is made; null: `--data FOLDER` must give it
@@ -300,7 +300,7 @@ def _find(name: str) -> Path:
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """Refuse what no method, encoder or calibration knows, and settings of which only some are written."""
+    """Refuse what no method, encoder or calibration knows, and settings that are only partly written."""
     refuse(_faults_of_parts(protocol), f"{protocol.given}: ")
 
 

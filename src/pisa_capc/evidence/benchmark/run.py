@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Estimate(NamedTuple):
-    """seconds: of the runs that a like one is recorded of, one after the other. unknown: runs of which there is none.
+    """seconds: of the runs with a similar recorded run, one after the other. unknown: runs without one.
     by: how many records it goes by, and the machines they were made on."""
 
     seconds: float
@@ -124,7 +124,7 @@ class Survey:
 
     @property
     def note(self) -> str:
-        """What somebody should know who thinks that everything is recorded."""
+        """A note if not everything is recorded under these conditions."""
         there = ", ".join(f"{n} for {c.device} in {c.precision}" for c, n in self.elsewhere.items())
         if not there:
             return ""
@@ -176,7 +176,7 @@ def how_long(protocol: Protocol, found: Survey, options: Options) -> str:
         return f"No run like these is recorded for {device}, so how long they take is not known."
     seconds = by.seconds / options.workers
     text = f"About {duration(seconds)}, by {by.by} recorded runs like these ({', '.join(by.machines)})"
-    return f"{text}, and {by.unknown} runs besides of which none is recorded." if by.unknown else f"{text}."
+    return f"{text}, and {by.unknown} further runs without a record." if by.unknown else f"{text}."
 
 
 def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:

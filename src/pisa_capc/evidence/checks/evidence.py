@@ -25,7 +25,7 @@ class Layout:
 
 @dataclass(eq=False)
 class Evidence:
-    """frames: the whole set, of which no samples need be read. found: what was measured on some of them."""
+    """frames: the whole set, without reading its samples. found: the measurements on some of them."""
 
     frames: Frames
     found: SetMeasured

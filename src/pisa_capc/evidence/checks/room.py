@@ -1,4 +1,4 @@
-"""Does the room name the device, or its carrier frequency, and does that stay where it is?"""
+"""Does the room, or the carrier frequency, give the device away, and does the frequency drift?"""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def room(evidence: Evidence) -> Finding:
     if evidence.room is None:
         return Finding(
             Verdict.NOTE,
-            "Whether the room names the device cannot be told: the frames begin with no preamble that is known at this "
-            "sample rate, and one antenna has no ratio to another.",
+            "Whether the room gives devices away cannot be tested: the frames begin with no known preamble at this "
+            "sample rate, and a single antenna has no ratio to another.",
             "Register the waveform as a plugin, or record with a second antenna.",
         )
     places = evidence.room
@@ -30,13 +30,13 @@ def room(evidence: Evidence) -> Finding:
     if later is None:
         return Finding(
             Verdict.NOTE,
-            "Whether the room names the device cannot be told: nowhere are there two devices with frames at both ends "
+            "Whether the room gives devices away cannot be tested: no place has two devices with frames at both ends "
             "of their recordings.",
             "Record several devices in each place, and more frames of each.",
         )
     numbers = summary(places)
     still = [place.name for place in places if gives_away(place.later)]
-    told = f"channels alone name {later} of the frames at the other end of their recording"
+    told = f"channels alone identify {later} of the frames at the other end of their recording"
     abroad = "" if elsewhere is None else f", and {elsewhere} in other captures"
     if gives_away(elsewhere):
         return Finding(
@@ -50,8 +50,8 @@ def room(evidence: Evidence) -> Finding:
         where = f", surely in {named(still)}" if still else ""
         return Finding(
             Verdict.FAULT,
-            f"The room names the device: {told}{abroad}{where}. In training the room can stand in for the hardware, "
-            "and validation on the same recordings will not show it.",
+            f"The room gives devices away: {told}{abroad}{where}. In training the room can replace the hardware, and "
+            "validation on the same recordings will not show it.",
             "Record all devices at the same places, or let them move; with what there is, judge models only in "
             "environments that were left out, and try the methods that equalise (pisa train --method pisa-equalised).",
             numbers,
@@ -63,20 +63,20 @@ def room(evidence: Evidence) -> Finding:
             "Record for longer than the channel takes to change, or let the devices move.",
             numbers,
         )
-    return Finding(Verdict.FINE, f"The room does not name the device: {told}{abroad}.", numbers=numbers)
+    return Finding(Verdict.FINE, f"The room does not give devices away: {told}{abroad}.", numbers=numbers)
 
 
 @register_check("neighbours")
 def neighbours(evidence: Evidence) -> Finding:
     """Channels alone, one frame later: whether frames that are split at random share their channels."""
     if evidence.room is None or (following := pooled(place.next for place in evidence.room)) is None:
-        return Finding(Verdict.FINE, "Whether neighbouring frames share a channel was not looked at.")
-    told = f"the most similar channel names {following} of the devices one frame later"
+        return Finding(Verdict.FINE, "Whether neighbouring frames share a channel was not tested.")
+    told = f"the most similar channel identifies {following} of the devices one frame later"
     if gives_away(following):
         return Finding(
             Verdict.NOTE,
             f"Frames next to each other share their channel: {told}.",
-            "Frames that are held out at random for validation are then no new ones, and their score is too good: hold "
+            "Validation frames from a random split are then not independent, and their score is too high: hold "
             "out the ends of recordings, captures or environments.",
             following.to_json(),
         )
@@ -98,8 +98,8 @@ def summary(places: list[PlaceNamed]) -> dict[str, Any]:
 
 MOST_DRIFT_PPM = 1.0  # over a recording; crystals move so far within minutes of warming up, or with several kelvin
 MEANING = (
-    "It is what oscillators are: not a fault. But it holds the receiver's oscillator too, moves with temperature and "
-    "age, and whoever imitates a device can set it."
+    "Oscillators differ, so this is not a fault. But it contains the receiver's oscillator, drifts with temperature "
+    "and age, and a spoofer can set it."
 )
 
 
@@ -151,11 +151,11 @@ def _names(what: str, places: list[PlaceNamed] | None, otherwise: str) -> Findin
     if gives_away(later) and (elsewhere is None or elsewhere.surely_beyond_chance <= 0):
         return Finding(
             Verdict.NOTE,
-            f"{what} names the device only within a capture: {told}. It moves from capture to capture by more than "
+            f"{what} identifies the device only within a capture: {told}. It moves from capture to capture by more than "
             "devices differ.",
             "Do not let a model read it: correct it, or perturb it in training.",
             summary(places),
         )
     if elsewhere is not None and elsewhere.surely_beyond_chance > 0:
-        return Finding(Verdict.NOTE, f"{what} names devices: {told}.", MEANING, summary(places))
-    return Finding(Verdict.FINE, f"{what} names nobody reliably: {told}.", numbers=summary(places))
+        return Finding(Verdict.NOTE, f"{what} identifies devices: {told}.", MEANING, summary(places))
+    return Finding(Verdict.FINE, f"{what} identifies no device reliably: {told}.", numbers=summary(places))

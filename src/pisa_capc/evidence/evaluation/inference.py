@@ -48,7 +48,7 @@ class Inference:
 
 
 class Marked(Protocol):
-    """Frames to decide on, and the one who marks: a split, or later recordings."""
+    """Frames to decide on, and the evaluator: a split, or later recordings."""
 
     @property
     def target(self) -> UnlabelledFrames: ...

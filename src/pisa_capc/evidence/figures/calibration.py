@@ -25,7 +25,7 @@ def plot_capture(
 ) -> None:
     """Embeddings of a capture (first two principal axes) by decision before and after, and expected frames of devices.
 
-    capture: its name; the first unless told. devices: names of the classes; numbers without them.
+    capture: its name; by default the first. devices: names of the classes; numbers without them.
 
     Named discs are the capture's prototypes; frames whose decision changed are ringed in black. Large captures are
     thinned evenly to 3,000 frames in the scatter plots; the bars count all.
@@ -70,7 +70,7 @@ def plot_capture(
 def plot_overview(result: Calibration, path: str | Path) -> None:
     """All captures: how many decisions changed, and how evenly the frames lie over the classes before and after.
 
-    On the right a mark per class: its expected share of the capture's frames, of which 1/C would be an equal share.
+    On the right a mark per class: its expected share of the capture's frames; 1/C is an equal share.
     """
     names = [str(summary.capture) for summary in result.captures]
     with canvas(path, PAGE_INCHES, 0.9 + 0.24 * len(names)) as figure:

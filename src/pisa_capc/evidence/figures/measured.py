@@ -1,4 +1,4 @@
-"""What was measured of transmitters: a panel per flaw in the complex plane, frames as points, an ellipse per sender."""
+"""Measurements of transmitters: a panel per flaw in the complex plane, frames as points, an ellipse per sender."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def measured_picture(measured: Measured, path: Path) -> Picture:
 
 
 def _look(number: int) -> dict[str, Any]:
-    """Neither colour nor marker alone tells more than eight apart: where colours begin anew, markers are others."""
+    """Neither colour nor marker alone tells more than eight apart: where colours repeat, markers differ."""
     shift = number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + shift) % len(MARKERS)]}
 

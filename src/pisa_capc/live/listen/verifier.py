@@ -64,7 +64,7 @@ class Verifier:
         return verdict, causes
 
     def _why(self, got: Recognised, i: int, device: str) -> str:
-        """What was measured of frame i that the device does not have, as one more sentence."""
+        """How frame i differs from the device, as one more sentence."""
         error = None if got.error is None else got.error[[i]]
         why = self.explainer.reason(got.embedding[[i]], error, device)
         return "" if why is None else f" {why[0].upper()}{why[1:]}."

@@ -1,14 +1,14 @@
-r"""Strangers by their fingerprint and their carrier together.
+r"""Unknown devices by fingerprint and carrier together.
 
 A crystal has an offset of its own, some parts in a million, that a receiver measures on every frame. Two devices share
-it often enough, and a device's moves with temperature and age, so that alone it names nobody. But a stranger has to be
-like one and the same device in both:
+it often enough, and a device's moves with temperature and age, so it identifies no device alone. But an unknown device
+has to match one device in both:
 
     u = min_s (z̄ − m_s)ᵀ (λS + W/n)⁻¹ (z̄ − m_s) + (c̄ − c_s)² / (λS_c + W_c/n)
 
 with the carrier offset c̄ of the n frames in Hz, its means c_s in the sessions, and variances between and within them as
-`openset.session` has them for embeddings. How far crystals move is what the source shows of it: a receiver that was
-exchanged, or a season that no session saw, makes strangers of all. So it is an option and not what is used unless told.
+`openset.session` has them for embeddings. How far crystals move is learnt from the source: with another receiver, or in
+a season that no session covers, all devices look unknown. So this is an option, not the default.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-r"""Strangers by their fingerprint, with the help of the frames around them.
+r"""Unknown devices by fingerprint, with the neighbouring frames.
 
-Nobody says which frames of a capture are of one sender, but these lie close to each other. With x the embeddings along
-the axes on which the classes differ, whitened by the spread W within sessions, the squared distance of two frames of a
-session is 2d in the mean, d the number of axes. The mean of the m frames of the capture with
+The senders of a capture's frames are unknown, but frames of one sender lie close to each other. With x the embeddings
+along the axes on which classes differ, whitened by the spread W within sessions, the squared distance of two frames of
+a session is 2d in the mean, d the number of axes. The mean of the m frames of the capture with
 
     ‖x_i − x_j‖² ≤ ν 2d,
 
 frame i among them, stands in the place of frame i, and `session` scores it as the mean of √min(m, M) frames: of what is
 near to a frame part is near because of its noise, and part is of others, however much of it there is.
 
-A frame that is far from all others is left alone. Costs: where few frames of a stranger are heard among many of a
-device like it, they are drawn to that device. Whole captures are needed, so there is nothing in it for streams.
+A frame that is far from all others is left alone. Costs: few frames of an unknown device among many of a similar
+device are absorbed by it. Whole captures are needed, so there is nothing in it for streams.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Unknown devices by the Gaussian back-end: does one of the known devices explain a measurement, or one nobody knows?
+r"""Unknown devices by the Gaussian back-end: does a known device explain a measurement, or an unknown one?
 
     u = ln N(z̄; μ_0, B + P + Λ⁻¹) − ln 1/K Σ_k N(z̄; m_k, V_k + P + Λ⁻¹)
     Λ = Σ_n (S + R_n)⁻¹,    z̄ = Λ⁻¹ Σ_n (S + R_n)⁻¹ z_n
@@ -10,8 +10,8 @@ u near 0.
 The threshold at α is the 1 − α quantile of u over frames of the known devices, drawn from the model with the error bars
 of the source's frames. So α is kept over all frames together, in places that resemble the source's as they resemble
 each other; of frames with wider error bars than the source's more are rejected. No held-out frame is needed: a device
-enrolled from three frames is told from strangers at once. Chosen over the distance min_k alone, whose rate of false
-rejections is the same for every frame, and over `session` on source environments: studies/closed_form.py.
+enrolled from three frames is separated from unknown ones at once. Chosen over the distance min_k alone, whose rate of
+false rejections is the same for every frame, and over `session` on source environments: studies/closed_form.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher 
     session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
     carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
     crowd        session, of a frame and those of its capture near it    `openset.crowd`
-    gaussian     ln p(z | a device nobody knows) − ln p(z | a known one)  `openset.gaussian`
+    gaussian     ln p(z | an unknown device) − ln p(z | a known one)      `openset.gaussian`
 
 `fit(source, classes, like)` takes what a score needs from the statistics of the source and gives back u as a function
 of what is `Seen`. `limit(source, classes, like, alpha)` is where to draw the line. None of them uses a label of the
@@ -157,7 +157,7 @@ class Mahalanobis(UnknownScore):
     """u = min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k) with the means of the training classes and their shared covariance.
 
     Directions in which the training frames do not vary are left out. Needs `class_mean` and `covariance`; a class whose
-    `prior` is zero was never trained and is nobody's nearest.
+    `prior` is zero was never trained and matches no frame.
     """
 
     def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:

@@ -1,4 +1,4 @@
-r"""Strangers by how far known devices move from place to place, and n frames of a sender as one.
+r"""Unknown devices, relative to how far known devices move between places; n frames of a sender as one.
 
 A session are the frames of one device in one capture of one place. Around the mean m_s of its session a frame is spread
 by W, and the sessions of a device are spread around its mean by S (the two-covariance model of speaker recognition:
@@ -153,7 +153,7 @@ class SessionDistance(UnknownScore):
         return lambda seen: squared(seen).amin(dim=1)
 
     def limit(self, source: SourceStatistics, classes: int, like: Tensor, alpha: float) -> ScoreLimit:
-        """The conformal threshold at `alpha` of frames in a place where nobody was heard before.
+        """The conformal threshold at `alpha` of frames in a place where no device was heard before.
 
         With one place captures stand in for places; with one capture it is that of the place itself, and nothing is
         promised elsewhere.
