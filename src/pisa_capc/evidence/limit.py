@@ -15,8 +15,8 @@ the phase by their being complex. f is common to the antennas of a frame (one os
 What it assumes. Taps stand still over the frame: true of 320 samples, not of thousands. Noise is white, which the walk
 of the oscillator's phase is not; most of that is taken for frequency and channel. All devices are as likely. The
 residual frequency identifies no device, unless `profile_cfo` gives the receiver the CFO of each profile as
-well; correction leaves a part of it. Then f has the density p_k, normal around that and as wide as places, captures, jitter and
-the slope of the phase's walk make it, and is integrated over (by Laplace's method) instead of maximised.
+well; correction leaves a part of it. Then f has the density p_k, normal around that and as wide as places, captures,
+jitter and the slope of the phase's walk make it, and is integrated over (by Laplace's method) instead of maximised.
 
 How to read it. What it tells apart is in the frames, and a model that does not has not found it. It is no strict bound
 on what could be told: a receiver that also used how channels fade, or how phases walk, would do a little better.

@@ -189,7 +189,7 @@ class TestLayout:
         assert alone.fit
         single = check_frames(Plain.of(healthy.where(device="D01")).frames())
         assert faults(single) == ["devices"]
-        assert "cannot be told" in single.findings["room"].found
+        assert "cannot be tested" in single.findings["room"].found
 
     def test_devices_that_were_recorded_unevenly(self, healthy: Frames) -> None:
         for every, verdict in {3: Verdict.NOTE, 14: Verdict.FAULT}.items():
@@ -215,7 +215,7 @@ def test_the_cfo_that_moves_between_captures_is_told_from_one_that_stays(healthy
             cfo_hz[here] = own[device] + moves_hz * rng.normal() + rng.normal(0, 50, (len(here), 4))
         return check_frames(changed(plain, cfo_hz=cfo_hz).frames()).findings["recorded-cfo"]
 
-    assert "names devices" in given(0.0).found
+    assert "identifies devices" in given(0.0).found
     assert "only within a capture" in given(1e7).found
     assert "no CFO was recorded" in check_frames(changed(plain, cfo_hz=None).frames()).findings["recorded-cfo"].found
 
@@ -225,7 +225,7 @@ def test_one_antenna_without_a_preamble_says_what_it_cannot_tell(healthy: Frames
     plain.iq, plain.cfo_hz, plain.sample_rate_hz = plain.iq[:, :1].copy(), None, 3e6
     checked = check_frames(plain.frames())
     assert checked.fit
-    assert "cannot be told" in checked.findings["room"].found
+    assert "cannot be tested" in checked.findings["room"].found
 
 
 def test_frames_of_subcarriers_are_channels_already(healthy: Frames) -> None:

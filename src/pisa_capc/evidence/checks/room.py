@@ -151,7 +151,7 @@ def _names(what: str, places: list[PlaceNamed] | None, otherwise: str) -> Findin
     if gives_away(later) and (elsewhere is None or elsewhere.surely_beyond_chance <= 0):
         return Finding(
             Verdict.NOTE,
-            f"{what} identifies the device only within a capture: {told}. It moves from capture to capture by more than "
+            f"{what} identifies the device only within a capture: {told}. It moves between captures by more than "
             "devices differ.",
             "Do not let a model read it: correct it, or perturb it in training.",
             summary(places),
