@@ -57,6 +57,9 @@ setup-bench:
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$* $(ARGS)
 
+study-real: $(STAMP)
+	$(BIN)/python -m studies.real --data "$(DATA)" $(ARGS)
+
 study-%: $(STAMP)
 	$(BIN)/python -m studies.$* $(ARGS)
 

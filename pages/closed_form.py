@@ -18,7 +18,6 @@ SCENES = {
     "wifi-own-place": "Wi-Fi, channels of each device",
     "lora-own-place": "LoRa, channels of each device",
 }
-SETS = {"intel-5-places": "Intel 5300, 3 antennas, 5 places", "nexmon-11-places": "Nexmon, 1 antenna, 11 places"}
 DROP = 0.05  # of Macro-F1, before which the goodness of fit should have noticed
 NOTICED = 0.5  # of the frames
 
@@ -65,13 +64,6 @@ minimum.
 LoRa, {shortest} samples and more of the eight upchirps, with the scene's noise and with {noisiest:g} dB more. Bars:
 standard deviation of a frame's image and leakage. A small set, E2 and E3 → E1.
 
-## Channel state of real cards
-
-{_channel_state()}
-
-Two public sets of four devices each, imported with `pisa import csi`. Gain, phase and slope of each
-antenna are taken off, and what a place may add is a prior (`signal/measurement/channel_state.py`).
-
 ## What breaks it
 
 ![Macro-F1 and suspected frames, as harms grow](../{PICTURE})
@@ -89,10 +81,10 @@ frames
 not misfit: error bars grow, and devices become hard to separate. LDA on the same flaws degrades as early. Networks are
 not in this table, because each effect in the transmitter would need its own training.
 
-Commands: `make study-closed_form` and `make study-breaking`. For channel state, import sets of
-[this repository](https://github.com/YanDawei101/WiFi_device_fingerprint) and add
-`ARGS="--csi intel-5-places=FOLDER nexmon-11-places=FOLDER"`. Records:
-`results/studies/closed-form.json` and `results/studies/breaking.json`.
+Channel state of real cards is on [a page of its own](real.md).
+
+Commands: `make study-closed_form` and `make study-breaking`. Records: `results/studies/closed-form.json` and
+`results/studies/breaking.json`.
 """
 
 
@@ -164,25 +156,6 @@ def _lengths() -> str:
     ]
     return table(
         ["samples", "more noise", "bar of the image", "bar of the leakage", "Macro-F1", "unknown devices: AUROC"], rows
-    )
-
-
-def _channel_state() -> str:
-    rows = []
-    for name, title in SETS.items():
-        own = record()["channel_state"][name]
-        one, others = own["one_place"], own["all_others"]
-        rows.append(
-            [
-                title,
-                f"{one['macro_f1']:.3f} (worst {one['least']:.3f})",
-                f"{others['macro_f1']:.3f} (worst {others['least']:.3f})",
-                f"{own['strangers']['auroc']:.3f}",
-            ]
-        )
-    return table(
-        ["set", "Macro-F1 from one place", "from all other places", "AUROC of unknown devices, each device in turn"],
-        rows,
     )
 
 

@@ -18,6 +18,7 @@ from pages import (
     growth,
     poison,
     proxies,
+    real,
     receivers,
     rechecks,
     room,
@@ -99,7 +100,7 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
 
 - Measured flaws identify ten devices nearly as well as a receiver that knows the hardware
   ({_closed("wifi")}; [closed form](closed-form.md)).
-
+{real.finding()}
 **The paper's claims**
 
 - Single < PISA < PISA-CAPC holds for all seven encoders on both waveforms, with channels of each device and with shared
@@ -235,6 +236,7 @@ def pictures(folder: Path) -> None:
     enrolment.picture(folder)
     growth.picture(folder)
     closed_form.picture(folder)
+    real.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -248,6 +250,7 @@ def pages() -> dict[str, list[str]]:
             rechecks.precision(),
         ],
         "closed-form": ["# Closed form\n", closed_form.section()],
+        "real": ["# Real cards\n", real.section()],
         "place": ["# Shared channels\n", shared_channel.section()],
         "room": ["# Room effects\n", room.section()],
         "calibration": ["# Calibration results\n", study.section(), careful.section(), poison.guard(), poison.poison()],
@@ -270,6 +273,7 @@ def pages() -> dict[str, list[str]]:
 CONTENTS = {  # of the findings: the other pages, and what each answers
     "tables": "every table of the paper beside our runs: what agrees and what does not",
     "closed-form": "how well measured flaws identify devices and reject unknown ones, and what breaks them",
+    "real": "channel state of real Wi-Fi cards: who is identified in places, and sessions, never seen",
     "place": "the same comparison where devices share the channel of their place, beside the limit",
     "room": "when source validation misleads, and when structure anchoring pays",
     "calibration": "where U-CAPC and its peers help, and where they harm",

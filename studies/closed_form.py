@@ -13,8 +13,7 @@ is three split seeds, which differ in the source frames that are learnt from. Ro
 
 - LoRa by how much of its eight upchirps is used (`LENGTHS`), at an eighth of the usual signal-to-noise ratio too.
 
-`--csi NAME=FOLDER …` adds datasets of channel state as their cards report it (`pisa import csi`), from one
-place and from all others. The last line is one JSON object.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,13 +36,9 @@ from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.protocol import split
 from pisa_capc.data.scores import macro_f1, openset_score
-from pisa_capc.data.store.dataset import AS_REPORTED
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.model.gaussian import GaussianBackend, Observations, fit_backend
-from pisa_capc.model.methods.closed_form import WHITE
 from pisa_capc.signal.measurement import FlawEstimator
-from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
-from pisa_capc.signal.measurement.front_end import front_end_for, through
 from pisa_capc.signal.simulation.generate import generate
 from pisa_capc.signal.waveforms import WAVEFORMS
 
@@ -55,7 +50,6 @@ NOMINAL = 0.05
 TOGETHER = 10  # frames of a sender, decided as one
 SUSPECTED = 0.01
 BATCH = 4096  # frames in memory
-PER_CAPTURE = 150  # frames of channel state, evenly spread
 
 DRAWN = 20_000  # frames of known devices that a threshold is drawn by
 LENGTHS, LONG_SCALE = (320, 1024, 2048, 4096, 8192), 0.06  # samples; part of the frames
@@ -74,8 +68,6 @@ class Measured:
     place: NDArray[np.int64]
     devices: tuple[str, ...]
     suspected: float = float("nan")
-    place_prior: Real | None = None
-    white: float | None = None
 
     def fit(self, which: NDArray[Any], known: Sequence[int] | None = None) -> GaussianBackend:
         """A back-end of some frames, those of some devices alone; its devices have the numbers of `known`."""
@@ -83,8 +75,7 @@ class Measured:
         rows = np.flatnonzero(which & np.isin(self.device, known))
         number = np.searchsorted(known, self.device[rows])
         names = [self.devices[each] for each in known]
-        place, prior = self.place[rows], self.place_prior
-        return fit_backend(self.value[rows], self.own[rows], number, place, names, prior, self.white)
+        return fit_backend(self.value[rows], self.own[rows], number, self.place[rows], names)
 
     def evidence(self, backend: GaussianBackend, which: NDArray[Any]) -> Observations:
         return backend.evidence(self.value[which], self.own[which])
@@ -253,69 +244,6 @@ def length_rows(seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def csi_row(folder: Path) -> dict[str, Any]:
-    """A dataset of channel state as its card reports it."""
-    frames = load(folder)
-    if frames.subcarriers is None or frames.subcarriers.front != AS_REPORTED:
-        raise SystemExit(f"{folder}: expected channel state as the card reports it; import it again.")
-    frames = through(frames, front_end_for(frames.subcarriers, AS_REPORTED))
-    group = frames.environment * len(frames.devices) + frames.device
-    rows = np.concatenate(
-        [own[np.linspace(0, len(own) - 1, min(PER_CAPTURE, len(own))).astype(int)] for own in groups(group)]
-    )
-    some = frames.select(np.sort(rows))
-    assert frames.subcarriers is not None
-    numbers = np.array(frames.subcarriers.numbers)
-    state = channel_state(some.iq, numbers)
-    prior = place_prior(numbers, frames.subcarriers.spacing_hz, frames.antennas)
-    noise = state.noise_level(some.environment * len(some.devices) + some.device)
-    value, own = state.features(noise)
-    one = Measured(value, own, some.device, some.environment, some.devices, place_prior=prior, white=WHITE)
-    places = range(len(some.environments))
-    single = [
-        csi_score(one, one.place == source, [one.place == other for other in places if other != source])
-        for source in places
-    ]
-    several = [csi_score(one, one.place != target, [one.place == target]) for target in places]
-    unknown = []
-    for target in places:
-        for left_out in range(len(one.devices)):
-            known = [number for number in range(len(one.devices)) if number != left_out]
-            backend = one.fit(one.place != target, known)
-            nearest = backend.distance(one.evidence(backend, one.place == target)).min(axis=1)
-            stranger = one.device[one.place == target] == left_out
-            unknown.append(
-                openset_score(nearest[~stranger], np.ones((~stranger).sum(), dtype=bool), nearest[stranger]).auroc
-            )
-    return {
-        "frames": len(some),
-        "antennas": some.antennas,
-        "subcarriers": len(numbers),
-        "places": len(some.environments),
-        "noise_level": float(f"{noise:.3g}"),
-        "one_place": {"macro_f1": mean(single), "least": round(min(single), 4)},
-        "all_others": {"macro_f1": mean(several), "least": round(min(several), 4)},
-        "strangers": {"auroc": mean(unknown)},
-    }
-
-
-def csi_score(one: Measured, source: NDArray[np.bool_], targets: Sequence[NDArray[np.bool_]]) -> float:
-    """Macro-F1, mean over target places."""
-    backend = one.fit(source)
-    return float(
-        np.mean(
-            [
-                macro_f1(
-                    one.device[target],
-                    backend.log_likelihood(one.evidence(backend, target)).argmax(axis=1),
-                    len(one.devices),
-                )
-                for target in targets
-            ]
-        )
-    )
-
-
 def groups(group: NDArray[np.int64]) -> list[NDArray[np.intp]]:
     return [np.flatnonzero(group == number) for number in np.unique(group)]
 
@@ -324,14 +252,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="part of the frames of each capture (1.0)")
     parser.add_argument("--seed", type=int, default=2026, help="of the simulated sets")
-    parser.add_argument("--csi", nargs="*", default=[], metavar="NAME=FOLDER", help="datasets of raw channel state")
     parser.add_argument("--out", type=Path, help="file that keeps the last line")
     options = parser.parse_args()
     scenes = {}
     for scene in SCENES:
         scenes[scene] = scene_row(scene, options.seed, options.scale)
         print(scene, json.dumps(scenes[scene]), flush=True)
-    csi = {name: csi_row(Path(folder)) for name, _, folder in (each.partition("=") for each in options.csi)}
     rows = [
         [
             name,
@@ -344,12 +270,10 @@ def main() -> None:
     ]
     heads = ["scene", *list(scenes["wifi"]["macro_f1"])[:3], "from one", f"{FEW} frames", "strangers"]
     print_table("Closed form: Macro-F1 of the target, AUROC of strangers", heads, rows)
-    for name, found in csi.items():
-        print(name, found)
     lengths = length_rows(options.seed)
     record = json.dumps(
         {"study": "closed_form", "machine": machine(), "made": made(), "scale": options.scale, "set_seed": options.seed,
-         "split_seeds": SEEDS, "scenes": scenes, "lora_by_length": lengths, "channel_state": csi}
+         "split_seeds": SEEDS, "scenes": scenes, "lora_by_length": lengths}
     )  # fmt: skip
     if options.out is not None:
         write_text_atomic(options.out, record + "\n")

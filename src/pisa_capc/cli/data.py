@@ -259,6 +259,10 @@ def _print_summary(found: dict[str, Any]) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if not over_time:
+        own = found.get("subcarriers", {"front": "unknown, of an earlier version", "empty": []})
+        empty = f"; empty subcarriers {', '.join(map(str, own['empty']))}" if own["empty"] else ""
+        out.print(f"Front end of its channel state: {own['front']}{empty}.", highlight=False, soft_wrap=True)
     out.print(_capture_table(found))
     if len(found["devices"]) <= LISTED:
         out.print(_device_table(found))

@@ -36,6 +36,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
         "antennas": dataset.geometry.antennas,
         "samples": dataset.samples,
         "domain": dataset.domain,
+        **({} if dataset.subcarriers is None else {"subcarriers": dataset.subcarriers.to_json()}),
         "sample_rate_hz": dataset.sample_rate_hz,
         "carrier_hz": dataset.carrier_hz,
         "geometry": dataset.geometry.to_json(),
