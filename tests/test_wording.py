@@ -25,7 +25,7 @@ PHRASES = {
     r"behind (an|the|that|the same|its) (equaliser|alignment)": "on equalised frames; with an equaliser",
     r"as ever": "as before",
     r"anew": "again; re-",
-    r"strangers?('s?)?": "unknown device",
+    r"strangers?('s?)?(?!:)": "unknown device",
     r"impost[eo]rs?": "spoofer; spoofed address",
     r"is told of|are told of|is told by": "knows; is given",
     r"far from success": "near chance",

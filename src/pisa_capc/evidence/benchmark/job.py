@@ -41,7 +41,7 @@ class Job:
     """Runs of one cell on one dataset.
 
     dataset: its folder, and its name for people. device: as torch names it. work: where trainings are kept.
-    train: or only score what was trained elsewhere, under the conditions. `strangers`: folder of a set with further
+    train: or only score what was trained elsewhere, under the conditions. strangers: folder of a set with further
     devices, if a deployment needs some.
     """
 

@@ -26,7 +26,7 @@ class PlannedRun(RunSpec):
     """All that determines a run of a protocol, apart from the data and the machine.
 
     calibration: method and settings by stage. deployments: `Deployment.to_json`, in their order, which decides what is
-    drawn. `strangers`: how the set of unknown devices is made, where a deployment has some. calibration_plugins: those
+    drawn. strangers: how the set of unknown devices is made, where a deployment has some. calibration_plugins: those
     that its calibrations are from.
     """
 

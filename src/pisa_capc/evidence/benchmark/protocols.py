@@ -57,7 +57,7 @@ class Strangers:
 
 @dataclass(frozen=True)
 class DataSource:
-    """The dataset. Without `simulate` its folder must be given. `strangers`: for deployments with unknown devices."""
+    """The dataset. Without `simulate` its folder must be given. strangers: for deployments with unknown devices."""
 
     name: str  # what records and tables call it
     simulate: Simulated | None  # how it is made; null: `--data FOLDER` must give it

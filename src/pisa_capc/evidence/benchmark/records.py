@@ -98,7 +98,7 @@ class Record:
 
     dataset: its name, for people. stages: scores by stage, `Scores.to_json`.
     seconds: of training and scoring, this run's share. machine: versions of packages, processor and GPU.
-    `strangers`: fingerprint of the set of unknown devices, where there was one and it was noted. It follows from the
+    strangers: fingerprint of the set of unknown devices, where there was one and it was noted. It follows from the
     dataset and the run but for what a processor rounds, and is not in the name.
     made: when, and with which commit. repeats: direct Macro-F1 of the other records of the same training, where one
     differs from this one: the training does not repeat.

@@ -138,7 +138,7 @@ def _shortened(names: Sequence[str]) -> str:
 class Later:
     """Frames of another dataset, with the classes of a run.
 
-    absent: devices of the run without frames. `strangers`: devices that the run does not know, left out.
+    absent: devices of the run without frames. strangers: devices that the run does not know, left out.
     """
 
     target: UnlabelledFrames

@@ -67,7 +67,7 @@ class Rules:
     """names: hosts that the service is known by, besides addresses and localhost. keys: None where none are needed.
     proxies: addresses of those that are believed whom they ask for.
 
-    requests: of clients with a token. `strangers`: of those without. failures: wrong tokens and cookies.
+    requests: of clients with a token. strangers: of those without. failures: wrong tokens and cookies.
     """
 
     names: frozenset[str] = frozenset()
