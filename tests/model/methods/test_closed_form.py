@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pisa_capc.data.openset_scores import openset_score
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
+from pisa_capc.data.scores import openset_score
 from pisa_capc.decide.calibration import OpenSet
 from pisa_capc.decide.calibration.peers import Direct
 from pisa_capc.decide.calibration.policy import usual
