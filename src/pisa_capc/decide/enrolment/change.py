@@ -84,7 +84,7 @@ def enrol(
         backend = source.backend()
         error = None if scores.error is None else torch.from_numpy(scores.error)
         observed, measured = observations(
-            source, single(torch.from_numpy(own), torch.from_numpy(scores.logits), error=error)
+            backend, source, single(torch.from_numpy(own), torch.from_numpy(scores.logits), error=error)
         )
         _check_one_sender(name, observed, anyway)
         learnt = backend.learn(observed, frames.capture_key[measured])

@@ -107,7 +107,7 @@ class Likelihoods:
     def _ratios(self, track: _Track) -> NDArray[np.float64]:
         error = inverse_of(track.weight)
         pooled = self._backend.evidence(np.einsum("pij,pj->pi", error, track.sum), error - self._backend.frame)
-        known, stranger = self._backend.log_likelihood(pooled), self._backend.log_stranger(pooled)
+        known, stranger = self._backend.log_all(pooled)
         if self._claimed is None:
             least = (stranger - known.max(axis=1)).min()
             return np.array([least, -least])

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 SMALL = 12  # dimensions up to which plain elimination, all matrices at once, is quicker than a factorisation of each
+FEW = 256  # matrices for which a call of LAPACK costs less than the steps of an elimination
 BLOCK = 8192  # matrices of so many dimensions at a time: they stay in a core's cache
 
 Real = NDArray[np.floating[Any]]
@@ -66,6 +67,10 @@ def gaussians(value: Real, own: Real | None, mean: Real, spread: Real) -> tuple[
         off = (value[None] - mean[:, None]).swapaxes(1, 2)  # (K, d, N)
         distance[:] = (np.linalg.solve(factor, off) ** 2).sum(1).T
         log[:] = 2 * np.log(factor.diagonal(0, 1, 2)).sum(1)
+    elif count * kinds <= FEW:
+        covariance, off = full(own)[:, None] + spread, value[:, None] - mean
+        distance[:] = (off * np.linalg.solve(covariance, off[..., None])[..., 0]).sum(-1)
+        log[:] = np.linalg.slogdet(covariance)[1]
     else:
         x, m, shared = (torch.from_numpy(np.array(each, dtype=np.float64)) for each in (value, mean, spread))
         whiten = eliminated if size <= SMALL else _factored

@@ -125,8 +125,15 @@ class GaussianBackend:
 
     def strangeness(self, evidence: Observations) -> Real:
         """(N,) ln p(x | an unknown device) − ln 1/K Σ_k p(x | k): above 0 where an unknown device explains x better."""
-        known = self.log_likelihood(evidence)
-        return np.asarray(self.log_stranger(evidence) - logsumexp(known, axis=1) + np.log(known.shape[1]))
+        known, unknown = self.log_all(evidence)
+        return np.asarray(unknown - np.logaddexp.reduce(known, axis=1) + np.log(known.shape[1]))
+
+    def log_all(self, evidence: Observations) -> tuple[Real, Real]:
+        """`log_likelihood` (N, K) and `log_stranger` (N,) at once."""
+        (means, errors), (middle, spread) = self._stacked, self.population
+        everyone = np.append(means, middle[None], axis=0), np.append(errors, spread[None], axis=0)
+        found = self._gaussians(evidence, *everyone)[1]
+        return found[:, :-1], found[:, -1]
 
     def drawn(self, count: int, random: np.random.Generator, error: Real | None = None) -> Observations:
         """Frames of the known devices in places drawn as the source's were, each with one of the errors (E, d, d)."""
@@ -178,9 +185,13 @@ class GaussianBackend:
         """(N, K) distances and log-likelihoods."""
         if not self.devices:
             raise ConfigError("no device is known; enrol one first.")
-        means = np.stack([device.mean for device in self.devices.values()])
-        errors = np.stack([device.error for device in self.devices.values()])
-        return self._gaussians(evidence, means, errors)
+        return self._gaussians(evidence, *self._stacked)
+
+    @cached_property
+    def _stacked(self) -> tuple[Real, Real]:
+        """(K, d) means and (K, d, d) errors of the devices."""
+        devices = self.devices.values()
+        return np.stack([device.mean for device in devices]), np.stack([device.error for device in devices])
 
     def _gaussians(self, evidence: Observations, mean: Real, spread: Real) -> tuple[Real, Real]:
         return gaussians(evidence.value, evidence.own, mean, spread + self.place + evidence.frame)

@@ -25,7 +25,7 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.randomness import generator
 from pisa_capc.decide.calibration.openset.scores import ScoreFunction, ScoreLimit, Seen, UnknownScore
-from pisa_capc.model.gaussian import Observations
+from pisa_capc.model.gaussian import GaussianBackend, Observations
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 UNMEASURED = 1e9  # u of a frame that could not be measured: it is nobody's
@@ -41,7 +41,7 @@ class GaussianRatio(UnknownScore):
 
         def ratio(seen: Seen) -> Tensor:
             found = np.full(len(seen.embedding), UNMEASURED)
-            observed, measured = observations(source, seen)
+            observed, measured = observations(backend, source, seen)
             if measured.any():
                 found[measured] = backend.strangeness(observed)
             return torch.from_numpy(found).to(seen.embedding.device)
@@ -51,7 +51,7 @@ class GaussianRatio(UnknownScore):
     def together(self, source: SourceStatistics, seen: Seen, sender: Tensor) -> Seen:
         """The frames of one sender as one, each by how certain it is; those that could not be measured are left out."""
         backend, means = source.backend(), super().together(source, seen, sender)
-        observed, measured = observations(source, seen)
+        observed, measured = observations(backend, source, seen)
         there, number = np.unique(sender.cpu().numpy()[measured], return_inverse=True)
         pooled = observed.pooled(number)
         assert pooled.own is not None, "pooling gives each sender an error"
@@ -67,9 +67,9 @@ class GaussianRatio(UnknownScore):
         return ScoreLimit(float(np.quantile(known, 1 - alpha)), known)
 
 
-def observations(source: SourceStatistics, seen: Seen) -> tuple[Observations, np.ndarray]:
+def observations(backend: GaussianBackend, source: SourceStatistics, seen: Seen) -> tuple[Observations, np.ndarray]:
     """The frames that could be measured, and which of all they are."""
-    backend, value = source.backend(), seen.embedding.double().cpu().numpy()
+    value = seen.embedding.double().cpu().numpy()
     if seen.error is None and source.frame_error is None:  # a network's embeddings: R = 0
         return backend.evidence(value), np.ones(len(value), dtype=bool)
     if seen.error is None:
