@@ -25,7 +25,7 @@ STAGES = {  # with their commands, in the order the data flows
     "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
     "Recordings": ("identify", "verify", "enrol"),
     "On the air": ("listen", "serve"),
-    "Benchmarks": ("bench run", "bench select", "bench status", "bench tables", "bench figures"),
+    "Benchmarks": ("bench new", "bench run", "bench select", "bench status", "bench tables", "bench figures"),
     "Results to show": ("figures", "report"),
 }
 TOUR = """\

@@ -68,7 +68,8 @@ def methods(as_json: bool = AsJson) -> None:
     print_table("Methods", headings, rows, left=headings)
     print(
         "`pisa train` takes closed-form where frames begin with a known preamble (pisa-equalised if an\n"
-        "encoder or epochs are asked for) or are channel state, else pisa, and says which; --method names another."
+        "encoder or epochs are given) or are channel state, else pisa, and prints which. --method names\n"
+        "another."
     )
 
 

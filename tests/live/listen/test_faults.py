@@ -212,7 +212,7 @@ def test_what_hangs_is_an_error_at_last(trained: TrainedModel, tmp_path: Path, m
     monkeypatch.setattr("tests.live.listen.air.ToyDetector.push", lambda self, block: held.wait() and [])
     run = Run(a_listener(trained, tmp_path))
     assert run.ends()
-    assert "anew" in str(run.error)
+    assert "restart the listener" in str(run.error)
     held.set()
 
 
