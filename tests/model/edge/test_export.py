@@ -76,7 +76,7 @@ def test_power_does_not_matter_and_a_frame_without_antennas_is_nan(run: tuple[Tr
 
 def test_of_no_frames_there_are_no_scores(run: tuple[TrainedModel, Path]) -> None:
     trained, folder = run
-    embedding, logits = Session.open(folder / "model.onnx").run(np.empty((0, 4, 64, 2), np.float32))
+    embedding, logits, _ = Session.open(folder / "model.onnx").run(np.empty((0, 4, 64, 2), np.float32))
     assert embedding.shape == (0, 64)
     assert logits.shape == (0, len(trained.devices))
 
