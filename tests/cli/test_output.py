@@ -18,7 +18,7 @@ def test_methods_can_be_read_where_they_are_piped(pisa: Command) -> None:  # noq
     assert max(map(len, table.splitlines())) <= 100
     words = " ".join(table.split())
     assert "pisa-objective PISA's objective without its topology" in words  # a name is not broken
-    assert "from: Sun and Saenko, Deep CORAL, ECCV Workshops 2016 source environments, at least: 2 dann" in words
+    assert "from: Sun and Saenko, Deep CORAL, ECCV Workshops 2016 source environments, at least: 2 mmd" in words
     assert "needs besides: frames that begin with a preamble that is known: LoRa (1 MS/s)" in words
 
 

@@ -14,6 +14,7 @@ import torch
 from onnx import helper
 
 from pisa_capc.model.edge import Session
+from pisa_capc.model.edge.engine import Given
 from pisa_capc.model.edge.export import CHECKED, MOST, OPSET, compare, noise, to_onnx
 from pisa_capc.model.edge.recurrence import DOMAIN, MANY, Call, Recurrent, function
 from pisa_capc.model.inference import embed
@@ -105,9 +106,9 @@ def test_a_file_that_is_wrong_for_few_frames_or_for_many_is_seen(wrong: str) -> 
     class Wrong:
         """As the model, but for one of the two."""
 
-        def run(self, iq: np.ndarray, descriptor: np.ndarray | None) -> tuple[None, np.ndarray]:
+        def run(self, iq: np.ndarray, descriptor: np.ndarray | None) -> Given:
             is_wrong = (len(iq) == CHECKED) == (wrong == "many")
-            return None, np.stack([logits[bytes(frame)] for frame in iq]) + is_wrong
+            return Given(np.empty(0), np.stack([logits[bytes(frame)] for frame in iq]) + is_wrong)
 
     difference, _ = compare(trained, Wrong())  # type: ignore[arg-type]
     assert difference == pytest.approx(1)
