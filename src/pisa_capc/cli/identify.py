@@ -54,9 +54,9 @@ CalibrationName = typer.Option(
 )
 Reject = typer.Option(
     "auto",
-    help="Set unknown devices aside: session, carrier, crowd (not with --together, nor as frames come), knn, "
-    "mahalanobis, vim, energy, msp, or none; auto is session, and knn for models of earlier versions, which keep no "
-    "sessions.",
+    help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame by "
+    "frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, else "
+    "session, or knn for models of earlier versions, which keep no sessions.",
 )
 KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(
