@@ -84,8 +84,8 @@ def calibrate(
     reject: Annotated[
         str,
         typer.Option(
-            help="Reject unknown devices first: auto, which is what suits the model, session, crowd, carrier, knn, "
-            "mahalanobis, vim, energy, msp, or none."
+            help="Reject unknown devices first: auto, which is what suits the model, gaussian (closed-form models), "
+            "session, crowd, carrier, knn, mahalanobis, vim, energy, msp, or none."
         ),
     ] = "none",
     alpha: Annotated[

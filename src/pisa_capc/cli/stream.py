@@ -211,12 +211,19 @@ def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
     """What fits a rejection to a stream of so many classes and features."""
     from pisa_capc.decide.calibration import UCAPC
     from pisa_capc.decide.calibration.openset import DEFAULT, OpenSet, Rejection
+    from pisa_capc.decide.calibration.openset.names import MEASURED
     from pisa_capc.decide.calibration.policy import AUTO, usual
 
     OpenSet(UCAPC(), DEFAULT if name == AUTO else name, alpha)  # what is wrong is said before a frame has come
     if source is None:
         raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
     score = usual(source).rejection if name == AUTO else name
+    if score == MEASURED:
+        if name != AUTO:
+            raise ConfigError(
+                "--reject gaussian needs the error of every frame, which streams do not hold. Use session."
+            )
+        score = DEFAULT
     return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
 
 
