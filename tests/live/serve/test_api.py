@@ -128,6 +128,7 @@ def test_a_frame_has_samples_a_spectrum_and_a_place_near_its_device() -> None:
     assert frame["cfo_hz"] == [1.0, None, 2.0, 3.0]
     assert len(frame["spectrum_db"]) == 4
     assert max(map(max, frame["spectrum_db"])) == pytest.approx(0.0, abs=0.01)
+    assert frame["measured"] == [{"name": "image rejection", "frame": "38.90 ± 0.50 dB", "device": "29.40 ± 0.50 dB"}]
     place = frame["place"]
     near = min(picture["devices"], key=lambda d: (d["x"] - place["x"]) ** 2 + (d["y"] - place["y"]) ** 2)
     assert near["device"] == DEVICES[2]
