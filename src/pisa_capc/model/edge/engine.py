@@ -52,6 +52,10 @@ class Session:
             raise ModelError(f"{path}: not an ONNX model that can be used ({error}). Export it again.") from error
 
     @property
+    def outputs(self) -> list[str]:
+        return [output.name for output in self._session.get_outputs()]
+
+    @property
     def metadata(self) -> dict[str, str]:
         found: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         return found
@@ -68,7 +72,7 @@ class Session:
             return Given(*(np.empty((0, *output.shape[1:]), np.float32) for output in outputs))
         given: dict[str, Any] = {"iq": iq, "present": present, "descriptor": descriptor}
         known = {name: value for name, value in given.items() if value is not None}
-        return Given(*self._session.run([output.name for output in outputs], known))
+        return Given(*self._session.run(self.outputs, known))
 
 
 FILE = "model.onnx"  # in the folder of a run
@@ -82,6 +86,11 @@ def on_onnx(trained: TrainedModel, run: Path) -> TrainedModel:
         raise ModelError(
             f"{path}: is of other weights than {run / 'model.json'}. "
             f"Write it again with `pisa export-model {run} --force`."
+        )
+    if trained.statistics.frame_error is not None and "error" not in session.outputs:
+        raise ModelError(
+            f"{path}: does not give the error bars of embeddings; an earlier version wrote it. Write it again with "
+            f"`pisa export-model {run} --force`."
         )
     return replace(trained, model=OnnxNetwork(trained.model, session))
 
