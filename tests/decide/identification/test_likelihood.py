@@ -103,3 +103,10 @@ def test_a_claim_needs_the_device_and_another() -> None:
         Likelihoods(BACKEND, 9)
     with pytest.raises(DataError, match="knows 1 devices"):
         Likelihoods(GaussianBackend({"0": BACKEND.devices["0"]}, FRAME, PLACE), 0)
+
+
+def test_the_stakes_of_all_tracks_are_one_stake() -> None:
+    """Frames that say nothing win nothing, at however many carriers they come."""
+    test = Likelihoods(BACKEND, 0)
+    for track in range(5):
+        np.testing.assert_allclose(test.push(track, MEANS[0], np.full((SIZE, SIZE), np.inf)), 0, atol=1e-12)

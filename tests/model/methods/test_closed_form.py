@@ -7,6 +7,7 @@ import re
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,14 +21,21 @@ from pisa_capc.decide.calibration import OpenSet
 from pisa_capc.decide.calibration.peers import Direct
 from pisa_capc.decide.calibration.policy import usual
 from pisa_capc.decide.enrolment import enrol, remove
-from pisa_capc.decide.identification.explain import Explainer
+from pisa_capc.decide.identification import Identified
+from pisa_capc.decide.identification.explain import Explainer, _apart
 from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.evidence.evaluation import infer
+from pisa_capc.live.listen.claims import Tests
+from pisa_capc.live.listen.recognise import Recognised
+from pisa_capc.live.listen.senders import Sender
+from pisa_capc.live.listen.verifier import Verifier
 from pisa_capc.model.inference import TrainedModel, embed, load_model
 from pisa_capc.model.methods.recommend import recommended
 from pisa_capc.model.runs import NO_ENCODER
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.fitting import setup_for
+from pisa_capc.signal.detection import Identity
+from pisa_capc.signal.measurement.senders import Quantity
 from pisa_capc.signal.simulation.generate import generate
 from tests.model.training.tools import assert_identical
 from tests.problems import runs, small_frames
@@ -254,3 +262,59 @@ def test_a_decision_is_explained_in_quantities_of_the_hardware(trained: TrainedM
     assert re.fullmatch(r"[\w /]+ .+ ± .+; D04 has .+ ± .+, D01 has .+ ± .+", reason)
     assert re.fullmatch(r"[\w /]+ .+; D01 has .+", explainer.reason(scores.embedding, scores.error, "D01"))
     assert explainer.reason(scores.embedding[:1], np.full_like(scores.error[:1], np.inf), "D01") is None
+
+
+def test_a_reason_names_the_quantity_that_differs_most(trained: TrainedModel, frames: Frames) -> None:
+    scores, explainer = embed(trained, frames.where(environment="E1", device="D04"), "cpu"), Explainer(trained)
+    own, other = explainer.measured(scores.embedding[:1], scores.error[:1]), explainer.devices["D01"]
+
+    def apart(name: str) -> float:
+        off, turn = abs(own[name].value - other[name].value), own[name].unit == "°"
+        half = np.hypot(own[name].high - own[name].low, other[name].high - other[name].low) / 2
+        return float((min(off, 360 - off) if turn else off) / half)
+
+    farthest = max((name for name in own if np.isfinite(apart(name))), key=apart)
+    assert explainer.reason(scores.embedding[:1], scores.error[:1], "D01").startswith(f"{farthest} ")
+    near, far = (Quantity("image angle", "°", value, value - 1, value + 1) for value in (179.0, -179.0))
+    assert _apart(near, far) < 2  # two degrees, not 358
+
+    who = SimpleNamespace(scores=scores, devices=trained.devices, explainer=explainer)
+    second = trained.devices[int(scores.logits[0].argsort()[-2])]
+    known = Identified.reason(who, 0, Identity("D04", "D04", 1.0))  # type: ignore[arg-type]
+    assert re.search(rf"; D04 has .+, {second} has ", str(known))
+    unknown = Identified.reason(who, 0, Identity(None, "D01", 1.0))  # type: ignore[arg-type]
+    assert str(unknown).count(" has ") == 1
+
+
+def test_a_listener_judges_claims_and_strangers_by_error_bars(frames: Frames) -> None:
+    trained = trained_on(frames.select(np.flatnonzero(frames.device != 8)))
+    room = frames.where(environment="E1")
+    scores, address = embed(trained, room, "cpu"), "02:00:00:00:00:01"
+
+    def heard(device: int) -> list[tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]:
+        rows = np.flatnonzero(room.device == device)[:20]
+        return [(scores.logits[i].astype(np.float64), (scores.embedding[i], scores.error[i])) for i in rows]
+
+    verdicts = {}
+    for device in (0, 3):
+        tests, sender = Tests(trained, np.empty(0), {address: "D01"}), Sender(7, address, np.empty((0, 4)), 0.0)
+        verdicts[device] = [tests.claimed(sender, time, *one) for time, one in enumerate(heard(device))][-1]
+        arrays, about = tests.state()
+        again = Tests(trained, np.empty(0), {address: "D01"})
+        again.resume(arrays, about)
+        assert again.claims[address].verdict == verdicts[device][0]
+    assert verdicts == {0: ("genuine", None), 3: ("not the device", "not the device")}
+    assert any(tests.stranger(1, 0.0, measured) for _, measured in heard(8))
+    assert not any(tests.stranger(2, 0.0, measured) for _, measured in heard(3))
+
+    asked = list[object]()
+    stub = SimpleNamespace(device_of=lambda address: None, stranger=lambda *given: asked.append(given[2]), changed=bool)
+    got = Recognised(
+        scores.logits[:1].astype(np.float64), np.zeros(1, bool), np.zeros(1), scores.logits[:1].astype(np.float64),
+        scores.embedding[:1], scores.error[:1],
+    )  # fmt: skip
+    verifier = Verifier(SimpleNamespace(trained=trained), stub)  # type: ignore[arg-type]
+    for claimed in (None, address):  # frames without an address may be of several senders
+        verifier.tested(Sender(1, claimed, np.empty((0, 4)), 0.0), 0.0, got, 0)
+    assert asked[0] is None
+    assert asked[1] is not None

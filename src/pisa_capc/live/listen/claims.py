@@ -39,7 +39,7 @@ from pisa_capc.model.gaussian import GaussianBackend
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection.dataset import file_name
 
-Measured: TypeAlias = "tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None"  # embedding, its error
+WithError: TypeAlias = "tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None"  # embedding, its error
 
 EPOCH = 1024  # frames
 LOWEST = -1e300  # of a logarithm in a file: JSON and some readers know no infinity
@@ -120,7 +120,7 @@ class Ranked:
         self.against = Test([reference.strangeness(device, device)], alpha)
         self.support = Test([-reference.strangeness(device, j) for j in others], alpha)
 
-    def push(self, track: int, strange: float, measured: Measured) -> tuple[bool, bool]:
+    def push(self, track: int, strange: float, measured: WithError) -> tuple[bool, bool]:
         """Whether the claim is refuted with the next frame, and whether it is confirmed."""
         refuted = bool(self.against.push(strange)[0] >= self.against.limit)
         confirmed = bool(self.support.push(-strange).min() >= self.support.limit)
@@ -147,7 +147,7 @@ class Likely:
     def _begin(self) -> None:
         self._epoch, self._frames, self._test = self._epoch + 1, 0, self._make()
 
-    def push(self, track: int, strange: float, measured: Measured) -> tuple[bool, bool]:
+    def push(self, track: int, strange: float, measured: WithError) -> tuple[bool, bool]:
         """As of `Ranked`. What refutes a claim stands until the epoch ends."""
         if self._frames >= EPOCH:
             self._begin()
@@ -180,7 +180,7 @@ class Claim:
     def verdict(self) -> str:
         return SEVERAL if self.shared.found else self.alone
 
-    def push(self, track: int, strange: float, measured: Measured = None) -> str | None:
+    def push(self, track: int, strange: float, measured: WithError = None) -> str | None:
         """The verdict after the next frame, where it is one to raise an alarm about."""
         refuted, confirmed = self.test.push(track, strange, measured)
         if refuted or confirmed:
@@ -236,7 +236,7 @@ class Tests:
         return self._devices.get(self._enrolled.get(address.lower(), ""))
 
     def claimed(
-        self, sender: Sender, time_s: float, logits: NDArray[np.float64], measured: Measured = None
+        self, sender: Sender, time_s: float, logits: NDArray[np.float64], measured: WithError = None
     ) -> tuple[str | None, str | None]:
         """The verdict on a sender's address with its next frame, logits (C,), and again if it is cause for alarm."""
         address = str(sender.address)
@@ -266,7 +266,7 @@ class Tests:
         self.claims[address] = Claim(k, test, Watched(self.alpha / enrolled))
         return self.claims[address]
 
-    def stranger(self, sender: int, score: float, measured: Measured = None) -> bool:
+    def stranger(self, sender: int, score: float, measured: WithError = None) -> bool:
         """Whether a sender that is not enrolled turns out, with its next frame, to be no known device."""
         test = self.strangers.get(sender)
         if test is None:

@@ -197,7 +197,7 @@ async def frame(hub: At, number: Numbered) -> models.Frame:
         spectrum_db=spectrum,
         place=_place(hub.projection(), kept.embedding),
         measured=[
-            models.Measured(name=name, frame=str(own), device=str(device))
+            models.QuantityAnswer(name=name, frame=str(own), device=str(device))
             for name, own, device in hub.listener.measured(kept)
         ],
         **shape,

@@ -159,7 +159,7 @@ class Place(Answer):
     y: float
 
 
-class Measured(Answer):
+class QuantityAnswer(Answer):
     """A quantity of the transmitter's hardware: of a frame, and of the device it is most like."""
 
     name: str
@@ -192,7 +192,7 @@ class Frame(Answer):
     envelope: list[list[float]] = Field(description="Of each antenna, the largest magnitude in parts of the frame")
     spectrum_db: list[list[float]] = Field(description="Of each antenna, by frequency, in dB below the strongest")
     place: Place | None = Field(description="Among the prototypes; none where the model has no picture of them")
-    measured: list[Measured] = Field(description="Of the sender's hardware; empty where the model measures none")
+    measured: list[QuantityAnswer] = Field(description="Of the sender's hardware; empty where the model measures none")
 
 
 class Naming(Question):

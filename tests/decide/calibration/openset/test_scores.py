@@ -11,12 +11,14 @@ import torch
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.calibration import SourceStatistics
 from pisa_capc.decide.calibration.openset import score_frames, unknown_score, unknown_scores
+from pisa_capc.decide.calibration.openset.gaussian import GaussianRatio
 from pisa_capc.decide.calibration.openset.scores import (
     Energy,
     Mahalanobis,
     NearestNeighbour,
     UnknownScore,
     VirtualLogit,
+    single,
 )
 from tests.decide.calibration.openset.examples import Scored, World
 from tests.reference import openset as reference
@@ -155,3 +157,18 @@ def test_what_does_not_fit_is_refused():
     for wrong in (lambda: Energy(temperature=0), lambda: NearestNeighbour(neighbour=0)):
         with pytest.raises(ConfigError, match="expected a number"):
             wrong()
+
+
+def test_frames_of_a_sender_are_pooled_by_the_back_end():
+    backend, score, z = SOURCE.backend(), GaussianRatio(), torch.from_numpy(FRAMES.embedding[:12])
+    sender = torch.arange(12) // 4
+    seen = score.together(SOURCE, single(z, torch.zeros(12, 4)), sender)
+    expected = backend.strangeness(backend.evidence(z.numpy()).pooled(sender.numpy()))
+    np.testing.assert_allclose(score.fit(SOURCE, 4, z)(seen), expected, rtol=1e-8)
+
+
+def test_the_back_end_rejects_as_many_known_frames_as_it_promises():
+    backend, like = SOURCE.backend(), torch.from_numpy(FRAMES.embedding)
+    fresh = backend.strangeness(backend.drawn(20_000, np.random.default_rng(5)))
+    for alpha in (0.02, 0.05, 0.2):
+        assert np.mean(fresh > GaussianRatio().limit(SOURCE, 4, like, alpha).threshold) == pytest.approx(alpha, rel=0.2)
