@@ -264,7 +264,9 @@ def _by_name(who: Identified, known: Mapping[str, str]) -> Mapping[str, str]:
 
     claimed = who.seen.address
     if not any(claimed):
-        raise DataError("no frame says an address, so there is nothing to verify. `pisa identify` says who sent them.")
+        raise DataError(
+            "no frame has an address, so there is nothing to verify. Use `pisa identify` to find out who sent them."
+        )
     return named_by_address(claimed, who.devices, known)
 
 

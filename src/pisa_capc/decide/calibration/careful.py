@@ -65,8 +65,8 @@ SUSPECT = "suspect"  # level of a capture that looks poisoned
 LEFT_ALONE = "It is left uncalibrated. If these devices are not enrolled, reject them first (--reject)."
 CALIBRATED = "It was calibrated all the same; the usual calibration leaves such captures alone."
 HARM = (
-    "U-CAPC as published takes devices for equally frequent and may do great harm there. Use the usual calibration, "
-    "which no option asks for, or careful."
+    "U-CAPC as published assumes that all devices send equally often and may do great harm there. Use careful, the "
+    "default."
 )
 
 
@@ -213,7 +213,7 @@ def warn_of(captures: Mapping[str | int, float]) -> None:
         return
     named = _named(f"{key} ({found:.2f})" for key, found in captures.items())
     warnings.warn(
-        f"devices seem to send unevenly in {named}: found is the evenness, expected at least {Careful.even}. {HARM}",
+        f"devices seem to send unevenly in {named}: evenness in brackets, expected at least {Careful.even}. {HARM}",
         stacklevel=3,
     )
 

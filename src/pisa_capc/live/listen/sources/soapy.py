@@ -23,8 +23,8 @@ def package() -> Any:
         import SoapySDR
     except ImportError as error:
         raise ConfigError(
-            "source soapy: needs SoapySDR's Python module, which comes with it (Debian: python3-soapysdr), for the "
-            "Python that runs this."
+            "source soapy: SoapySDR's Python module was not found. Install it (Debian: python3-soapysdr) for the "
+            "Python that runs pisa."
         ) from error
     return SoapySDR
 
