@@ -294,7 +294,8 @@ def test_embed_in_bfloat16_is_near_float32_where_the_processor_has_it(
 def test_evaluate_prints_all_metrics_of_one_run(pisa: Command, data: Path, trained: Path, tmp_path: Path) -> None:
     found = pisa("evaluate", trained / "one", data, "--target", "E1", "--plot", tmp_path / "c.png", "--device", "cpu")
     assert found.code == 0
-    for word in ("Macro-F1", "accuracy", "Macro-AUROC", "E1/L1", "E1/L2", "D3", "direct", "split2026-seed3"):
+    measures = ("Macro-F1", "accuracy (rank-1)", "balanced accuracy", "Macro-AUROC", "EER of claims", "Cllr of claims")
+    for word in (*measures, "E1/L1", "E1/L2", "D3", "direct", "split2026-seed3"):
         assert word in found.out
     assert "±" not in found.out
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -336,6 +337,9 @@ def test_evaluate_gives_mean_and_spread_of_several_runs(
     assert found["summary"]["direct"]["macro_f1"]["std"] == pytest.approx(np.std(values, ddof=1))
     assert plot.exists()
     assert "±" in pisa(*arguments).out
+    det = tmp_path / "det.svg"
+    assert pisa(*arguments, "--det", det).code == 0
+    assert "split2026-seed4, direct (EER " in det.read_text()
 
 
 def test_bad_choices_are_refused_with_the_nearest_name(pisa: Command, data: Path, tmp_path: Path) -> None:
@@ -413,13 +417,18 @@ def test_later_recordings_are_scored_by_the_names_of_the_devices(
     later.save(tmp_path / "later")
     found = pisa("evaluate", trained / "one", tmp_path / "later", "--json")
     assert found.code == 0, found.err
-    assert "unknown to the run: D9" in found.err
+    assert "Unknown to the run, and scored as unknown devices: D9" in found.err
     assert "Not there: D2" in found.err
     scores = json.loads(found.out)
     [one] = scores["runs"]
     assert scores["target"] == ["E8"]
     assert list(one["stages"]["direct"]["per_device"]) == ["D1", "D3"]
     assert np.sum(one["stages"]["direct"]["confusion"]) == len(frames)
+    strangers = one["strangers"]
+    assert (strangers["score"], strangers["frames"]) == ("session", 8)
+    assert strangers["auroc"] == 1  # frames with a leakage of one are like nobody's
+    assert (strangers["eer"], strangers["accepted"]) == (0, 0)
+    assert "Unknown devices, 8 frames, by session" in pisa("evaluate", trained / "one", tmp_path / "later").out
     same = pisa("evaluate", trained / "one", data, "--json")
     kept = json.loads(same.out)["runs"][0]["stages"]["direct"]["confusion"]
     # The split leaves out a quarter of each recording; the others are decided as they are there.

@@ -147,7 +147,7 @@ class TestHiddenLabels:
             value = getattr(evaluator, name)
             assert not isinstance(value, np.ndarray | Frames | list), name
         public = [name for name in dir(evaluator) if not name.startswith("_")]
-        scoring = ["macro_f1", "openset", "score"]
+        scoring = ["claims", "macro_f1", "openset", "score"]
         assert public == sorted(["devices", "draw_deployment", "first_half", "labels_for_drawing", "select", *scoring])
 
     def test_printing_shows_no_labels(self, parts) -> None:

@@ -103,6 +103,7 @@ def main() -> None:
     from pisa_capc.cli import check  # noqa: F401
     from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401
+    from pisa_capc.cli import evaluate  # noqa: F401
     from pisa_capc.cli import edge  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import frozen  # noqa: F401

@@ -22,6 +22,7 @@ from pisa_capc.core.randomness import generator
 from pisa_capc.data.deployments import Deployment, Drawn, draw_frames
 from pisa_capc.data.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of
 from pisa_capc.data.scores import CaptureScore, OpenSetScores, Scores, as_probability, macro_f1, openset_score, score
+from pisa_capc.data.trials import VerificationScores, claim_scores
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
@@ -49,7 +50,10 @@ class Evaluator:
     0.75
     """
 
-    __slots__ = ("_draw", "_first_half", "_labels", "_macro_f1", "_openset", "_score", "_select", "_size", "devices")
+    __slots__ = (
+        *("_claims", "_draw", "_first_half", "_labels", "_macro_f1", "_openset", "_score", "_select", "_size"),
+        "devices",
+    )
 
     devices: tuple[str, ...]
 
@@ -62,6 +66,9 @@ class Evaluator:
 
         def mark_openset(outputs: ArrayLike, known: ArrayLike, unknown: ArrayLike) -> OpenSetScores:
             return openset_score(known, as_probability(outputs).argmax(axis=1) == labels, unknown)
+
+        def mark_claims(outputs: ArrayLike) -> VerificationScores | None:
+            return claim_scores(labels, as_probability(outputs))
 
         def select(which: ArrayLike) -> Evaluator:
             return Evaluator(frames.select(which), present)
@@ -79,6 +86,7 @@ class Evaluator:
             return macro_f1(labels[np.asarray(rows)], predictions, len(frames.devices), present=True)
 
         self._score: Callable[[ArrayLike], Scores] = mark
+        self._claims: Callable[[ArrayLike], VerificationScores | None] = mark_claims
         self._openset: Callable[[ArrayLike, ArrayLike, ArrayLike], OpenSetScores] = mark_openset
         self._select: Callable[[ArrayLike], Evaluator] = select
         self._draw: Callable[[Deployment, np.random.Generator, NDArray[np.str_] | None], Drawn] = draw
@@ -109,6 +117,10 @@ class Evaluator:
         """Open-set scores: class outputs (N, C) and unknown scores `known` (N,) of the target frames in order, and
         `unknown` (M,) of frames of devices that the source does not have."""
         return self._openset(outputs, known, unknown)
+
+    def claims(self, outputs: ArrayLike) -> VerificationScores | None:
+        """Curves of the claims of the target frames, each to be every device; None where there is one device alone."""
+        return self._claims(outputs)
 
     def select(self, which: ArrayLike) -> Evaluator:
         """The evaluator of some of the frames, chosen as by `UnlabelledFrames.select`."""

@@ -1,5 +1,5 @@
-"""Scores of an identification: Macro-F1, accuracy, one-vs-rest Macro-AUROC, where the errors are; and in an open set,
-whether unknown devices can be told from known ones.
+"""Scores of an identification: Macro-F1, accuracy, one-vs-rest Macro-AUROC, where the errors are, and how well claims
+are verified; and in an open set, whether unknown devices can be told from known ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.data.trials import claim_scores, equal_error_rate
+
+CLAIMS = ("eer", "cllr", "min_cllr")  # of verification; records of earlier versions do not have them
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,11 @@ class CaptureScore:
 class Scores:
     """How well the devices were told apart.
 
-    macro_f1: unweighted mean of the F1 of all C devices.
+    macro_f1: unweighted mean of the F1 of all C devices. accuracy: share of frames that are right, the rank-1 rate.
     macro_auroc: unweighted mean over devices of the one-vs-rest AUROC of its probability; NaN where undefined for all.
     confusion: (C, C) counts, true device by row, predicted device by column.
+    eer, cllr, min_cllr: of claims, where every frame claims every device; see `trials`. NaN where there is no claim,
+    and in records of earlier versions.
     """
 
     macro_f1: float
@@ -38,12 +43,23 @@ class Scores:
     per_device: dict[str, float]
     per_capture: dict[str, CaptureScore]
     confusion: NDArray[np.int64]
+    eer: float = float("nan")
+    cllr: float = float("nan")
+    min_cllr: float = float("nan")
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Unweighted mean of the recall of the devices that have frames."""
+        frames = self.confusion.sum(axis=1)
+        there = frames > 0
+        return float((self.confusion.diagonal()[there] / frames[there]).mean()) if there.any() else float("nan")
 
     def to_json(self) -> dict[str, Any]:
+        optional = {name: getattr(self, name) for name in ("macro_auroc", *CLAIMS)}
         return {
             "macro_f1": self.macro_f1,
             "accuracy": self.accuracy,
-            "macro_auroc": None if np.isnan(self.macro_auroc) else self.macro_auroc,
+            **{name: None if np.isnan(value) else value for name, value in optional.items()},
             "per_device": self.per_device,
             "per_capture": {name: vars(score) for name, score in self.per_capture.items()},
             "confusion": self.confusion.tolist(),
@@ -52,14 +68,15 @@ class Scores:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Scores:
         """Scores as `to_json` wrote them."""
-        auroc = values["macro_auroc"]
+        found = {name: values.get(name) for name in ("macro_auroc", *CLAIMS)}
+        optional = {name: float("nan") if value is None else value for name, value in found.items()}
         return cls(
-            values["macro_f1"],
-            values["accuracy"],
-            float("nan") if auroc is None else auroc,
-            dict(values["per_device"]),
-            {name: CaptureScore(**score) for name, score in values["per_capture"].items()},
-            np.array(values["confusion"], dtype=np.int64),
+            macro_f1=values["macro_f1"],
+            accuracy=values["accuracy"],
+            per_device=dict(values["per_device"]),
+            per_capture={name: CaptureScore(**score) for name, score in values["per_capture"].items()},
+            confusion=np.array(values["confusion"], dtype=np.int64),
+            **optional,
         )
 
 
@@ -101,6 +118,7 @@ def score(
     confusion = confusion_matrix(labels, predictions, len(devices))
     f1 = f1_per_class(confusion)
     counted = np.flatnonzero(confusion.sum(axis=1)) if present else np.arange(len(devices))
+    claims = claim_scores(labels, probability)
     return Scores(
         macro_f1=mean_f1(confusion, present),
         accuracy=_accuracy(confusion),
@@ -111,6 +129,7 @@ def score(
             for name in np.unique(captures)
         },
         confusion=confusion,
+        **({} if claims is None else claims.to_json()),
     )
 
 
@@ -223,6 +242,11 @@ class OpenSetScores:
         return float(self.false_accept[np.searchsorted(self.accept, 1 - rejected - 1e-12)])
 
     @property
+    def eer(self) -> float:
+        """Where as large a share of known frames is rejected as of unknown ones is accepted."""
+        return equal_error_rate((1 - self.accept)[::-1], self.false_accept[::-1])
+
+    @property
     def oscr(self) -> float:
         return _area(self.false_accept, self.correct)
 
@@ -232,7 +256,7 @@ class OpenSetScores:
         return float(self.correct[-1])
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("auroc", "fpr95", "oscr", "accuracy")}
+        return {name: getattr(self, name) for name in ("auroc", "eer", "fpr95", "oscr", "accuracy")}
 
 
 def openset_score(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> OpenSetScores:

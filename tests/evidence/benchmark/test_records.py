@@ -141,6 +141,8 @@ SENSELESS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "stages.direct.macro_f1: expected a number from 0 to 1, found nan": lambda v: direct(v, macro_f1=float("nan")),
     "stages.direct.macro_f1: expected a number from 0 to 1, found None": lambda v: direct(v, macro_f1=None),
     "stages.direct.macro_auroc: expected a number from 0 to 1, found '1'": lambda v: direct(v, macro_auroc="1"),
+    "stages.direct.eer: expected a number from 0 to 1, found 2": lambda v: direct(v, eer=2),
+    "stages.direct.cllr: expected a number from 0 on, found -1": lambda v: direct(v, cllr=-1),
     "stages.direct: macro_f1 is 0.7; its confusion gives": lambda v: direct(v, macro_f1=0.7),
     "stages.direct: accuracy is 0.1; its confusion gives 0.75": lambda v: direct(v, accuracy=0.1),
     "stages.direct: per_device.D2 is 0.1; its confusion gives": lambda v: v["stages"]["direct"]["per_device"].update(

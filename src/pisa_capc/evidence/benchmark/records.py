@@ -17,7 +17,7 @@ from pisa_capc.core import plugins
 from pisa_capc.core.config import differences
 from pisa_capc.core.errors import DataError, PisaError
 from pisa_capc.data.protocol import DIRECT
-from pisa_capc.data.scores import Scores, f1_per_class
+from pisa_capc.data.scores import CLAIMS, Scores, f1_per_class
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.outside import files_under
 from pisa_capc.data.store.seal import KEY, warn_unsealed
@@ -52,6 +52,9 @@ def _check_scores(scores: Any, where: str) -> None:
     _check_number(scores["macro_f1"], f"{where}.macro_f1", 0, 1)
     if scores.get("macro_auroc") is not None:  # without frames of two devices there is none, nor in other deployments
         _check_number(scores["macro_auroc"], f"{where}.macro_auroc", 0, 1)
+    for name, most in zip(CLAIMS, (1, math.inf, 1 + ROUNDING), strict=True):  # earlier versions have none
+        if scores.get(name) is not None:
+            _check_number(scores[name], f"{where}.{name}", 0, most)
     for capture, decision in scores.get("guard", {}).items():
         _check_number(decision["price"], f"{where}.guard.{capture}.price", 0)
         if not isinstance(decision["level"], str):

@@ -16,7 +16,7 @@ import numpy as np
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.deployments import Deployment
 from pisa_capc.data.protocol import DIRECT
-from pisa_capc.data.scores import mean_and_spread
+from pisa_capc.data.scores import Scores, mean_and_spread
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest, plan
 from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.records import RESULTS, Record, read_records, sort_out
@@ -105,6 +105,16 @@ class Results:
 
     def auroc(self, key: Key, stage: str) -> Values:
         return self.values(key, lambda record: record.stages.get(stage, {}).get("macro_auroc"))
+
+    def score(self, key: Key, stage: str, name: str) -> Values:
+        """Any number of `Scores`, where the stage has a confusion; it may be younger than the record."""
+
+        def value(record: Record) -> float | None:
+            stored = record.stages.get(stage, {})
+            found = getattr(Scores.from_json(stored), name) if "confusion" in stored else math.nan
+            return None if math.isnan(found) else found
+
+        return self.values(key, value)
 
     def source_f1(self, key: Key) -> Values:
         return self.values(key, lambda record: record.validation_f1)

@@ -65,7 +65,13 @@ COLUMNS = (
     "earlier_code",  # what differs, where only earlier code has made the row
     "macro_f1_median",
     "collapsed",  # share of the runs
+    "accuracy_mean",  # the rank-1 rate
+    "balanced_accuracy_mean",
+    "eer_mean",  # of claims, where every frame claims every device; records of earlier versions have none
+    "cllr_mean",
+    "min_cllr_mean",
 )
+FURTHER = tuple(name.removesuffix("_mean") for name in COLUMNS[-5:])
 
 Cell = str | int | Mean | Difference | None
 
@@ -172,7 +178,9 @@ def flat_rows(results: Results) -> list[dict[str, Any]]:
             mean_f1, std, middle, collapsed = f1 or (None, None, None, None)
             numbers = (mean_f1, std, *(auroc or (None, None))[:2], source and source.mean, count)
             of, more = (key.dataset, *shown_cell(key[1:]), stage), (results.earlier.get(key), middle, collapsed)
-            rows.append(dict(zip(COLUMNS, (*of, *numbers, *more), strict=True)))
+            further = [mean(results.score(key, stage, name)) for name in FURTHER]
+            means = [None if found is None else found.mean for found in further]
+            rows.append(dict(zip(COLUMNS, (*of, *numbers, *more, *means), strict=True)))
     return rows
 
 

@@ -20,12 +20,14 @@ from pisa_capc.evidence.evaluation.runs import (
     load_runs,
     unseen_frames,
 )
+from pisa_capc.evidence.evaluation.strangers import Strangers
 
 __all__ = [
     "METRICS",
     "Inference",
     "Later",
     "RunScores",
+    "Strangers",
     "check_dataset",
     "deploy",
     "doubts",

@@ -15,12 +15,25 @@ from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, Evaluator
 from pisa_capc.data.scores import Scores, as_probability, mean_and_spread, pool
+from pisa_capc.data.trials import VerificationScores
 from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful
 from pisa_capc.decide.calibration.careful import warn_of
 from pisa_capc.evidence.evaluation.runs import Later, split_for
-from pisa_capc.model.inference import Embedding, TrainedModel, embed_many
+from pisa_capc.evidence.evaluation.strangers import Strangers, score_strangers
+from pisa_capc.model.inference import Embedding, TrainedModel, embed, embed_many
 
-METRICS = ("macro_f1", "accuracy", "macro_auroc")
+# What is said of every stage, by the name that people read. The last three are of claims: see `data.trials`.
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "macro_f1": "Macro-F1",
+        "accuracy": "accuracy (rank-1)",
+        "balanced_accuracy": "balanced accuracy",
+        "macro_auroc": "Macro-AUROC",
+        "eer": "EER of claims",
+        "cllr": "Cllr of claims (bits)",
+        "min_cllr": "minimum Cllr (bits)",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ class Inference:
     stages: dict[str, Calibration]
     evaluator: Evaluator = field(repr=False)
     folder: Path = Path()
+    strangers: Strangers | None = None
 
     def probability(self, stage: str) -> NDArray[np.float64]:
         """(N, C) class probabilities after a stage."""
@@ -45,6 +59,11 @@ class Inference:
     def scores(self) -> dict[str, Scores]:
         """Scores by stage, direct first."""
         return {stage: self.evaluator.score(self.probability(stage)) for stage in (DIRECT, *self.stages)}
+
+    def claims(self) -> dict[str, VerificationScores]:
+        """Curves of claims by stage; none where there is a single device."""
+        found = {stage: self.evaluator.claims(self.probability(stage)) for stage in (DIRECT, *self.stages)}
+        return {stage: curve for stage, curve in found.items() if curve is not None}
 
 
 class Marked(Protocol):
@@ -108,7 +127,11 @@ def infer_runs(
     different = {id(part): len(part.target) for part in splits}
     with progress("evaluate", sum(different.values()), show) as bar:
         for i, one in infer(models, splits, COMPARED, device, after_batch=bar.advance, missing=missing):
-            found[i] = replace(one, folder=runs[i][0])
+            strangers = None
+            if later is not None and later.unknown is not None:
+                unknown = embed(models[i], later.unknown, device, missing=missing)
+                strangers = score_strangers(one.outputs, unknown, one.evaluator)
+            found[i] = replace(one, folder=runs[i][0], strangers=strangers)
     warn_of(_uneven([one.stages[CAREFUL] for one in found.values()]))
     return [found[i] for i in range(len(runs))]
 
@@ -121,15 +144,18 @@ def _uneven(careful: Sequence[Calibration]) -> dict[str | int, float]:
 
 @dataclass(frozen=True)
 class RunScores:
-    """The scores of one run on the target, by the stage of inference they are of."""
+    """The scores of one run on the target, and the curves of claims, by the stage of inference they are of."""
 
     name: str
     folder: Path
     stages: dict[str, Scores]
+    claims: dict[str, VerificationScores] = field(default_factory=dict)
+    strangers: Strangers | None = None
 
     def to_json(self) -> dict[str, Any]:
         scores = {stage: scores.to_json() for stage, scores in self.stages.items()}
-        return {"run": self.name, "folder": str(self.folder), "stages": scores}
+        strangers = {} if self.strangers is None else {"strangers": self.strangers.to_json()}
+        return {"run": self.name, "folder": str(self.folder), "stages": scores, **strangers}
 
 
 def evaluate(
@@ -143,7 +169,7 @@ def evaluate(
 ) -> list[RunScores]:
     """Scores of runs of one experiment on the target environments; see `infer_runs`."""
     return [
-        RunScores(one.trained.name, one.folder, one.scores())
+        RunScores(one.trained.name, one.folder, one.scores(), one.claims(), one.strangers)
         for one in infer_runs(runs, frames, target, device, show, missing, later)
     ]
 

@@ -138,13 +138,15 @@ def _shortened(names: Sequence[str]) -> str:
 class Later:
     """Frames of another dataset, with the classes of a run.
 
-    absent: devices of the run without frames. strangers: devices that the run does not know, left out.
+    absent: devices of the run without frames. strangers: devices that the run does not know; unknown: their frames,
+    which must be told from those of the target.
     """
 
     target: UnlabelledFrames
     evaluator: Evaluator
     absent: tuple[str, ...]
     strangers: tuple[str, ...]
+    unknown: UnlabelledFrames | None = None
 
 
 def later_frames(trained: TrainedModel, frames: Frames, environments: Sequence[str]) -> Later:
@@ -160,11 +162,13 @@ def later_frames(trained: TrainedModel, frames: Frames, environments: Sequence[s
             f"there, {_listed(trained.devices)} in the run. Name devices alike in both, as with --pattern."
         )
     numbers = {name: i for i, name in enumerate(trained.devices)}
+    strangers = tuple(sorted(here - set(known)))
+    unknown = chosen.where(device=strangers).unlabelled() if strangers else None
     chosen = chosen.where(device=known)
     label = np.array([numbers.get(name, -1) for name in frames.devices])[chosen.device]
     named = replace(chosen, device=label, devices=trained.devices)
     absent = tuple(name for name in trained.devices if name not in here)
-    return Later(named.unlabelled(), Evaluator(named, present=True), absent, tuple(sorted(here - set(known))))
+    return Later(named.unlabelled(), Evaluator(named, present=True), absent, strangers, unknown)
 
 
 def doubts(trained: TrainedModel, frames: Frames) -> list[str]:

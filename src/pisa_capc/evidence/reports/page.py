@@ -111,9 +111,6 @@ def _nested(value: Any) -> str:
     return "–" if value is None or value == {} else escape(str(value))
 
 
-HEADINGS = {"macro_f1": "Macro-F1", "accuracy": "accuracy", "macro_auroc": "Macro-AUROC"}
-
-
 def score_tables(page: Page, title: str, found: Mapping[str, Sequence[Scores]]) -> None:
     """Of every stage, over its runs: all metrics, then by capture and by device."""
     first = next(iter(found.values()))[0]
@@ -123,9 +120,9 @@ def score_tables(page: Page, title: str, found: Mapping[str, Sequence[Scores]]) 
             return cell_text(Mean(*mean_and_spread([value(run, name) for run in runs])))
 
         rows = [[stage, *(cell(runs, name) for name in names)] for stage, runs in found.items()]
-        page.table(f"{title}: {caption}", ["stage", *(HEADINGS.get(name, name) for name in names)], rows)
+        page.table(f"{title}: {caption}", ["stage", *(METRICS.get(name, name) for name in names)], rows)
 
-    table("target scores", METRICS, getattr)
+    table("target scores", list(METRICS), getattr)
     if at_chance := stages_at_chance({stage: pool(runs).confusion for stage, runs in found.items()}):
         page.text(at_chance)
     table("Macro-F1 by capture", list(first.per_capture), lambda scores, name: scores.per_capture[name].macro_f1)
