@@ -17,7 +17,7 @@ STAGES = {
     "Data": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate",),
-    "Identification": ("identify", "verify", "enrol", "listen", "serve"),
+    "Identification": ("predict", "identify", "verify", "enrol", "listen", "serve"),
     "Benchmarks": ("bench",),
     "Figures and reports": ("figures", "report"),
 }

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pisa_capc.decide.enrolment import enrol as enrol
     from pisa_capc.decide.enrolment import remove as remove
     from pisa_capc.decide.identification import identify as identify
+    from pisa_capc.decide.identification import predict as predict
     from pisa_capc.decide.identification import verify as verify
     from pisa_capc.decide.rehearsal import fit_with_guard as fit_with_guard
     from pisa_capc.evidence.benchmark.protocols import read_protocol as read_protocol
@@ -125,7 +126,7 @@ _PUBLIC = {
     "Peer Safe Transduced calibrator calibrators register_calibration",
     "decide.rehearsal": "fit_with_guard",
     "decide.enrolment": "enrol remove",
-    "decide.identification": "identify verify",
+    "decide.identification": "identify predict verify",
     "evidence.limit": "limit",
     "evidence.checks": "check register_check",
     "evidence.evaluation": "deploy evaluate infer",

@@ -25,7 +25,7 @@ from tests.live.listen.conftest import toy  # noqa: F401  (a fixture)
 from tests.problems import small_frames
 
 SAID = {Careful: "careful", UCAPC: "U-CAPC without a prior"}
-WHOLE = ("calibrate", "calibrate fit", "identify", "verify")
+WHOLE = ("calibrate", "calibrate fit", "predict", "identify", "verify")
 STREAMING = ("calibrate stream", "listen", "serve")
 SIDE_BY_SIDE = ("evaluate", "report", "figures")  # of several calibrations, the usual one among them
 NOTHING_USUAL = {  # these decide nothing, go by a calibration that was kept, or by the settings of a protocol
@@ -67,6 +67,7 @@ def called(model: TrainedModel, pisa: Command, tmp_path: Path, toy: None) -> Cal
         "calibrate": (scores, "--out", tmp_path / "out.npz"),
         "calibrate fit": (scores, "--out", tmp_path / "kept"),
         "calibrate stream": (scores, "--run", run),
+        "predict": (run, roof, *PLAIN),
         "identify": (run, roof, *PLAIN),
         "verify": (run, roof, *PLAIN, "--addresses", whose),
         "listen": (f"file:{roof}", "--run", run, *AIR, "--reject", "none"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pisa_capc.decide.calibration.safe import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
-_RESULT = ("probability", "score", "prediction", "known", "unknown_score")
+_RESULT = ("probability", "score", "prediction", "known", "unknown_score", "p_value")
 PREFIX = "source_"  # of statistics of the source
 UNKNOWN = "unknown"  # the name of what no device has sent, as far as a rejection can say
 _PLAIN = "once"
@@ -108,7 +108,7 @@ def calibrate(
     `source_class_mean` (C, D), `source_prior` (C,), `source_confusion` (C, C) and `source_temperature`.
 
     --reject calibrates only frames that resemble the source; the others have the prediction −1 and the device
-    "unknown", and the output also holds `known` and `unknown_score`. It needs `source_validation` (V, D),
+    "unknown", and the output also holds `known`, `unknown_score` and `p_value`. It needs `source_validation` (V, D),
     `source_validation_logits` (V, C) and `source_validation_label` (V,), embeddings, logits and classes of frames that
     the model was not trained on, and by the score `source_bank` (B, D), embeddings of training frames,
     `source_covariance` (D, D), of embeddings within their classes, or `source_session_…`, of devices in each capture of

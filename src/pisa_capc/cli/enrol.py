@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.identify import AsJson, EqualiseAntennas, KeepCfo, RunFolder, WaveformName
+from pisa_capc.cli.decisions import EqualiseAntennas, KeepCfo, RunFolder, WaveformName
+from pisa_capc.cli.identify import AsJson
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.output import listed, print_table

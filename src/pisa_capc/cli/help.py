@@ -23,7 +23,7 @@ STAGES = {  # with their commands, in the order the data flows
     "Frames in": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
     "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
     "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
-    "Recordings": ("identify", "verify", "enrol"),
+    "Decisions": ("predict", "identify", "verify", "enrol"),
     "On the air": ("listen", "serve"),
     "Benchmarks": ("bench new", "bench run", "bench select", "bench status", "bench tables", "bench figures"),
     "Results to show": ("figures", "report"),

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.calibrate import chosen_calibrator, plain_decision
+from pisa_capc.cli.calibrate import chosen_calibrator
+from pisa_capc.cli.decisions import (
+    CalibrationName,
+    EqualiseAntennas,
+    KeepCfo,
+    Reject,
+    RunFolder,
+    WaveformName,
+    calibration_said,
+    found_in,
+    frames_of,
+    identified,
+    opened,
+    predicted,
+    rejection,
+    show,
+    summary,
+)
 from pisa_capc.cli.edge import Engine, load_run, place
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
@@ -23,47 +39,16 @@ from pisa_capc.cli.recordings import (
     Recordings,
     renaming,
 )
-from pisa_capc.core.errors import DataError
+from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.progress import console as notes
-from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from pisa_capc.decide.identification import Choices, ClaimVerdict, Identified
-    from pisa_capc.model.inference import TrainedModel
-    from pisa_capc.signal.detection import Found
+    from pisa_capc.decide.identification import ClaimVerdict, Identified, Predicted
     from pisa_capc.signal.detection.finding import Rename
-    from pisa_capc.signal.recordings.base import FileRecording
 
 ALARM = 1  # exit code of verify
-NAMED = 6  # addresses in a line of the table
 SMALLEST = 1e-99  # chance that is shown
 
-RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
-WaveformName = typer.Option(
-    None, help="wifi, lora, burst or that of a plugin; by default the model's.", show_default=False
-)
-CalibrationName = typer.Option(
-    None,
-    "--calibration",
-    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Default: careful, "
-    "or U-CAPC without a prior for a model that lacks the source statistics that careful needs.",
-    show_default=False,
-)
-Reject = typer.Option(
-    "auto",
-    help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame by "
-    "frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, else "
-    "session, or knn for models of earlier versions, which keep no sessions.",
-)
-KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
-EqualiseAntennas = typer.Option(
-    False,
-    "--equalise-antennas",
-    help="The model was trained on frames whose antennas have equal power, as the paper's Wi-Fi set.",
-)
 Figures = typer.Option(None, help="Draw pictures into this folder.", show_default=False)
 AsJson = typer.Option(False, "--json", help="Print JSON instead of tables.")
 
@@ -75,7 +60,7 @@ def identify_(
     run: Path = RunFolder,
     recordings: list[str] = Recordings,
     out: Path | None = typer.Option(
-        None, help="Write a line per frame: .csv, .jsonl, or .sigmf-meta, annotations.", show_default=False
+        None, help="Write a line per frame: .csv, .jsonl, .parquet, or .sigmf-meta, annotations.", show_default=False
     ),
     calibration: str | None = CalibrationName,
     reject: str = Reject,
@@ -95,20 +80,26 @@ def identify_(
     """Say who sent the frames of raw recordings: one of the model's devices, or none that it knows.
 
     Frames are found, their headers read, embedded, set aside where they resemble no known device, and calibrated, the
-    frames of a recording together.
+    frames of a recording together. A model of channel state takes files of channel state instead. `pisa predict` gives
+    the same as rows for other tools.
 
     Exit code 0: frames were decided; 1: none was found; 2: a recording or the model could not be used.
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.identification import Choices
-    from pisa_capc.decide.identification.write import check_format, frames, write
+    from pisa_capc.decide.identification.write import check_format, records, write
     from pisa_capc.evidence.figures.identified import draw_identified
+    from pisa_capc.signal.recordings.sigmf import META
 
     if out is not None:
         check_format(out, 1 if reading.per_antenna else len(recordings))
         refuse_existing(out, force)
     where = place(device, engine)
-    trained, opened = _opened(run, engine, recordings, reading)
+    trained = load_run(run, engine)
+    cut = frames_of(trained, recordings)
+    if cut is not None and (together or figures is not None or (out is not None and out.suffix == META)):
+        raise ConfigError(f"--together, --figures and {META} need recordings; these are frames. Leave them out.")
+    files = [] if cut is not None else opened(trained, recordings, reading)
     choices = Choices(
         chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
         rejection(reject, trained),
@@ -117,16 +108,21 @@ def identify_(
         keep_cfo,
         equalise_antennas,
     )
-    found = _found(trained, opened, reading, waveform, renaming(pseudonyms), not as_json)
-    who = _identified(trained, found, choices, where, not as_json)
+    pictures: list[Path] = []
+    who: Predicted
+    if cut is not None:
+        who = predicted(trained, cut, choices, where, not as_json)
+    else:
+        found = found_in(trained, files, reading, waveform, renaming(pseudonyms), not as_json)
+        who = of_recordings = identified(trained, found, choices, where, not as_json)
+        pictures = [] if figures is None else [picture.path for picture in draw_identified(of_recordings, figures)]
     if out is not None:
-        write(out, who, opened[0])
-    pictures = [] if figures is None else [picture.path for picture in draw_identified(who, figures)]
+        write(out, who, next(iter(files), None))
     if as_json:
-        said = {**_summary(who), "out": None if out is None else str(out), "frames": list(frames(who))}
+        said = {**summary(who), "out": None if out is None else str(out), "frames": records(who)}
         print(json.dumps(said, indent=1))
         return
-    _show(who)
+    show(who)
     for path in [*([] if out is None else [out]), *pictures]:
         notes.print(f"written: {path}", soft_wrap=True)
 
@@ -171,7 +167,8 @@ def verify_(
 
     check_alpha(alpha)
     where = place(device, engine)
-    trained, opened = _opened(run, engine, recordings, reading)
+    trained = load_run(run, engine)
+    files = opened(trained, recordings, reading)
     choices = Choices(
         chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
         rejection(reject, trained),
@@ -183,13 +180,13 @@ def verify_(
     whose = whose if rename is None else {rename(address): device for address, device in whose.items()}
     if addresses is not None:
         whose |= enrolled(addresses, trained.devices, rename)
-    found = _found(trained, opened, reading, waveform, rename, not as_json)
-    who = _identified(trained, found, choices, where, not as_json)
+    found = found_in(trained, files, reading, waveform, rename, not as_json)
+    who = identified(trained, found, choices, where, not as_json)
     verdicts = verify(who, whose if addresses is not None else _by_name(who, whose), alpha, spacing)
     if figures is not None:
         plot_evidence(figures / "evidence.png", verdicts, alpha)
     if as_json:
-        said = {"alpha": alpha, "calibration": _calibration(who), "addresses": [v.to_json() for v in verdicts]}
+        said = {"alpha": alpha, "calibration": calibration_said(who), "addresses": [v.to_json() for v in verdicts]}
         print(json.dumps(said, indent=1))
     else:
         _show_verdicts(verdicts, alpha)
@@ -197,55 +194,6 @@ def verify_(
             notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
     if any(v.alarm for v in verdicts):
         raise typer.Exit(ALARM)
-
-
-def rejection(name: str, trained: TrainedModel) -> str | None:
-    """The requested score; by default the usual one of the model, with a note if it is not the best."""
-    from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
-    from pisa_capc.decide.calibration.policy import AUTO, usual
-
-    if name != AUTO:
-        return None if name == "none" else name
-    found = usual(trained.statistics).rejection
-    if found == EARLIER:
-        why = f"for the model keeps no sessions; trained again it would be {DEFAULT}"
-        notes.print(f"unknown devices are set aside by {found}, {why}.", highlight=False, soft_wrap=True)
-    return found
-
-
-def _opened(run: Path, engine: str, paths: Sequence[str], reading: Reading) -> tuple[TrainedModel, list[FileRecording]]:
-    """The model and the recordings; unsuitable ones are refused before anything is read."""
-    from pisa_capc.decide.identification import check_recording
-
-    trained = load_run(run, engine)
-    opened = reading.open(paths)
-    for recording in opened:
-        check_recording(trained, recording.about)
-    return trained, opened
-
-
-def _found(
-    trained: TrainedModel,
-    opened: Sequence[FileRecording],
-    reading: Reading,
-    waveform: str | None,
-    rename: Rename | None,
-    show: bool,
-) -> list[Found]:
-    """The frames of the recordings; if there is none, the command says so and ends."""
-    from pisa_capc.decide.identification import waveform_of
-
-    name = waveform_of(trained) if waveform is None else waveform
-    return reading.find_in_all(opened, name, show, rename)
-
-
-def _identified(
-    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
-) -> Identified:
-    from pisa_capc.decide.identification import identify
-
-    with progress("embed", sum(len(one.frames) for one in found), show) as bar:
-        return identify(trained, found, choices, device, bar.advance)
 
 
 def enrolled(path: Path, devices: Sequence[str], rename: Rename | None) -> Mapping[str, str]:
@@ -268,82 +216,6 @@ def _by_name(who: Identified, known: Mapping[str, str]) -> Mapping[str, str]:
             "no frame has an address, so there is nothing to verify. Use `pisa identify` to find out who sent them."
         )
     return named_by_address(claimed, who.devices, known)
-
-
-def _summary(who: Identified) -> dict[str, Any]:
-    return {
-        "recordings": [one.recording.about.name for one in who.seen.found],
-        "calibration": _calibration(who),
-        "rejection": who.choices.reject,
-        "together_s": who.choices.together_s,
-        "devices": [{"device": name, **_of_device(who, rows)} for name, rows in _by_device(who)],
-    }
-
-
-def _calibration(who: Identified) -> dict[str, Any]:
-    result = who.calibration
-    guard = None if result.guard is None else [plain_decision(decision) for decision in result.guard]
-    judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
-    title = who.choices.calibrator(who.scores.statistics).title
-    return {"method": title, "changed": result.changed, "guard": guard, "judged": judged}
-
-
-def _by_device(who: Identified) -> Iterable[tuple[str | None, np.ndarray]]:
-    """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
-    for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
-        yield (None if k < 0 else who.devices[k]), (who.decision == k).nonzero()[0]
-
-
-def _of_device(who: Identified, rows: np.ndarray) -> dict[str, Any]:
-    claimed = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
-    return {
-        "frames": len(rows),
-        "share": len(rows) / len(who),
-        "probability": float(who.confidence[rows].mean()),
-        "addresses": dict(claimed.most_common()),
-    }
-
-
-def _show(who: Identified) -> None:
-    rows = []
-    for name, members in _by_device(who):
-        own = _of_device(who, members)
-        claimed = ", ".join(f"{address} ({count:,})" for address, count in list(own["addresses"].items())[:NAMED])
-        claimed += f" and {len(own['addresses']) - NAMED:,} more" * (len(own["addresses"]) > NAMED)
-        sure = "–" if name is None else f"{own['probability']:.3f}"
-        rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
-    headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
-    names = ", ".join(one.recording.about.name for one in who.seen.found)
-    print_table(f"{names}: {len(who):,} frames", headings, rows, left=("device", headings[-1]))
-    if who.explainer.devices:
-        _show_measured(who)
-    notes.print(_calibration_line(who), soft_wrap=True)
-
-
-def _show_measured(who: Identified) -> None:
-    """Measurements of the frames of each device together, and in a line below what the device has."""
-    rows, scores, quantities = list[list[str]](), who.scores, who.explainer.quantities
-    for name, members in _by_device(who):
-        error = None if scores.error is None else scores.error[members]
-        own = who.explainer.measured(scores.embedding[members], error)
-        rows.append([name or "unknown", *(own[one].number if own else "–" for one in quantities)])
-        if name in who.explainer.devices:
-            rows.append(["  as enrolled", *(who.explainer.devices[name][one].number for one in quantities)])
-    headings = ["device", *(f"{name} ({unit})" for name, unit in quantities.items())]
-    print_table("Measured, all frames of a device together, ± 95 %", headings, rows, left=("device",))
-
-
-def _calibration_line(who: Identified) -> str:
-    result, title = who.calibration, who.choices.calibrator(who.scores.statistics).title
-    said = f"calibration: {title}, {result.changed:,} of {len(who):,} decisions changed"
-    if result.guard is not None:
-        levels = ", ".join(f"{decision.capture}: {decision.level}" for decision in result.guard)
-        said += f"; what the guard allowed, by capture: {levels}"
-    if result.judged is not None:
-        pairs = zip(result.captures, result.judged, strict=True)
-        said += "; how evenly devices send, by capture: " + ", ".join(f"{c.capture}: {j.level}" for c, j in pairs)
-    reject = who.choices.reject
-    return said + ("; no frame was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
 
 
 def _show_verdicts(verdicts: Sequence[ClaimVerdict], alpha: float) -> None:

@@ -13,8 +13,9 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator, usual_calibrator
+from pisa_capc.cli.decisions import CalibrationName, EqualiseAntennas, KeepCfo, Reject, WaveformName, rejection
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.identify import CalibrationName, EqualiseAntennas, KeepCfo, Reject, WaveformName, enrolled, rejection
+from pisa_capc.cli.identify import enrolled
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import options_of
 from pisa_capc.cli.recordings import PseudonymKey, renaming

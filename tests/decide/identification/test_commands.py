@@ -121,7 +121,7 @@ def test_identify_writes_tables(pisa: Command, run: Path, room: Path, tmp_path: 
     assert float(table[1]["cfo_hz"]) == lines[1]["cfo_hz"][0] == 20e3
     again = pisa("identify", run, room, *PLAIN, "--out", tmp_path / "list.csv")
     refused(again, "exists already", "--force")
-    refused(pisa("identify", run, room, *PLAIN, "--out", tmp_path / "list.txt"), ".csv, .jsonl, .sigmf-meta")
+    refused(pisa("identify", run, room, *PLAIN, "--out", tmp_path / "list.txt"), ".csv, .jsonl, .parquet, .sigmf-meta")
 
 
 def test_annotations_are_valid_sigmf_and_name_the_data(

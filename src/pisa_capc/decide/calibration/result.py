@@ -54,6 +54,7 @@ class Calibration:
     guard: tuple[Decision, ...] | None = None  # what the guard decided for each capture; none without a guard
     judged: tuple[Judged, ...] | None = None  # how each capture was judged; none where nothing is chosen
     potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
+    p_value: Array | None = None  # (N,) float64, share of known devices' frames with an unknown score as high
 
     def __repr__(self) -> str:
         rejected = "" if self.known is None else f", {int((~torch.as_tensor(self.known)).sum()):,} rejected"

@@ -12,7 +12,7 @@ verification  is the sender the device whose address it carries
 from typing import Any
 
 from pisa_capc.core.moved import by_old_name
-from pisa_capc.decide.identification.decide import Choices, Identified, identify
+from pisa_capc.decide.identification.decide import Choices, Identified, Predicted, identify, predict
 from pisa_capc.decide.identification.observation import Observed, check_recording, observe, waveform_of
 from pisa_capc.decide.identification.verification import ClaimVerdict, verify
 
@@ -21,9 +21,11 @@ __all__ = [
     "ClaimVerdict",
     "Identified",
     "Observed",
+    "Predicted",
     "check_recording",
     "identify",
     "observe",
+    "predict",
     "verify",
     "waveform_of",
 ]

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, SourceStatistics
 from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.explain import Explainer
+from pisa_capc.decide.identification.likelihood import log10_ratio
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.tracks import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
@@ -57,20 +59,22 @@ class Choices:
         return chosen if reject is None else OpenSet(chosen, reject, self.alpha)
 
 
-@dataclass(frozen=True, eq=False)
-class Identified:
-    """Decisions on the frames of recordings.
+@dataclass(frozen=True, eq=False, repr=False)
+class Predicted:
+    """Decisions on frames.
 
-    probability: (N, C) of each of the model's devices. decision: (N,) their number; −1: of no device that the model
-    knows. unknown_score: (N,) how little a frame resembles the source, where that was asked.
+    input: what the model saw. probability: (N, C) of each of the model's devices. decision: (N,) their number; −1: of
+    no device that the model knows. unknown_score, p_value: (N,) how little a frame resembles the source, and how
+    often a frame of a known device resembles it as little, where that was asked.
     scores: what the model itself made of the frames. calibration: what was made of that.
     """
 
-    seen: Observed
+    input: UnlabelledFrames
     devices: tuple[str, ...]
     probability: NDArray[np.float64]
     decision: NDArray[np.int64]
     unknown_score: NDArray[np.float64] | None
+    p_value: NDArray[np.float64] | None
     scores: Embedding
     calibration: Calibration
     choices: Choices
@@ -79,13 +83,21 @@ class Identified:
     def __len__(self) -> int:
         return len(self.decision)
 
+    def __repr__(self) -> str:
+        unknown = int((self.decision == UNKNOWN).sum())
+        return f"{type(self).__name__}({len(self):,} frames, {len(self.devices)} devices, {unknown:,} frames unknown)"
+
     @cached_property
-    def frames(self) -> tuple[FoundFrame, ...]:
-        """The frames, each with who sent it."""
+    def identities(self) -> tuple[Identity, ...]:
+        """Who sent each frame."""
         who = identities(self.devices, self.probability, self.decision, self.unknown_score)
-        if self.explainer.devices:
-            who = [replace(one, reason=self.reason(i, one)) for i, one in enumerate(who)]
-        return tuple(replace(frame, identity=one) for frame, one in zip(self.seen.about, who, strict=True))
+        evidence = log10_ratio(self.scores, self.probability.argmax(axis=1))
+        p_values = [None] * len(who) if self.p_value is None else self.p_value.tolist()
+        explained = bool(self.explainer.devices)
+        return tuple(
+            replace(one, reason=self.reason(i, one) if explained else None, p_value=p, evidence=e)
+            for i, (one, p, e) in enumerate(zip(who, p_values, evidence, strict=True))
+        )
 
     def reason(self, i: int, who: Identity) -> str | None:
         """Why frame i was decided as it was; None where the model measures nothing."""
@@ -110,6 +122,18 @@ class Identified:
     def confidence(self) -> NDArray[np.float64]:
         """(N,) probability of that device among those the model knows."""
         return np.asarray(self.probability.max(axis=1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Identified(Predicted):
+    """Decisions on the frames of recordings."""
+
+    seen: Observed
+
+    @cached_property
+    def frames(self) -> tuple[FoundFrame, ...]:
+        """The frames, each with who sent it."""
+        return tuple(replace(frame, identity=one) for frame, one in zip(self.seen.about, self.identities, strict=True))
 
 
 def identities(
@@ -140,21 +164,48 @@ def identify(
     >>> who.device[:3], who.confidence[:3]                                  # doctest: +SKIP
     """
     choices = choices or Choices()
-    choices = replace(choices, calibration=choices.calibrator(trained.statistics))
     seen = observe(trained, found, choices.keep_cfo, choices.equalise_antennas)
-    scores = embed(trained, seen.frames, device, after_batch=after_batch)
     group = None
     if choices.together_s is not None:
         group = groups_in_time(seen.address, seen.track, seen.time_s, choices.together_s)
+    return Identified(**vars(predict(trained, seen.frames, choices, device, after_batch, group)), seen=seen)
+
+
+def predict(
+    trained: TrainedModel,
+    frames: UnlabelledFrames,
+    choices: Choices | None = None,
+    device: str | torch.device = "auto",
+    after_batch: Callable[[int], None] = lambda frames: None,
+    group: NDArray[np.int64] | None = None,
+) -> Predicted:
+    """Who sent frames, of a dataset for instance; their labels are not read. Each capture is calibrated by itself.
+
+    group: (N,) numbers from 0 on; frames of one are decided as one.
+
+    >>> who = predict(load_model("run"), load("yard"))                      # doctest: +SKIP
+    >>> who.device[:3], who.confidence[:3], who.p_value[:3]                 # doctest: +SKIP
+    """
+    choices = choices or Choices()
+    choices = replace(choices, calibration=choices.calibrator(trained.statistics))
+    scores = embed(trained, frames, device, after_batch=after_batch)
     result = _decided(choices.decider(trained.statistics), scores, group)
     warn_where_uneven(choices.calibrator(trained.statistics), result, trained.statistics)
     probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
     if group is not None:
         probability = decide_together(probability, group)
         decision = np.where(decision == UNKNOWN, UNKNOWN, probability.argmax(axis=1))
-    unknown_score = None if result.unknown_score is None else np.asarray(result.unknown_score)
-    return Identified(
-        seen, trained.devices, probability, decision, unknown_score, scores, result, choices, Explainer(trained)
+    return Predicted(
+        frames,
+        trained.devices,
+        probability,
+        decision,
+        None if result.unknown_score is None else np.asarray(result.unknown_score),
+        None if result.p_value is None else np.asarray(result.p_value),
+        scores,
+        result,
+        choices,
+        Explainer(trained),
     )
 
 

@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 from scipy.stats import chi2
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.model.gaussian import GaussianBackend
 from pisa_capc.model.gaussian.algebra import inverse_of
+from pisa_capc.model.inference import Embedding
 
 TRACKS = 16  # of an address; of more, those with fewest frames go
 APART, USUAL, MIXED = 1e-3, 0.05, 0.3
@@ -115,6 +116,32 @@ class Likelihoods:
         mixture = np.logaddexp(stranger, logsumexp(others, axis=1) - np.log(others.shape[1])) - np.log(2)
         best = np.maximum(stranger, others.max(axis=1))
         return np.array([(mixture - own).min(), (own - best).min()])
+
+
+def log10_ratio(scores: Embedding, device: NDArray[np.int64]) -> list[float | None]:
+    """Of each frame (N,), log10 of how much likelier it is from device number `device` (N,) than from any other.
+
+    With a Gaussian back-end that is its log-likelihood ratio against the other known devices and unknown ones; else
+    p_k against the mean of the other devices' p_j, with p = softmax(ℓ) as the classifier has it. None for a frame that
+    could not be measured, and where there is no other device.
+    """
+    source, classes = scores.statistics, scores.logits.shape[1]
+    if classes < 2:
+        return [None] * len(device)
+    if source.frame_error is None or scores.error is None:
+        log_p = log_softmax(scores.logits.astype(np.float64), axis=1)
+        others = log_p.copy()
+        own = np.arange(len(device)), device
+        others[own] = -np.inf
+        ratio = log_p[own] - (logsumexp(others, axis=1) - np.log(classes - 1))
+        return [float(one) / np.log(10) for one in ratio]
+    backend = source.backend()
+    measured = np.isfinite(scores.error).reshape(len(scores.error), -1).all(axis=1)
+    observed = backend.evidence(scores.embedding[measured].astype(np.float64), scores.error[measured])
+    number = {int(name): i for i, name in enumerate(backend.devices)}
+    found = np.full(len(device), np.nan)
+    found[measured] = backend.ratio(observed, np.array([number[k] for k in device[measured].tolist()], dtype=np.int64))
+    return [float(one) / np.log(10) if np.isfinite(one) else None for one in found]
 
 
 def likelihoods(

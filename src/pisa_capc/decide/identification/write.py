@@ -1,4 +1,4 @@
-"""Decisions as files: a table (.csv), lines of JSON (.jsonl) or annotations of the recording (.sigmf-meta)."""
+"""Decisions as files: a table (.csv, .parquet), lines of JSON (.jsonl), annotations of the recording (.sigmf-meta)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pisa_capc.core.errors import ConfigError
-from pisa_capc.data.store.files import write_text_atomic
-from pisa_capc.decide.identification.decide import Identified
-from pisa_capc.signal.detection import Found, FoundFrame
+from pisa_capc.core.errors import ConfigError, MissingExtraError
+from pisa_capc.data.store.files import atomic, write_text_atomic
+from pisa_capc.decide.identification.decide import Identified, Predicted
+from pisa_capc.signal.detection import Found, FoundFrame, Identity
 from pisa_capc.signal.recordings.base import FileRecording
 from pisa_capc.signal.recordings.sigmf import DATA, META, annotation, as_text, described, extensions_with_ours, validate
 
-FORMATS = (".csv", ".jsonl", META)
+FORMATS = (".csv", ".jsonl", ".parquet", META)
 GENERATOR = "pisa identify"
 
 
@@ -27,6 +28,8 @@ def check_format(out: Path, recordings: int) -> None:
     """Refuse a name whose ending says nothing, before anything is computed."""
     if out.suffix not in FORMATS:
         raise ConfigError(f"--out {out}: unknown ending {out.suffix!r}; expected {', '.join(FORMATS)}.")
+    if out.suffix == ".parquet":
+        check_parquet()
     if out.suffix == META and recordings > 1:
         raise ConfigError(f"--out {out}: annotates one recording, {recordings} are given. Give one, or .csv or .jsonl.")
 
@@ -34,18 +37,49 @@ def check_format(out: Path, recordings: int) -> None:
 def frames(who: Identified) -> Iterator[dict[str, Any]]:
     """What is known of each frame, as JSON has it; `device` is null for one that the model does not know."""
     for frame, r in zip(who.frames, who.seen.recording.tolist(), strict=True):
-        found, identity = who.seen.found[r], frame.who
-        began, score = found.recording.about.time, identity.unknown_score
+        found = who.seen.found[r]
+        began = found.recording.about.time
         yield {
             **frame.to_json(),
             "samples": samples_of(found, frame),
             "time": None if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),
-            "device": identity.device,
-            "like": identity.like,
-            "probability": round(identity.probability, 6),
-            "unknown_score": None if score is None else round(score, 6),
-            "reason": identity.reason,
+            **decision(frame.who),
         }
+
+
+def stored(who: Predicted) -> Iterator[dict[str, Any]]:
+    """The same of frames that were cut before: of a dataset, where `row` is the place of each, or of channel state."""
+    own = who.input
+    cfo_hz = [None] * len(who) if who.scores.cfo_hz is None else who.scores.cfo_hz.tolist()
+    for i, (row, identity) in enumerate(zip(own.rows.tolist(), who.identities, strict=True)):
+        yield {
+            "row": row,
+            "environment": own.environments[own.environment[i]],
+            "capture": own.captures[own.capture[i]],
+            "frame": int(own.frame[i]),
+            "cfo_hz": cfo_hz[i],
+            **decision(identity),
+        }
+
+
+def records(who: Predicted) -> list[dict[str, Any]]:
+    """What is known of each frame, wherever it is from."""
+    return list(frames(who) if isinstance(who, Identified) else stored(who))
+
+
+def decision(identity: Identity) -> dict[str, Any]:
+    """What a model has decided about a frame, as JSON has it."""
+    score, p_value, evidence = identity.unknown_score, identity.p_value, identity.evidence
+    return {
+        "device": identity.device,
+        "like": identity.like,
+        "probability": round(identity.probability, 6),
+        "unknown": identity.device is None,
+        "unknown_score": None if score is None else round(score, 6),
+        "p_value": None if p_value is None else round(p_value, 6),
+        "evidence": None if evidence is None else round(evidence, 4),
+        "reason": identity.reason,
+    }
 
 
 def samples_of(found: Found, frame: FoundFrame) -> int:
@@ -54,27 +88,60 @@ def samples_of(found: Found, frame: FoundFrame) -> int:
     return round(length * found.recording.about.sample_rate_hz / found.waveform.sample_rate_hz)
 
 
-def write(out: Path, who: Identified, recording: FileRecording) -> None:
+def write(out: Path, who: Predicted, recording: FileRecording | None = None) -> None:
     """Write the decisions in the format that the name ends with; recording: the one that is annotated."""
     if out.suffix == ".csv":
         write_text_atomic(out, as_csv(who))
+    elif out.suffix == ".parquet":
+        as_parquet(out, who)
     elif out.suffix == ".jsonl":
-        write_text_atomic(out, "".join(json.dumps(frame, ensure_ascii=False) + "\n" for frame in frames(who)))
+        write_text_atomic(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records(who)))
     else:
+        assert isinstance(who, Identified)
+        assert recording is not None, "only recordings have annotations"
         write_text_atomic(out, as_text(as_sigmf(who, recording, out)))
 
 
-def as_csv(who: Identified) -> str:
-    """A line per frame; of the antennas' offsets the median, of their SNR the highest."""
+def as_csv(who: Predicted) -> str:
+    """A line per frame, as `flat` has it."""
     text = io.StringIO()
-    rows = list(frames(who))
+    rows = flat(who)
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        cfo_hz, snr_db = ([value for value in row[name] if value is not None] for name in ("cfo_hz", "snr_db"))
-        rounded = {"cfo_hz": round(float(np.median(cfo_hz)), 1), "snr_db": round(max(snr_db), 2)}
-        writer.writerow({**row, **rounded, "quality": round(row["quality"], 4)})
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def flat(who: Predicted) -> list[dict[str, Any]]:
+    """A row of plain values per frame; of the antennas' offsets the median, of their SNR the highest."""
+    rows = records(who)
+    for row in rows:
+        for name, of_all, digits in (("cfo_hz", np.median, 1), ("snr_db", max, 2)):
+            if isinstance(values := row.get(name), list):
+                known = [value for value in values if value is not None]
+                row[name] = round(float(of_all(known)), digits) if known else None
+            elif values is not None:
+                row[name] = round(values, digits)
+        if "quality" in row:
+            row["quality"] = round(row["quality"], 4)
+    return rows
+
+
+def as_parquet(out: Path, who: Predicted) -> None:
+    """The rows of `flat` as a Parquet file, for pandas, Polars, DuckDB and the like."""
+    check_parquet()
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = flat(who)
+    table = pyarrow.table({name: [row[name] for row in rows] for name in rows[0]})
+    with atomic(out) as temporary:
+        parquet.write_table(table, temporary)
+
+
+def check_parquet() -> None:
+    if find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "parquet", "A .parquet file")
 
 
 def as_sigmf(who: Identified, recording: FileRecording, out: Path) -> dict[str, Any]:

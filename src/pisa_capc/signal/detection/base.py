@@ -21,7 +21,9 @@ class Identity:
 
     device: None for one that the model does not know. like: the device it is most like all the same. probability: of
     that one among the known. unknown_score: how little the frame resembles the source, where that was asked. reason:
-    measurements of the frame beside what the device has, where the model measures.
+    measurements of the frame beside what the device has, where the model measures. p_value: chance that a frame of a
+    known device looks at least as unknown. evidence: log10 of how much likelier the frame is from `like` than from any
+    other device.
     """
 
     device: str | None
@@ -29,6 +31,8 @@ class Identity:
     probability: float
     unknown_score: float | None = None
     reason: str | None = None
+    p_value: float | None = None
+    evidence: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from pisa_capc.signal.formats.base import (
     described,
     register_format,
 )
-from pisa_capc.signal.formats.transfer import export_dataset, import_dataset
+from pisa_capc.signal.formats.transfer import export_dataset, import_dataset, read_frames
 
 __all__ = [
     "FORMATS",
@@ -29,6 +29,7 @@ __all__ = [
     "described",
     "export_dataset",
     "import_dataset",
+    "read_frames",
     "register_format",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -11,10 +13,10 @@ from typing import Any
 from pisa_capc.core import plugins
 from pisa_capc.core.errors import ConfigError, DataError, PisaError
 from pisa_capc.core.progress import console, progress
-from pisa_capc.data.frames import Frames, groups_of
+from pisa_capc.data.frames import Frames, UnlabelledFrames, groups_of
 from pisa_capc.data.samples import check_samples
-from pisa_capc.data.store.dataset import CaptureSpec, Dataset
-from pisa_capc.data.store.files import whole
+from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec, Dataset
+from pisa_capc.data.store.files import bytes_text, whole
 from pisa_capc.data.store.native import write_capture
 from pisa_capc.signal.formats.base import (
     FORMATS,
@@ -25,6 +27,8 @@ from pisa_capc.signal.formats.base import (
     Samples,
     option_of,
 )
+
+IN_MEMORY = 2 << 30  # bytes of frames
 
 
 def import_dataset(
@@ -89,6 +93,35 @@ def import_dataset(
             write_capture(out, spec, iq, cfo_hz)
             bar.advance(note=spec.name)
     return dataset
+
+
+def read_frames(name: str, sources: Sequence[Path], options: ImportOptions | None = None) -> UnlabelledFrames:
+    """Frames of foreign files in memory, without a device, for a model to decide on; each file is a capture.
+
+    Files are checked as by `import_dataset`. What is larger than `IN_MEMORY` is for a dataset.
+    """
+    parts, size = list[Frames](), 0
+    for i, source in enumerate(sources):
+        if not source.is_file():
+            raise DataError(f"{source}: no such file.")
+        # A capture's name may have to be a file's on any system; those of one name are told apart by their number.
+        called = re.sub(r'[/\\:*?"<>|]|[^ -\U0010ffff]|^\.', "_", source.name)
+        called += f" {i + 1}" * any(other.name == source.name for other in sources[:i])
+        own = replace(options or ImportOptions(), environment="recording", capture=called)
+        plan = FORMATS[name].plan(source, own)
+        made = plan.dataset
+        size += sum(spec.frames for spec in made.captures) * made.geometry.antennas * made.samples * 8
+        if size > IN_MEMORY:
+            raise DataError(
+                f"{source}: more than {bytes_text(IN_MEMORY)} of frames. Make a dataset of them with pisa import "
+                f"{name}, which is read piece by piece."
+            )
+        rates = made.geometry, made.sample_rate_hz, made.carrier_hz
+        for spec in made.captures:
+            iq, cfo_hz = _read(plan, spec, source)
+            frames = Frames.from_arrays(iq, UNLABELLED, spec.environment, spec.capture, None, cfo_hz, *rates)
+            parts.append(replace(frames, domain=made.domain, subcarriers=made.subcarriers))
+    return Frames.concatenate(parts).unlabelled()
 
 
 def _check_used(format: Format, options: ImportOptions) -> None:

@@ -109,9 +109,9 @@ class OpenSet(Calibrator):
         sender: Tensor | None = None,
     ) -> Calibration:
         function = self.chosen.fit(source, inputs.classes, inputs.embedding)
-        limit = self.threshold
+        limit, reference = self.threshold, None
         if limit is None:
-            limit = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha).threshold
+            limit, reference = self.chosen.limit(source, inputs.classes, inputs.embedding, self.alpha)
         if sender is None:
             unlike = scored(function, self.chosen.gather(source, seen, inputs.groups.index))
         else:
@@ -131,12 +131,23 @@ class OpenSet(Calibrator):
             prediction=inputs.give_back(prediction),
             known=inputs.give_back(known),
             unknown_score=inputs.give_back(unlike),
+            p_value=None if reference is None else inputs.give_back(p_values(unlike, reference)),
         )
 
     @property
     def chosen(self) -> UnknownScore:
         """The score, where it was named."""
         return unknown_score(self.score)() if isinstance(self.score, str) else self.score
+
+
+def p_values(unlike: Tensor, reference: NDArray[np.float64]) -> Tensor:
+    """(N,) p = (1 + #{j: u_j ≥ u}) / (n + 1) of unknown scores u (N,) among those of n known frames.
+
+    The conformal p-value of "a known device sent it": of frames like the reference at most a share α has p ≤ α.
+    """
+    known = torch.as_tensor(np.sort(reference), dtype=unlike.dtype, device=unlike.device)
+    below = torch.searchsorted(known, unlike.contiguous())
+    return (1 + len(known) - below).double() / (1 + len(known))
 
 
 def _checked_carriers(carrier_hz: Array, inputs: Inputs) -> Tensor:

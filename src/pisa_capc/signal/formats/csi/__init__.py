@@ -113,7 +113,9 @@ def _recognised(first: Path, how: CsiOptions) -> str:
         for name, card in CARDS.items():
             if card(how).recognises(data):
                 return name
-    raise DataError(f"{first}: does not begin as any card's file does. Expected {EXPECTED}; name it with --card.")
+    raise DataError(
+        f"{first}: does not begin as any card's file does. Expected {EXPECTED}; name it with `pisa import csi --card`."
+    )
 
 
 def _assumed(kind: Kind, options: ImportOptions) -> Iterator[str]:

@@ -1,0 +1,255 @@
+"""What the commands that decide frames share: their options, how frames are reached, and the table by device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pisa_capc.cli.calibrate import plain_decision
+from pisa_capc.cli.model import confirm
+from pisa_capc.cli.output import listed, print_table
+from pisa_capc.cli.recordings import Reading
+from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.progress import console as notes
+from pisa_capc.core.progress import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from pisa_capc.data.frames import UnlabelledFrames
+    from pisa_capc.decide.identification import Choices, Identified, Predicted
+    from pisa_capc.model.inference import TrainedModel
+    from pisa_capc.signal.detection import Found
+    from pisa_capc.signal.detection.finding import Rename
+    from pisa_capc.signal.recordings.base import FileRecording
+
+NAMED = 6  # addresses in a line of the table
+
+RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
+WaveformName = typer.Option(
+    None, help="wifi, lora, burst or that of a plugin; by default the model's.", show_default=False
+)
+CalibrationName = typer.Option(
+    None,
+    "--calibration",
+    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Default: careful, "
+    "or U-CAPC without a prior for a model that lacks the source statistics that careful needs.",
+    show_default=False,
+)
+Reject = typer.Option(
+    "auto",
+    help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame by "
+    "frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, else "
+    "session, or knn for models of earlier versions, which keep no sessions.",
+)
+KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
+EqualiseAntennas = typer.Option(
+    False,
+    "--equalise-antennas",
+    help="The model was trained on frames whose antennas have equal power, as the paper's Wi-Fi set.",
+)
+
+
+def rejection(name: str, trained: TrainedModel) -> str | None:
+    """The requested score; by default the usual one of the model, with a note if it is not the best."""
+    from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER
+    from pisa_capc.decide.calibration.policy import AUTO, usual
+
+    if name != AUTO:
+        return None if name == "none" else name
+    found = usual(trained.statistics).rejection
+    if found == EARLIER:
+        why = f"for the model keeps no sessions; trained again it would be {DEFAULT}"
+        notes.print(f"unknown devices are set aside by {found}, {why}.", highlight=False, soft_wrap=True)
+    return found
+
+
+def opened(trained: TrainedModel, paths: Sequence[str], reading: Reading) -> list[FileRecording]:
+    """The recordings; unsuitable ones are refused before anything is read."""
+    from pisa_capc.decide.identification import check_recording
+
+    found = reading.open(paths)
+    for recording in found:
+        check_recording(trained, recording.about)
+    return found
+
+
+def found_in(
+    trained: TrainedModel,
+    recordings: Sequence[FileRecording],
+    reading: Reading,
+    waveform: str | None,
+    rename: Rename | None,
+    show: bool,
+) -> list[Found]:
+    """The frames of the recordings; if there is none, the command says so and ends."""
+    from pisa_capc.decide.identification import waveform_of
+
+    name = waveform_of(trained) if waveform is None else waveform
+    return reading.find_in_all(recordings, name, show, rename)
+
+
+def identified(
+    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
+) -> Identified:
+    """Decisions on found frames."""
+    from pisa_capc.decide.identification import identify
+
+    with progress("embed", sum(len(one.frames) for one in found), show) as bar:
+        return identify(trained, found, choices, device, bar.advance)
+
+
+def predicted(
+    trained: TrainedModel, frames: UnlabelledFrames, choices: Choices, device: torch.device, show: bool
+) -> Predicted:
+    """Decisions on frames that need not be found."""
+    from pisa_capc.decide.identification import predict
+
+    with progress("embed", len(frames), show) as bar:
+        return predict(trained, frames, choices, device, bar.advance)
+
+
+def frames_of(
+    trained: TrainedModel,
+    inputs: Sequence[str],
+    environment: str | None = None,
+    skip_bad: bool = False,
+    anyway: bool = False,
+) -> UnlabelledFrames | None:
+    """The frames of a dataset or of files of channel state; None for recordings, where they are to be found."""
+    from pisa_capc.data.store.dataset import SUBCARRIERS
+    from pisa_capc.signal.formats import CsiOptions, ImportOptions, read_frames
+
+    folders = [path for path in inputs if Path(path).is_dir()]
+    if folders and len(inputs) > 1:
+        raise ConfigError(f"{', '.join(inputs)}: expected one dataset, or files. Give {folders[0]} by itself.")
+    if folders:
+        return _of_dataset(trained, Path(folders[0]), environment, anyway)
+    if environment is not None:
+        raise ConfigError("--environment: chooses among those of a dataset, and these are files. Leave it out.")
+    if trained.run.domain != SUBCARRIERS:
+        return None
+    options = ImportOptions(csi=CsiOptions(skip_bad=skip_bad))
+    frames = read_frames("csi", [Path(path) for path in inputs], options)
+    trained.check_frames(frames)
+    return frames
+
+
+def _of_dataset(trained: TrainedModel, folder: Path, environment: str | None, anyway: bool) -> UnlabelledFrames:
+    from pisa_capc.data.frames import load
+    from pisa_capc.evidence.evaluation import doubts
+
+    frames = load(folder)
+    trained.check_frames(frames)
+    confirm(doubts(trained, frames), anyway)
+    names = frames.environments if environment is None else listed(environment)
+    if seen := sorted({*names} & {*trained.run.source}):
+        text = f"note: {', '.join(seen)} is a source of the run: these may be frames that it was trained on."
+        notes.print(text, style="yellow", highlight=False, soft_wrap=True)
+    return frames.where(environment=names).unlabelled()
+
+
+def summary(who: Predicted) -> dict[str, Any]:
+    """The decisions by device, for JSON."""
+    return {
+        "recordings": names(who),
+        "calibration": calibration_said(who),
+        "rejection": who.choices.reject,
+        "together_s": who.choices.together_s,
+        "devices": [{"device": name, **_of_device(who, rows)} for name, rows in _by_device(who)],
+    }
+
+
+def names(who: Predicted) -> list[str]:
+    """The recordings, or the captures of a dataset."""
+    from pisa_capc.decide.identification import Identified
+
+    if isinstance(who, Identified):
+        return [one.recording.about.name for one in who.seen.found]
+    return [str(summary.capture) for summary in who.calibration.captures]
+
+
+def calibration_said(who: Predicted) -> dict[str, Any]:
+    """What corrected the decisions, for JSON."""
+    result = who.calibration
+    guard = None if result.guard is None else [plain_decision(decision) for decision in result.guard]
+    judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
+    title = who.choices.calibrator(who.scores.statistics).title
+    return {"method": title, "changed": result.changed, "guard": guard, "judged": judged}
+
+
+def _by_device(who: Predicted) -> Iterable[tuple[str | None, np.ndarray]]:
+    """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
+    for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
+        yield (None if k < 0 else who.devices[k]), (who.decision == k).nonzero()[0]
+
+
+def _of_device(who: Predicted, rows: np.ndarray) -> dict[str, Any]:
+    return {
+        "frames": len(rows),
+        "share": len(rows) / len(who),
+        "probability": float(who.confidence[rows].mean()),
+        **_claimed(who, rows),
+    }
+
+
+def _claimed(who: Predicted, rows: np.ndarray) -> dict[str, Any]:
+    """The addresses that frames of recordings claim."""
+    from pisa_capc.decide.identification import Identified
+
+    if not isinstance(who, Identified):
+        return {}
+    counted = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
+    return {"addresses": dict(counted.most_common())}
+
+
+def show(who: Predicted) -> None:
+    """The table by device."""
+    rows = []
+    for name, members in _by_device(who):
+        own = _of_device(who, members)
+        addresses = own.get("addresses", {})
+        claimed = ", ".join(f"{address} ({count:,})" for address, count in list(addresses.items())[:NAMED])
+        claimed += f" and {len(addresses) - NAMED:,} more" * (len(addresses) > NAMED)
+        sure = "–" if name is None else f"{own['probability']:.3f}"
+        rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
+    headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
+    if not any("addresses" in _of_device(who, members) for _, members in _by_device(who)):
+        headings, rows = headings[:-1], [row[:-1] for row in rows]
+    shown = names(who)
+    title = ", ".join(shown[:NAMED]) + f" and {len(shown) - NAMED:,} more" * (len(shown) > NAMED)
+    print_table(f"{title}: {len(who):,} frames", headings, rows, left=("device", "addresses claimed (frames)"))
+    if who.explainer.devices:
+        _show_measured(who)
+    notes.print(_calibration_line(who), soft_wrap=True)
+
+
+def _show_measured(who: Predicted) -> None:
+    """Measurements of the frames of each device together, and in a line below what the device has."""
+    rows, scores, quantities = list[list[str]](), who.scores, who.explainer.quantities
+    for name, members in _by_device(who):
+        error = None if scores.error is None else scores.error[members]
+        own = who.explainer.measured(scores.embedding[members], error)
+        rows.append([name or "unknown", *(own[one].number if own else "–" for one in quantities)])
+        if name in who.explainer.devices:
+            rows.append(["  as enrolled", *(who.explainer.devices[name][one].number for one in quantities)])
+    headings = ["device", *(f"{name} ({unit})" for name, unit in quantities.items())]
+    print_table("Measured, all frames of a device together, ± 95 %", headings, rows, left=("device",))
+
+
+def _calibration_line(who: Predicted) -> str:
+    result, title = who.calibration, who.choices.calibrator(who.scores.statistics).title
+    said = f"calibration: {title}, {result.changed:,} of {len(who):,} decisions changed"
+    if result.guard is not None:
+        levels = ", ".join(f"{decision.capture}: {decision.level}" for decision in result.guard)
+        said += f"; what the guard allowed, by capture: {levels}"
+    if result.judged is not None:
+        pairs = zip(result.captures, result.judged, strict=True)
+        said += "; how evenly devices send, by capture: " + ", ".join(f"{c.capture}: {j.level}" for c, j in pairs)
+    reject = who.choices.reject
+    return said + ("; no frame was set aside." if reject is None else f"; unknown devices set aside by {reject}.")
