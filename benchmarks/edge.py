@@ -2,7 +2,6 @@
 
     make bench-edge                                        # PISA with every encoder, Single with the CNN
     make bench-edge ARGS="--methods single --encoders cnn,transformer"
-    make bench-edge ARGS="--int8 DATASET RUN RUN"          # what eight bits cost trained runs, and what they gain
 
 Each engine is measured in a process of its own, by its processor time: speed in blocks of the size that is best for the
 engine, and one frame at a time; start from the start of the process to its first decision, of which memory is the peak.
@@ -22,14 +21,10 @@ from typing import Any
 import torch
 
 from benchmarks.report import begin, show
-from pisa_capc.core.errors import ConfigError
-from pisa_capc.data.frames import load
 from pisa_capc.data.geometry import square
-from pisa_capc.data.scores import as_probability
-from pisa_capc.model.edge import export_model, on_onnx
-from pisa_capc.model.edge.engine import FILE
+from pisa_capc.model.edge import export_model
 from pisa_capc.model.encoders import encoder_names
-from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed, load_model
+from pisa_capc.model.inference import SourceStatistics, TrainedModel
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.runs import ModelRun
 
@@ -117,44 +112,12 @@ def measured(method: str, encoder: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def eight_bits(run: Path, dataset: Path, seconds: float) -> dict[str, Any]:
-    """Macro-F1 of a trained run in float32 and in eight bits, on the source validation and on the target."""
-    trained = load_model(run)
-    part = trained.recipe.split(load(dataset).segment(trained.run.samples))
-    row: dict[str, Any] = {"dataset": dataset.name, "method": trained.run.method, "encoder": trained.run.encoder}
-    row |= {"validation frames": len(part.validation), "target frames": len(part.target)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, given in (("float32", None), ("int8", part)):
-            path = Path(folder) / name / FILE
-            path.parent.mkdir()
-            made = export_model(trained, path, given)
-            if made.cost is not None:
-                row |= {"float32 source": made.cost.before, "int8 source": made.cost.after}
-                row["portable"] = made.cost.portable
-            other = embed(on_onnx(trained, path.parent), part.target, "cpu").logits
-            row[f"{name} target"] = part.evaluator.score(as_probability(other)).macro_f1
-            row[f"{name} frames/s"] = in_own_process(ONNX, seconds, PATH=str(path))["frames/s"]
-            row[f"{name} kB"] = made.bytes / 1e3
-    for domain in ("source", "target"):
-        row[f"int8 costs, {domain}"] = row[f"float32 {domain}"] - row[f"int8 {domain}"]
-    return row
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default="pisa,single")
     parser.add_argument("--encoders", help="of every method; unless told all of PISA, and the CNN of the others")
     parser.add_argument("--seconds", type=float, default=0.5, help="time per measurement")
-    parser.add_argument("--int8", nargs="+", type=Path, metavar="DATASET RUN", help="a dataset, then runs of it")
     options = parser.parse_args()
-    if options.int8 is not None:
-        dataset, *runs = options.int8
-        if not runs:
-            raise ConfigError(
-                f"--int8 {dataset}: expected runs that were trained on it behind the dataset, found none."
-            )
-        show("edge: eight bits", [eight_bits(run, dataset, options.seconds) for run in runs])
-        return
     methods = options.methods.split(",")
     if options.encoders is not None:
         wanted = list(product(methods, options.encoders.split(",")))

@@ -543,18 +543,9 @@ def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0
 
 
-def test_eight_bits_are_measured_on_the_dataset_of_the_run(
-    pisa: Command, trained: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pisa_capc.model.edge.eight_bits.COST", 2.0)
-    file = tmp_path / "model.onnx"
-    found = pisa("export-model", trained / "one", "--int8", data, "--out", file, "--json")
-    assert found.code == 0
-    said = json.loads(found.out)["eight_bits"]
-    assert set(said) == {"before", "after", "portable"}
-    assert file.stat().st_size > 0
-    other = write_small(tmp_path / "other", frames=6)
-    refused = pisa("export-model", trained / "one", "--int8", other, "--out", tmp_path / "no.onnx")
-    assert refused.code == 2
-    assert "Use the dataset the run was trained on" in refused.err
-    assert not (tmp_path / "no.onnx").exists()
+def test_the_removed_eight_bits_are_refused_with_advice(pisa: Command, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    refused(
+        pisa("export-model", trained / "one", "--int8", tmp_path, "--out", out), "--int8 was removed", "Leave it out"
+    )
+    assert not out.exists()

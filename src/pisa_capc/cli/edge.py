@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,11 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.output import say
-from pisa_capc.core.errors import ConfigError, ModelError
+from pisa_capc.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
-    from pisa_capc.data.protocol import Split
     from pisa_capc.model.inference import TrainedModel
 
 TORCH, ONNX = "torch", "onnx"
@@ -31,11 +29,7 @@ def export_model_(
     out: Path | None = typer.Option(
         None, help="File to write; default model.onnx in the run's folder, where --engine onnx finds it."
     ),
-    int8: Path | None = typer.Option(
-        None,
-        help="The dataset that the run was trained on: convolutions are then of eight bits, unless that costs 0.005 of "
-        "Macro-F1 on its held-out frames.",
-    ),
+    int8: Path | None = typer.Option(None, hidden=True),
     force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a line."),
 ) -> None:
@@ -50,37 +44,17 @@ def export_model_(
     from pisa_capc.model.edge.engine import FILE
     from pisa_capc.model.inference import load_model
 
+    if int8 is not None:
+        raise ConfigError("--int8 was removed: it gained little. Leave it out; a CNN is the fastest encoder.")
     out = run / FILE if out is None else out
     refuse_existing(out, force)
-    trained = load_model(run)
-    made = export_model(trained, out, None if int8 is None else source_of(trained, run, int8))
+    made = export_model(load_model(run), out)
     if as_json:
         same = {"difference": made.difference, "largest_logit": made.largest}
-        costs = None if made.cost is None else {"eight_bits": asdict(made.cost)}
-        print(json.dumps({"out": str(out), "bytes": made.bytes, **(costs or same)}))
+        print(json.dumps({"out": str(out), "bytes": made.bytes, **same}))
         return
-    said_of = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
-    if made.cost is not None:
-        said_of = f"eight bits cost {made.cost.of_eight_bits:.4f} of Macro-F1 on held-out source frames "
-        said_of += f"({made.cost.before:.4f} to {made.cost.after:.4f})"
-        said_of += "" if made.cost.portable else "; only for ARM, and x86 processors with VNNI"
-    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {said_of}")
-
-
-def source_of(trained: TrainedModel, run: Path, dataset: Path) -> Split:
-    """The split of the dataset that a run was trained on."""
-    from pisa_capc.data.frames import load
-    from pisa_capc.data.store.native import fingerprint
-    from pisa_capc.evidence.evaluation import check_dataset
-
-    if trained.run.changes:
-        raise ModelError(
-            f"{run}: its devices were changed since it was trained, so that no dataset says what eight bits cost. "
-            "Export it without --int8."
-        )
-    frames = load(dataset)
-    check_dataset(trained, frames, fingerprint(dataset), run, dataset)
-    return trained.recipe.split(frames.segment(trained.run.samples))
+    same = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
+    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {same}")
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:

@@ -116,7 +116,7 @@ def test_the_example_stands_alone(run: tuple[TrainedModel, Path], tmp_path: Path
 
 
 def test_a_graph_that_is_off_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pisa_capc.model.edge.export.to_onnx", lambda trained, phases: _Nothing())
+    monkeypatch.setattr("pisa_capc.model.edge.export.to_onnx", lambda trained: _Nothing())
     monkeypatch.setattr("pisa_capc.model.edge.export.Session", lambda content: None)
     for difference in (1e-3, float("nan")):
         monkeypatch.setattr("pisa_capc.model.edge.export.compare", lambda *_, found=difference: (found, 1.0))

@@ -19,10 +19,8 @@ from pisa_capc.core import revisions
 from pisa_capc.core.errors import MissingExtraError, ModelError
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.frames import UnlabelledFrames
-from pisa_capc.data.protocol import Split
 from pisa_capc.data.store.files import atomic
 from pisa_capc.model.edge import recurrence
-from pisa_capc.model.edge.eight_bits import COST, Cost, cheapest
 from pisa_capc.model.edge.engine import Session, weights_digest
 from pisa_capc.model.edge.graph import Graph
 from pisa_capc.model.inference import TrainedModel, embed
@@ -41,56 +39,40 @@ ABOUT = (  # of `model.json`, what the file says of itself
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written. difference: of a logit from the model's, at most; largest: logit of these frames.
-
-    cost: of eight bits, where it has them; the difference is then that of the graph before.
-    """
+    """A file that was written. difference: of a logit from the model's, at most; largest: logit of these frames."""
 
     path: Path
     bytes: int
     difference: float
     largest: float
-    cost: Cost | None = None
 
 
-def export_model(trained: TrainedModel, out: str | Path, eight_bits: Split | None = None) -> Exported:
+def export_model(trained: TrainedModel, out: str | Path) -> Exported:
     """Write the model with its preprocessing as ONNX; refuse where it does not give what the model gives.
 
     Inputs: iq (N, A, T, 2); if wanted present (N, A) and descriptor (N, 4). Outputs: embedding, logits,
     of the closed form also error. See `Graph`.
-
-    eight_bits: of the dataset that the model was trained on. Wide convolutions are then written in eight bits, unless
-    that costs `COST` of Macro-F1 on its held-out source frames.
     """
     if trained.run.subcarriers is not None:
         raise ModelError(
             f"{out}: not written. The model sees channel state behind a front end ({trained.run.subcarriers.front}), "
             "which cannot be exported. Use the run itself."
         )
-    model = to_onnx(trained, phases=eight_bits is None)  # a sum of phases has twice their range, and would lose a bit
-    content = model.SerializeToString()
+    content = to_onnx(trained).SerializeToString()
     difference, largest = compare(trained, Session(content))
     if not difference <= MOST * largest:
         raise ModelError(
             f"{out}: not written. Its logits would differ from the model's by up to {difference:.2g}; expected at most "
             f"{MOST:g} of the largest, {largest:.3g}. Use the run itself, and report its method and encoder."
         )
-    cost = None
-    if eight_bits is not None:
-        content, cost = cheapest(trained, model, eight_bits)
-        if not cost.is_little:
-            raise ModelError(
-                f"{out}: not written. Eight bits would cost {cost.of_eight_bits:.4f} of Macro-F1 on held-out source "
-                f"frames ({cost.before:.4f} to {cost.after:.4f}); expected less than {COST}. Export without --int8."
-            )
     out = Path(out)
     with atomic(out) as temporary:
         temporary.write_bytes(content)
-    return Exported(out, len(content), difference, largest, cost)
+    return Exported(out, len(content), difference, largest)
 
 
-def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
-    """The graph with its metadata; phases: see `Graph`."""
+def to_onnx(trained: TrainedModel) -> onnx.ModelProto:
+    """The graph with its metadata."""
     try:
         import onnx
         import onnxscript  # noqa: F401  (PyTorch exports with it)
@@ -100,7 +82,7 @@ def to_onnx(trained: TrainedModel, phases: bool = True) -> onnx.ModelProto:
     present, descriptor = np.ones((1, antennas), dtype=bool), np.full((1, 4), np.nan, dtype=np.float32)
     frames = torch.export.Dim("frames"), torch.export.Dim("masks"), torch.export.Dim("descriptors")
     example = torch.randn(3, antennas, samples, 2), torch.ones(3, antennas, dtype=torch.bool), torch.zeros(3, 4)
-    graph = Graph(trained, phases).eval()
+    graph = Graph(trained).eval()
     with quiet():
         program = torch.onnx.export(
             graph,

@@ -26,12 +26,12 @@ class Graph(nn.Module):
     iq: (N, A, T, 2) as received, at any power. present: (N, A) antennas that are there, or (1, A) for all frames; one
     whose samples are all zero is absent anyway. descriptor: (N, 4), or (1, 4) for all; NaN where there is none.
     A network that measures the error of its embedding gives it too, (N, D, D).
-    A frame without an antenna, or with NaN in it, gives NaN. phases: whether long convolutions are taken in phases.
+    A frame without an antenna, or with NaN in it, gives NaN.
     """
 
-    def __init__(self, trained: TrainedModel, phases: bool = True) -> None:
+    def __init__(self, trained: TrainedModel) -> None:
         super().__init__()
-        self.network = expressible(trained, phases)
+        self.network = expressible(trained)
 
     @property
     def outputs(self) -> list[str]:
@@ -82,7 +82,7 @@ class WhereKnown(nn.Module):
         return StreamModulation(*(torch.where(unknown, none, value) for none, value in pairs))
 
 
-def expressible(trained: TrainedModel, phases: bool) -> Any:
+def expressible(trained: TrainedModel) -> Any:
     """A copy of the network in which whatever ONNX has not, or has better, is its equal that ONNX has."""
     method, network = trained.run.method, deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if isinstance(network, FlawsInClosedForm):
@@ -105,6 +105,6 @@ def expressible(trained: TrainedModel, phases: bool) -> Any:
         for name, child in module.named_children():
             if isinstance(child, GRU):
                 setattr(module, name, Recurrent(child))
-            elif phases and has_long_kernels(child):
+            elif has_long_kernels(child):
                 setattr(module, name, InPhases(child))
     return network
