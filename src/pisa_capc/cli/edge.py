@@ -50,11 +50,11 @@ def export_model_(
     refuse_existing(out, force)
     made = export_model(load_model(run), out)
     if as_json:
-        same = {"difference": made.difference, "largest_logit": made.largest}
-        print(json.dumps({"out": str(out), "bytes": made.bytes, **same}))
+        numbers = {"bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
+        print(json.dumps({"out": str(out), **numbers}))
         return
-    same = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
-    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {same}")
+    differ = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
+    say(f"{out}: {made.bytes / 1e3:,.0f} kB; {differ}")
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:
