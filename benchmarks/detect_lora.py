@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.signal.detection.lora import LoraDetector
 from pisa_capc.signal.phy.lora import Modulation, lorawan, transmit
-from pisa_capc.signal.simulation.interpolation import delay_kernel, resample
+from pisa_capc.signal.simulation.numerics import delay_kernel, resample
 
 CARRIER_HZ = 868e6
 RATE_HZ = 1e6

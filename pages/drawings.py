@@ -11,12 +11,12 @@ from benchmarks.report import begin
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from pages.workflow import workflow_figure
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import square
 from pisa_capc.decide.calibration import UCAPC
 from pisa_capc.evidence.figures.style import COLOURS, GREY, MARKERS, PAGE_INCHES, canvas
 from pisa_capc.evidence.figures.topology import topology_figure
-from pisa_capc.evidence.figures.workflow import workflow_figure
 from pisa_capc.signal.simulation.generate import simulate
 from pisa_capc.signal.simulation.hardware import dc_offset, iq_imbalance, power_amplifier
 from pisa_capc.signal.waveforms import WAVEFORMS

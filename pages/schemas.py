@@ -27,8 +27,8 @@ from pisa_capc.evidence.benchmark.protocols import (
 from pisa_capc.model.methods import METHODS
 from pisa_capc.model.methods.pisa import PisaSettings
 from pisa_capc.model.training import TrainingConfig
-from pisa_capc.signal.simulation.cfo import FrequencySpread
 from pisa_capc.signal.simulation.hardware import HardwareSpread, Spread
+from pisa_capc.signal.simulation.receiver import FrequencySpread
 from pisa_capc.signal.simulation.scene import (
     CaptureSetting,
     Environment,

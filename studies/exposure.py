@@ -40,7 +40,7 @@ from pisa_capc.decide.rehearsal.leave_one_out import evenly
 from pisa_capc.model.inference import TrainedModel, embed_many
 from pisa_capc.model.methods.equalised import EqualisedMethod
 from pisa_capc.model.methods.registry import Batch, register_method
-from pisa_capc.model.objective.losses import frame_cross_entropy
+from pisa_capc.model.objective import frame_cross_entropy
 from pisa_capc.model.training import Run, fit
 from studies.cohorts import Beside
 from studies.embeddings import dataset

@@ -38,7 +38,7 @@ from pisa_capc.decide.calibration.openset.scores import Mahalanobis, scored, sin
 from pisa_capc.decide.calibration.openset.session import SessionDistance
 from pisa_capc.model.inference.statistics import SourceStatistics, openset_statistics
 from pisa_capc.signal.simulation.capture import capture_stream, device_profile, temperature_stream
-from pisa_capc.signal.simulation.cfo import nominal_cfo_hz
+from pisa_capc.signal.simulation.receiver import nominal_cfo_hz
 from pisa_capc.signal.simulation.scene import load_scene
 from studies.embeddings import kept_in
 

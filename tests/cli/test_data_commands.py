@@ -18,7 +18,7 @@ from scipy.io import savemat
 from pisa_capc import load
 from pisa_capc.cli import main
 from pisa_capc.data.store import Dataset
-from pisa_capc.data.store.summary import summarise
+from pisa_capc.data.store.native import summarise
 from pisa_capc.evidence.figures.dataset import dataset_picture, delay_profiles
 from tests.datasets import write_random
 from tests.signal.formats.csi_files import intel_record

@@ -56,7 +56,7 @@ def check(
         out.print(_table(found))
         out.print(found.summary)
     if figure is not None:
-        from pisa_capc.evidence.figures.check import check_picture
+        from pisa_capc.evidence.figures.dataset import check_picture
 
         check_picture(found, figure)
         notes.print(f"picture: {figure}", highlight=False, soft_wrap=True)

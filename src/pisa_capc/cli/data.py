@@ -33,7 +33,7 @@ def inspect(
     as_json: bool = AsJson,
 ) -> None:
     """Show what a dataset holds: environments, captures, devices, frames, rates, array and CFO."""
-    from pisa_capc.data.store.summary import summarise
+    from pisa_capc.data.store.native import summarise
     from pisa_capc.evidence.figures.style import check_picture
 
     if plot is not None:

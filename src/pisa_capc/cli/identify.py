@@ -88,7 +88,7 @@ def identify_(
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.identification import Choices
     from pisa_capc.decide.identification.write import check_format, records, write
-    from pisa_capc.evidence.figures.identified import draw_identified
+    from pisa_capc.evidence.figures.recording import draw_identified
     from pisa_capc.signal.recordings.sigmf import META
 
     if out is not None:
@@ -163,7 +163,7 @@ def verify_(
     """
     from pisa_capc.decide.identification import Choices, verify
     from pisa_capc.decide.identification.verification import check_alpha
-    from pisa_capc.evidence.figures.identified import plot_evidence
+    from pisa_capc.evidence.figures.recording import plot_evidence
 
     check_alpha(alpha)
     where = place(device, engine)

@@ -25,7 +25,7 @@ Beside = typer.Option(
 Target = typer.Option(None, help="Target environments, as E1; default the run's own.", show_default=False)
 Kind = typer.Option(
     None,
-    help="Which of confusion, captures, calibration, tsne, topology, workflow and umap, as tsne,umap; default all but "
+    help="Which of confusion, captures, calibration, tsne, topology and umap, as tsne,umap; default all but "
     "umap, which needs the package umap-learn.",
     show_default=False,
 )
@@ -46,7 +46,7 @@ def figures(
     seed: int = typer.Option(2026, help="Of the frames that are placed, and of their placing."),
     device: str = Device,
 ) -> None:
-    """Draw a trained run on the target: embeddings, decisions, calibration, the array and the workflow.
+    """Draw a trained run on the target: embeddings, decisions, calibration and the array.
 
     Each run says itself which method and encoder it is of: with `--with` for Single, panels are the paper's three
     stages, and further encoders are further rows. Captions are in `captions.md`.

@@ -15,8 +15,8 @@ import pytest
 from pisa_capc import load
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.store import CaptureSpec, native
+from pisa_capc.data.store.capture import StoredRows, pieces
 from pisa_capc.data.store.native import write_capture
-from pisa_capc.data.store.rows import StoredRows, pieces
 from tests.datasets import write_random
 
 LINUX = pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="elsewhere every read waits for the disk")

@@ -13,7 +13,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import SUBCARRIERS, UNLABELLED
 from pisa_capc.evidence.checks import CHECKS, Checked, Finding, Verdict, check_frames, register_check
-from pisa_capc.evidence.checks.evidence import Evidence
+from pisa_capc.evidence.checks.base import Evidence
 from tests.evidence.checks.sets import Plain, small_scene
 
 BAD = ("E2", "D03", "L3")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages.workflow import HIGH, WIDE, _boxes, workflow_figure
 
 import pisa_capc
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.geometry import ArrayGeometry, circular, custom, linear, square
 from pisa_capc.evidence.figures.style import PAGE_INCHES, canvas
 from pisa_capc.evidence.figures.topology import prior_weights, topology_figure
-from pisa_capc.evidence.figures.workflow import HIGH, WIDE, _boxes, workflow_figure
 from pisa_capc.model.networks import PISA
 from tests.evidence.figures.tools import ids, is_pdf_with_text, texts
 

@@ -32,9 +32,7 @@ def drawn(subjects: list[Subject], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_all_figures_are_drawn(drawn: dict[str, list[str]]) -> None:
     captures = ["calibration-E1-L1", "calibration-E1-L2"]
-    assert [*drawn] == [
-        *("confusion", "captures", "calibration", *captures, "tsne", "tsne-captures", "topology", "workflow")
-    ]
+    assert [*drawn] == [*("confusion", "captures", "calibration", *captures, "tsne", "tsne-captures", "topology")]
 
 
 def test_drawing_shows_how_far_it_is(
@@ -45,7 +43,7 @@ def test_drawing_shows_how_far_it_is(
     draw_run(subjects, tmp_path, "svg", ["topology", "captures"])
     assert "figures" in (shown := terminal.file.getvalue())  # type: ignore[attr-defined]
     assert "2/2" in shown
-    report_of_runs(subjects, data, kinds=["topology", "captures", "workflow"])
+    report_of_runs(subjects, data, kinds=["topology", "captures", "calibration"])
     assert "3/3" in terminal.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.encoders import WIDTH, build_encoder, encoder_names, encoder_title
-from pisa_capc.model.encoders import registry as encoder_registry
+from pisa_capc.model.encoders import base as encoder_registry
 from pisa_capc.model.encoders.convolutional import CVCNN, MSCNN
 from pisa_capc.model.encoders.transformer import Transformer
 from pisa_capc.model.networks import PISA

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pisa_capc.model.methods.across import membership, reverse_gradient
-from pisa_capc.model.methods.critics import divergence
+from pisa_capc.model.methods.alignment import divergence
 from pisa_capc.model.methods.mixing import mix, mixed_cross_entropy
 from pisa_capc.model.methods.risks import invariance_penalty
 from pisa_capc.model.objective import cross_entropy

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from pisa_capc.model.methods.across import Critic, coral_distance, domain_label, environment_mean, frozen, membership
-from pisa_capc.model.methods.critics import divergence
+from pisa_capc.model.methods.alignment import divergence, squared_mmd
 from pisa_capc.model.methods.disentangled import prediction_entropy
-from pisa_capc.model.methods.distances import squared_mmd
 from pisa_capc.model.methods.mixing import SITES, mixed_cross_entropy, partner_of_same_device
 from pisa_capc.model.methods.risks import invariance_penalty
 from pisa_capc.model.stacked import Linear

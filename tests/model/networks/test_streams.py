@@ -12,7 +12,7 @@ from pisa_capc.model.encoders.convolutional import CNN
 from pisa_capc.model.encoders.transformer import Transformer
 from pisa_capc.model.networks import PISA, PisaConfig
 from pisa_capc.model.networks.streams import distinct
-from pisa_capc.model.objective.losses import drop_spans
+from pisa_capc.model.objective import drop_spans
 from pisa_capc.model.stacked import bind_noise
 from pisa_capc.model.stacked.layers import plain_layers
 

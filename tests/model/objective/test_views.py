@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pisa_capc.model.objective.losses import SPANS, draw_epoch, drop_spans
+from pisa_capc.model.objective import SPANS, draw_epoch, drop_spans
 
 DROPS = (0.25, 0.15)
 

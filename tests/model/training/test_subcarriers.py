@@ -12,7 +12,7 @@ from pisa_capc import load
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import SUBCARRIERS, TIME, Dataset, Subcarriers
-from pisa_capc.data.store.summary import summarise
+from pisa_capc.data.store.native import summarise
 from pisa_capc.evidence.figures.dataset import dataset_picture
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.inference import load_model

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import load
 from pisa_capc.data.protocol import split
+from pisa_capc.data.store.native import summarise
 from pisa_capc.data.store.origins import NAME, read_origins
-from pisa_capc.data.store.summary import summarise
 from pisa_capc.signal.detection import Found, detect
 from pisa_capc.signal.detection.dataset import DatasetChoices, read_frames, without_cfo, write_frames
 from pisa_capc.signal.phy import Header

@@ -8,8 +8,7 @@ from scipy.special import j0
 
 from pisa_capc.data.geometry import linear, square
 from pisa_capc.signal.simulation import channel
-from pisa_capc.signal.simulation.interpolation import delay_kernel
-from pisa_capc.signal.simulation.phasor import complex_normal
+from pisa_capc.signal.simulation.numerics import complex_normal, delay_kernel
 
 WAVELENGTH_M = channel.SPEED_OF_LIGHT_M_S / 5.825e9
 

@@ -8,7 +8,7 @@ import pytest
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.signal.simulation import hardware
 from pisa_capc.signal.simulation.hardware import Spread
-from pisa_capc.signal.simulation.phasor import complex_normal
+from pisa_capc.signal.simulation.numerics import complex_normal
 from pisa_capc.signal.waveforms.wifi import preamble
 
 WIFI_OCCUPIED, LORA_OCCUPIED = 26 / 32, 1 / 8

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pisa_capc.signal.simulation.cfo import FrequencySpread, nominal_cfo_hz, residual_cfo_hz
 from pisa_capc.signal.simulation.hardware import DeviceProfile, Spread
-from pisa_capc.signal.simulation.phasor import complex_normal, phasor
-from pisa_capc.signal.simulation.receiver import add_noise, level, rotation
+from pisa_capc.signal.simulation.numerics import complex_normal, phasor
+from pisa_capc.signal.simulation.receiver import (
+    FrequencySpread,
+    add_noise,
+    level,
+    nominal_cfo_hz,
+    residual_cfo_hz,
+    rotation,
+)
 from pisa_capc.signal.waveforms.wifi import preamble
 
 SAMPLE_RATE_HZ = 20e6

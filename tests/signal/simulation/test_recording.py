@@ -21,12 +21,12 @@ from pisa_capc.data.store.native import CaptureSpec
 from pisa_capc.signal.formats import ImportOptions, import_dataset
 from pisa_capc.signal.phy.lora import lorawan
 from pisa_capc.signal.phy.wifi import mac, receive
-from pisa_capc.signal.simulation import interpolation
+from pisa_capc.signal.simulation import numerics
 from pisa_capc.signal.simulation import recording as module
 from pisa_capc.signal.simulation.capture import device_profile, prepare, render
 from pisa_capc.signal.simulation.hardware import Spread
-from pisa_capc.signal.simulation.interpolation import delay_kernel, resample, tabulated_kernel
 from pisa_capc.signal.simulation.networks import NETWORKS, Message, Station
+from pisa_capc.signal.simulation.numerics import delay_kernel, resample, tabulated_kernel
 from pisa_capc.signal.simulation.recording import record
 from pisa_capc.signal.simulation.scene import Scene, load_scene
 from pisa_capc.signal.simulation.stream import Heard, quantised
@@ -412,5 +412,5 @@ def test_long_signals_are_resampled_in_pieces_without_seams(monkeypatch: pytest.
     rng = np.random.default_rng(5)
     x = rng.standard_normal((2, 3000)) + 1j * rng.standard_normal((2, 3000))
     whole = resample(x, 1 + 1e-5, 0.8)
-    monkeypatch.setattr(interpolation, "LONG_SAMPLES", 700)
+    monkeypatch.setattr(numerics, "LONG_SAMPLES", 700)
     np.testing.assert_array_equal(resample(x, 1 + 1e-5, 0.8), whole)

@@ -8,8 +8,7 @@ from pisa_capc.evidence.checks import antennas  # noqa: F401
 # isort: on
 
 from pisa_capc.core.moved import renamed
-from pisa_capc.evidence.checks.base import CHECKS, Finding, Verdict, register_check
-from pisa_capc.evidence.checks.run import Checked, check, check_frames
+from pisa_capc.evidence.checks.base import CHECKS, Checked, Finding, Verdict, check, check_frames, register_check
 
 __all__ = ["CHECKS", "Checked", "Finding", "Verdict", "check", "check_frames", "register_check"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pisa_capc.data.store.dataset import TIME
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
-from pisa_capc.evidence.checks.evidence import Evidence
+from pisa_capc.evidence.checks.base import Evidence, Finding, Verdict, named, register_check
 
 SILENT_DB = -40.0  # of the strongest antenna of the recording
 DEAF_DB, HEARD_DB = 0.0, 10.0  # SNR of an antenna that hears nothing, where the best one has this or more

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.data.descriptors import WINDOW
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
-from pisa_capc.evidence.checks.evidence import Evidence
+from pisa_capc.evidence.checks.base import Evidence, Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.measure import COPY, SetMeasured
 
 UNEVEN_NOTE, UNEVEN_FAULT = 2.0, 10.0  # frames of the most to the least recorded device

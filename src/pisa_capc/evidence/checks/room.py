@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pisa_capc.evidence.checks.base import Finding, Verdict, named, register_check
-from pisa_capc.evidence.checks.evidence import Evidence
+from pisa_capc.evidence.checks.base import Evidence, Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.naming import QUESTIONS, Named, PlaceNamed, pooled
 
 # The room gives away a device where, by its channel alone, more than half of what guessing leaves open is named:

@@ -16,10 +16,9 @@ from pisa_capc.evidence.figures.confusion import capture_scores, confusion_figur
 from pisa_capc.evidence.figures.projection import Panel, Sample, capture_panels, draw_sample, project, stage_panels
 from pisa_capc.evidence.figures.style import Picture, check_format
 from pisa_capc.evidence.figures.topology import topology_figure
-from pisa_capc.evidence.figures.workflow import workflow_figure
 from pisa_capc.model.encoders import encoder_title
 
-KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "workflow", "umap")
+KINDS = ("confusion", "captures", "calibration", "tsne", "topology", "umap")
 USUAL = KINDS[:-1]  # UMAP needs a package that is not always there
 POINTS, SEED = 1000, 2026
 SPACES = {
@@ -57,8 +56,6 @@ def draw_run(
 
 def _draw(kind: str, subjects: Sequence[Subject], path: Path, points: int, seed: int) -> list[Picture]:
     main = subjects[0][0]
-    if kind == "workflow":
-        return [workflow_figure(path)]
     if kind == "topology":
         model = main.trained.run.settings.get("model", {})
         own = {name: model[name] for name in ("tau_s", "tau_t", "tokens") if name in model}

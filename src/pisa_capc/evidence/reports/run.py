@@ -19,8 +19,7 @@ from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibration
 from pisa_capc.decide.calibration.safe import LEVELS
 from pisa_capc.evidence.checks import check
-from pisa_capc.evidence.figures.check import check_picture
-from pisa_capc.evidence.figures.dataset import dataset_picture
+from pisa_capc.evidence.figures.dataset import check_picture, dataset_picture
 from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.evidence.figures.style import Picture
 from pisa_capc.evidence.reports.page import Page, score_tables

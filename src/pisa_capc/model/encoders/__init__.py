@@ -7,8 +7,15 @@ plain module, without runs and tokens, is registered with `ordinary=True`.
 """
 
 from pisa_capc.core.moved import renamed
-from pisa_capc.model.encoders.base import WIDTH, Encoder
-from pisa_capc.model.encoders.registry import ENCODERS, build_encoder, encoder_names, encoder_title, register_encoder
+from pisa_capc.model.encoders.base import (
+    ENCODERS,
+    WIDTH,
+    Encoder,
+    build_encoder,
+    encoder_names,
+    encoder_title,
+    register_encoder,
+)
 
 # Each registers itself, in the order of the paper.
 from pisa_capc.model.encoders import convolutional, transformer  # noqa: F401  # isort: skip

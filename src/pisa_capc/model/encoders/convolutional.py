@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pisa_capc.model.encoders.base import WIDTH, Convolutional, Encoder
-from pisa_capc.model.encoders.registry import register_encoder
+from pisa_capc.model.encoders.base import WIDTH, Convolutional, Encoder, register_encoder
 from pisa_capc.model.stacked import GRU, BatchNorm, ConvChain, ConvNorm, Convolution, Counts, conv_chain
 from pisa_capc.model.stacked.layers import conv_parameters
 

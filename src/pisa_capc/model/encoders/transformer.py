@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pisa_capc.model.encoders.base import WIDTH, Encoder
-from pisa_capc.model.encoders.registry import register_encoder
+from pisa_capc.model.encoders.base import WIDTH, Encoder, register_encoder
 from pisa_capc.model.stacked import (
     Dropout,
     LayerNorm,

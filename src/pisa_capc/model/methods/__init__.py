@@ -21,12 +21,9 @@ from pisa_capc.model.methods.registry import (  # isort: skip
     register_method,
 )
 from pisa_capc.model.methods import (  # noqa: F401  (each registers its methods)
+    alignment,
     closed_form,
-    control,
-    critics,
-    difex,
     disentangled,
-    distances,
     equalised,
     mixing,
     pisa,

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import CriticSettings, WithCritic
-from pisa_capc.model.methods.critics import DannMethod
+from pisa_capc.model.methods.alignment import DannMethod
 from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleReference, PreambleSettings
 from pisa_capc.model.methods.pisa import PisaMethod, PisaSettings
 from pisa_capc.model.methods.preamble import BehindPreamble

@@ -21,7 +21,7 @@ from pisa_capc.core.threads import undivided
 from pisa_capc.data.scores import f1_per_class
 from pisa_capc.model.inference.devices import frames_at_a_time
 from pisa_capc.model.methods.registry import Batch, Method
-from pisa_capc.model.objective.losses import SPANS, draw_epoch
+from pisa_capc.model.objective import SPANS, draw_epoch
 from pisa_capc.model.stacked import Fusable, PerRun, bind_noise, in_blocks, in_kernels, load_compiler, stack, unstack
 from pisa_capc.model.stacked.compilers import compilers
 from pisa_capc.model.stacked.noise import step_key

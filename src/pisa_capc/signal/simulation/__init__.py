@@ -3,8 +3,7 @@
 hardware       the flaws of one transmitter, fixed wherever it goes
 sender         a waveform through the hardware, frame by frame, with timing errors
 channel        rays to the array: delays, directions, Doppler
-receiver       residual frequency, noise, levels
-cfo            carrier frequency offset over places and time
+receiver       carrier frequency offset over places and time, noise, levels
 scene          who transmits where; every value stands in scenes/*.yaml
 capture        the frames of one capture
 generate       a whole dataset, in parallel and resumable
@@ -12,5 +11,5 @@ networks       what devices say to each other: frames with addresses
 traffic        who sends when: random times, spoofed addresses, collisions
 stream         what the antennas hear without a break
 recording      a continuous recording, in parallel; truth: its annotations
-interpolation  between the samples; phasor: unit phasors and Gaussian noise
+numerics       between the samples; unit phasors and Gaussian noise
 """

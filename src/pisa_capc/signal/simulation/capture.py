@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.native import CaptureSpec
 from pisa_capc.signal.simulation import channel
-from pisa_capc.signal.simulation.cfo import nominal_cfo_hz, residual_cfo_hz
 from pisa_capc.signal.simulation.hardware import DeviceProfile, draw_profile, phase_noise_rad
-from pisa_capc.signal.simulation.phasor import complex_normal, phasor
-from pisa_capc.signal.simulation.receiver import add_noise, level, rotation
+from pisa_capc.signal.simulation.numerics import complex_normal, phasor
+from pisa_capc.signal.simulation.receiver import add_noise, level, nominal_cfo_hz, residual_cfo_hz, rotation
 from pisa_capc.signal.simulation.scene import Scene
 from pisa_capc.signal.simulation.sender import SimulatedSender
 

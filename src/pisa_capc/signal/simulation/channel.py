@@ -16,8 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from pisa_capc.data.geometry import ArrayGeometry
-from pisa_capc.signal.simulation.interpolation import delay_kernel
-from pisa_capc.signal.simulation.phasor import phasor
+from pisa_capc.signal.simulation.numerics import delay_kernel, phasor
 
 SPEED_OF_LIGHT_M_S = 299_792_458.0
 BELL_EDGE = 5.0  # of the bell spectrum, in f_d; beyond it lie 4 % of the power, and an unlimited one has no variance

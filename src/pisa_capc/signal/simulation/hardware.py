@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.signal.simulation.interpolation import Kernel, delay_kernel, resample
+from pisa_capc.signal.simulation.numerics import Kernel, delay_kernel, resample
 
 Complex = NDArray[np.complexfloating[Any, Any]]
 

@@ -20,9 +20,9 @@ from pisa_capc.core.config import from_mapping, merged, read_yaml
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.data.geometry import ArrayGeometry, square
 from pisa_capc.data.store.native import CaptureSpec
-from pisa_capc.signal.simulation.cfo import FrequencySpread
 from pisa_capc.signal.simulation.channel import SPECTRA
 from pisa_capc.signal.simulation.hardware import HardwareSpread, Spread
+from pisa_capc.signal.simulation.receiver import FrequencySpread
 from pisa_capc.signal.waveforms import WAVEFORMS
 
 SCENES = Path(__file__).parent / "scenes"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.signal.simulation.channel import filter_frames
 from pisa_capc.signal.simulation.hardware import DeviceProfile, transmit
-from pisa_capc.signal.simulation.interpolation import delay_kernel, tabulated_kernel
+from pisa_capc.signal.simulation.numerics import delay_kernel, tabulated_kernel
 from pisa_capc.signal.simulation.scene import Signal
 from pisa_capc.signal.waveforms import WAVEFORMS, Draw
 

@@ -27,12 +27,11 @@ from pisa_capc.signal.simulation.capture import (
     responses_at,
     temperature_stream,
 )
-from pisa_capc.signal.simulation.cfo import oscillator_cfo_hz
 from pisa_capc.signal.simulation.channel import Rays, random_walk_m
 from pisa_capc.signal.simulation.hardware import DeviceProfile
 from pisa_capc.signal.simulation.networks import NETWORKS
-from pisa_capc.signal.simulation.phasor import complex_normal
-from pisa_capc.signal.simulation.receiver import rotation
+from pisa_capc.signal.simulation.numerics import complex_normal
+from pisa_capc.signal.simulation.receiver import oscillator_cfo_hz, rotation
 from pisa_capc.signal.simulation.scene import Scene
 from pisa_capc.signal.simulation.sender import TIMING_HALF_WIDTH, send_once
 from pisa_capc.signal.simulation.traffic import Transmission
