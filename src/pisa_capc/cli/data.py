@@ -62,7 +62,8 @@ def inspect(
 @app.command("import")
 def import_(
     format: str = typer.Argument(
-        help="mat, sigmf, npz, hdf5 (LoRa_RFFI), csi, or that of a plugin.", show_default=False
+        help="iq (recordings and arrays of any kind), mat, sigmf, npz, hdf5 (LoRa_RFFI), csi, or that of a plugin.",
+        show_default=False,
     ),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
     out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
@@ -72,13 +73,27 @@ def import_(
     iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
     cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
     antennas: int | None = typer.Option(
-        None, min=1, help="Antennas of a frame; default for MAT: 4.", show_default=False
+        None, min=1, help="Antennas of a frame; default for MAT: 4, for iq: 1.", show_default=False
     ),
     samples: int | None = typer.Option(
-        None, min=2, help="Samples of a frame; SigMF: cut frames to these.", show_default=False
+        None, min=2, help="Samples of a frame; SigMF, iq: cut frames to these.", show_default=False
     ),
     axes: str | None = typer.Option(
-        None, help="Order of MAT and NPZ axes: n frames, T samples, A antennas, as nTA.", show_default=False
+        None, help="Order of the axes of arrays: n frames, T samples, A antennas, as nTA.", show_default=False
+    ),
+    sample_format: str | None = typer.Option(
+        None, "--format", help="iq: of plain samples whose ending does not say it, as cs16.", show_default=False
+    ),
+    window: float | None = typer.Option(
+        None, help="iq: cut recordings into frames of so many seconds.", show_default=False
+    ),
+    hop: float | None = typer.Option(
+        None, help="iq: seconds from the beginning of a window to the next; default the window.", show_default=False
+    ),
+    waveform: str | None = typer.Option(
+        None,
+        help="iq: cut recordings into bursts: burst, with settings as of `pisa detect`, as burst:gap=5e-3,max=1.",
+        show_default=False,
     ),
     environment: str | None = typer.Option(
         None, help="Environment of files that name none; default E1, required for SigMF folders.", show_default=False
@@ -115,15 +130,19 @@ def import_(
 ) -> None:
     """Make a dataset from frames in another format; a run that was stopped goes on where it was.
 
-    What a file does not say is printed as assumed. Raw recordings, in which the frames are still to be found, are for
-    `pisa detect`.
+    What a file does not say is printed as assumed. iq cuts recordings of any signal into bursts or windows; frames of
+    Wi-Fi, LoRa and plugins' waveforms are found in recordings by `pisa detect`.
     """
     from pisa_capc.data.store.native import describe
     from pisa_capc.signal.formats import CsiOptions, ImportOptions, import_dataset
 
     if spacing is not None and array is None:
         raise ConfigError(f"--spacing {spacing}: needs an array. Give --array square, linear or circular with it.")
-    geometry = None if array is None else _geometry(array, antennas or 4, 0.5 if spacing is None else spacing)
+    geometry = (
+        None
+        if array is None
+        else _geometry(array, antennas or (1 if format == "iq" else 4), 0.5 if spacing is None else spacing)
+    )
     csi = CsiOptions(card, chip, stream, phases or CsiOptions.phases, skip_bad)
     options = ImportOptions(
         pattern,
@@ -139,6 +158,10 @@ def import_(
         geometry,
         device,
         csi if format == "csi" or csi != CsiOptions() else None,
+        sample_format,
+        waveform,
+        window,
+        hop,
     )
     if phases is not None:
         notes.print(

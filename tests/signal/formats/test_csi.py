@@ -19,7 +19,7 @@ from pisa_capc.signal.formats import CsiOptions, ExportOptions, ImportOptions, e
 from pisa_capc.signal.formats.csi import CARDS
 from pisa_capc.signal.formats.csi.cards import FoundPacket, Kind
 from pisa_capc.signal.formats.csi.nexmon import unpack_floats
-from pisa_capc.signal.formats.csi.phases import sanitise
+from pisa_capc.signal.measurement.phases import sanitise
 from tests.signal.formats.csi_files import (
     atheros_record,
     esp32_line,

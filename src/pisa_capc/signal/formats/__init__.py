@@ -4,7 +4,7 @@ A format of your own is a class under `@register_format("name")` in a plugin, se
 """
 
 from pisa_capc.core.moved import renamed
-from pisa_capc.signal.formats import csi, hdf5, mat, npz, sigmf  # noqa: F401  (they register, in this order)
+from pisa_capc.signal.formats import csi, hdf5, iq, mat, npz, sigmf  # noqa: F401  (they register, in this order)
 from pisa_capc.signal.formats.base import (
     FORMATS,
     CsiOptions,

@@ -59,6 +59,8 @@ class ImportOptions:
     antennas, samples: shape of a frame. axes: order of an array's axes, n frames, T samples, A antennas, as "nTA".
     environment, capture, device: names for frames whose file and path name none; `unlabelled` is the device of frames
     of unknown origin.
+    format: of plain samples, as cs16. waveform: what frames are cut from recordings by, burst with its settings.
+    window, hop: in seconds, of windows that are cut from recordings instead.
     """
 
     pattern: str | None = None
@@ -74,6 +76,10 @@ class ImportOptions:
     geometry: ArrayGeometry | None = None
     device: str | None = None
     csi: CsiOptions | None = None
+    format: str | None = None
+    waveform: str | None = None
+    window: float | None = None
+    hop: float | None = None
 
     def given(self) -> dict[str, Any]:
         """The options that were given, by name."""

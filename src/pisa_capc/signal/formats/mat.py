@@ -67,15 +67,21 @@ def plan(source: Path, options: ImportOptions) -> Plan:
 
 def read(path: Path, options: ImportOptions, where: str) -> Arranged:
     """I/Q and CFO of one file."""
+    with reading(where, EXPECTED):
+        found = arrange(read_file(path, where), options, where)
+    check_samples(found.iq, found.cfo_hz, where)
+    return found
+
+
+def read_file(path: Path, where: str) -> dict[str, NDArray[Any]]:
+    """The numeric arrays of one file by name."""
     try:
         from pymatreader import read_mat
     except ImportError as error:
         raise MissingExtraError("pymatreader", "mat", "Reading MAT files") from error
     with reading(where, EXPECTED):
         check(path, where)
-        found = arrange(_arrays(read_mat(path)), options, where)
-    check_samples(found.iq, found.cfo_hz, where)
-    return found
+        return _arrays(read_mat(path))
 
 
 def export(frames: Frames, out: Path, options: ExportOptions, done: Callable[[], None]) -> None:

@@ -24,8 +24,8 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.sources import CfoTrace, FrameSource, Iq, Rows
 from pisa_capc.data.store.dataset import AS_REPORTED, COMMON, FRONTS, PER_ANTENNA, Subcarriers
-from pisa_capc.signal.formats.csi.phases import sanitise
 from pisa_capc.signal.measurement.channel_state import level
+from pisa_capc.signal.measurement.phases import sanitise
 
 AUTO = "auto"
 SILENT = 1e-30  # power

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,12 @@ from pisa_capc.signal.recordings.encoding import Encoding
 LOOKS, LOOK = 8, 4096  # pieces of a file, and samples of each, by which it is judged
 LOUD, QUIETER = 0.3, 0.2  # rms of noise that fills the range; of its part that another reading leaves
 FLOATS = (1e-20, 1e9)  # magnitudes that somebody's units may give
+ABSURD = 0.05  # part of floats beyond them, from which they are none
+LARGE, MANY = 3, 0.3  # of the upper bytes of 16 bits: magnitude, and part of them that must have it to be judged
+GATHERED = 0.5  # |mean exp(2πi b/256)| of lower bytes b, which is zero where they take any value
+FEWEST = 64  # samples that anything can be said of
+ALIGNED = 16  # samples, on which every encoding begins anew
+READINGS = tuple(map(Encoding.named, ("cu8", "cs8", "cs16", "cs16_be", "cf32", "cf32_be", "cf64")))
 TOO_LARGE = 1e18  # magnitudes whose squares are no numbers are none either
 CLIPPED, AT_LEAST = 1e-4, 16  # part of an antenna's samples at full scale from which it is said, and their number
 SOME = 16  # of so many samples one tells the power of integers
@@ -66,34 +72,73 @@ def _is_text(head: bytes) -> bool:
     return len(set(text)) > 8 and any(c.isspace() for c in text) and all(c.isprintable() or c.isspace() for c in text)
 
 
-def check_plausible(file: SampleFile) -> None:
-    """Refuse samples that make no sense as they are read, and say what they look like.
+def check_plausible(file: SampleFile, trusted: bool = False) -> None:
+    """Refuse samples that make no sense as they are read, and say what they look like; trusted: warn alone.
 
-    Integers with their bytes swapped, or with the wrong sign, fill the whole range as noise does; read as they were
-    meant they are small. Floats with their bytes swapped have magnitudes of any power of ten.
+    Integers with their bytes swapped, of another size or with the wrong sign fill the whole range as noise does; read
+    as they were meant they are small. Numbers taken for floats have magnitudes of any power of ten.
     """
-    starts = np.linspace(0, max(0, file.length - LOOK), LOOKS).astype(int)
+    if file.length * file.channels < FEWEST:
+        return
+    starts = np.linspace(0, max(0, file.length - LOOK), LOOKS).astype(int) // ALIGNED * ALIGNED
     data = np.concatenate([file.raw(int(first), LOOK) for first in sorted(set(starts.tolist()))])
-    found, other = file.encoding, _other_reading(file.encoding)
-    odd = _absurd if found.kind == "f" else _rms
-    level, otherwise = odd(data, found, file.channels), odd(data, other, file.channels)
-    if found.kind == "f" and level > 0.05:
-        plausible = f"Read as {other.name} they are plausible. Give --format {other.name}"
-        advice = plausible if otherwise < 0.01 else "Give the --format that it has"
+    found = file.encoding
+    level = _oddness(data, found, file.channels)
+    if found.kind == "f" and level > ABSURD:
         what = f"{level:.0%} of its numbers are NaN, infinite or of absurd size"
-    elif found.kind != "f" and level > LOUD and otherwise < QUIETER * level:
-        advice = f"Read as {other.name} it is {otherwise:.2g}, as of a receiver. Give --format {other.name}"
-        what = f"its samples fill the range like noise (rms {level:.2g} of full scale)"
+        most = LOUD
+    elif found.kind != "f" and level > LOUD:
+        like = "like noise" if level <= 1 else "in whole bytes"
+        what = f"its samples fill the range {like} (rms {_rms(data, found, file.channels):.2g} of full scale)"
+        most = QUIETER * level
     else:
+        return
+    other = looks_like(data, file.channels, most, found)
+    if other is None and found.kind != "f":
+        return
+    advice = "Give the --format that it has"
+    if other is not None:
+        level = _rms(data[: len(data) // (n := other.sample_bytes * file.channels) * n], other, file.channels)
+        plausible = "they are plausible" if other.kind == "f" else f"it is {level:.2g}, as of a receiver"
+        advice = f"Read as {other.name} {plausible}. Give --format {other.name}"
+    if trusted:
+        warnings.warn(f"{file.path}: read as {found.name}, {what}. {advice}.", stacklevel=3)
         return
     raise DataError(f"{file.path}: read as {found.name}, {what}. {advice}, or --format {found.name} if you are sure.")
 
 
-def _other_reading(encoding: Encoding) -> Encoding:
-    """What is most easily taken for this encoding."""
-    if encoding.bits == 8:
-        return replace(encoding, kind="u" if encoding.kind == "i" else "i")
-    return replace(encoding, order=">" if encoding.order == "<" else "<")
+def looks_like(
+    data: NDArray[np.uint8], channels: int = 1, most: float = LOUD, other_than: Encoding | None = None
+) -> Encoding | None:
+    """The encoding in which bytes are most like a receiver's samples. most: rms that integers may have."""
+    best: tuple[float, Encoding] | None = None
+    for encoding in READINGS:
+        whole = data[: len(data) // (channels * encoding.sample_bytes) * channels * encoding.sample_bytes]
+        if encoding == other_than or not whole.any():
+            continue
+        level = _oddness(whole, encoding, channels)
+        if level < (ABSURD / 5 if encoding.kind == "f" else most):
+            rank = 0.0 if encoding.kind == "f" else level  # hardly any bytes are floats by chance
+            best = (rank, encoding) if best is None or rank < best[0] else best
+    return None if best is None else best[1]
+
+
+def _oddness(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:
+    """Of floats the part that makes no sense; of integers their rms, more than one where two are taken for one."""
+    if encoding.kind == "f":
+        return _absurd(data, encoding, channels)
+    return 2.0 if _of_bytes(data, encoding) else _rms(data, encoding, channels)
+
+
+def _of_bytes(data: NDArray[np.uint8], encoding: Encoding) -> bool:
+    """Whether 16-bit integers are bytes taken together: where the upper ones are large, the lower ones must be any."""
+    if encoding.bits != 16:
+        return False
+    upper, lower = data[encoding.order == "<" :: 2].view(np.int8), data[encoding.order == ">" :: 2]
+    large = np.abs(upper.astype(np.int16)) >= LARGE
+    if np.count_nonzero(large) < max(FEWEST, MANY * np.count_nonzero(upper)) or not np.std(lower[large]) > 0:
+        return False
+    return bool(abs(np.mean(np.exp(2j * np.pi / 256 * lower[large]))) > GATHERED)
 
 
 def _rms(data: NDArray[np.uint8], encoding: Encoding, channels: int) -> float:

@@ -8,12 +8,15 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import MOST_ANTENNAS, frequency
 from pisa_capc.data.store.files import reading
 from pisa_capc.signal.recordings.base import About, FileRecording, SampleFile
+from pisa_capc.signal.recordings.containers import NPY, WAV, Said, open_contained, said_by_name
 from pisa_capc.signal.recordings.encoding import ENDINGS, Encoding
-from pisa_capc.signal.recordings.health import LOOK_BYTES, check_is_samples, check_plausible
+from pisa_capc.signal.recordings.health import ALIGNED, LOOK_BYTES, check_is_samples, check_plausible, looks_like
 from pisa_capc.signal.recordings.sigmf import COLLECTION, DATA, META, open_collection, open_sigmf
 
 
@@ -28,9 +31,11 @@ def open_recording(
 ) -> FileRecording:
     """Open one recording; no more of it is read than what shows whether it is one.
 
-    paths: a SigMF recording (`.sigmf-meta`, `.sigmf-data`) or collection, or plain samples in one file of interleaved
-    channels or in one file per antenna: several paths, or a pattern as 'rx*.cs16' (rx2 comes before rx10).
-    format: of plain samples, where their ending does not say it, as cs16 or cs16_be. A given format is trusted.
+    paths: a SigMF recording (`.sigmf-meta`, `.sigmf-data`) or collection, a WAV file of a receiver, a NumPy array
+    (samples,), or plain samples in one file of interleaved channels or in one file per antenna: several paths, or a
+    pattern as 'rx*.cs16' (rx2 comes before rx10). What is given goes before what a file says, that before its name.
+    format: of plain samples, where their ending does not say it, as cs16 or cs16_be. A given format is used even where
+    samples make no sense in it, with a warning.
     antennas: in all files together; of plain samples, by default one per file.
     check: compare the data with its SHA-512, where metadata has one.
 
@@ -53,13 +58,12 @@ def open_recording(
         open_described = open_collection if files[0].suffix == COLLECTION else open_sigmf
         recording = open_described(files[0], encoding, sample_rate_hz, carrier_hz, check)
     else:
-        recording = _open_plain(files, encoding, sample_rate_hz, carrier_hz, antennas)
+        recording = _open_files(files, encoding, sample_rate_hz, carrier_hz, antennas)
     if antennas not in (None, recording.about.antennas):
         raise ConfigError(f"{files[0]}: has {recording.about.antennas} antennas; --antennas says {antennas}.")
     _check_lengths(recording.files)
-    if encoding is None:
-        for file in recording.files:
-            check_plausible(file)
+    for file in recording.files:
+        check_plausible(file, trusted=encoding is not None)
     return recording
 
 
@@ -87,38 +91,58 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _open_plain(
+def _open_files(
     files: list[Path],
     encoding: Encoding | None,
     sample_rate_hz: float | None,
     carrier_hz: float | None,
     antennas: int | None,
 ) -> FileRecording:
-    if sample_rate_hz is None:
-        raise ConfigError(f"{files[0]}: plain samples say no sample rate. Give --sample-rate, as 20e6.")
-    antennas = len(files) if antennas is None else antennas
-    if not 1 <= antennas <= MOST_ANTENNAS or antennas % len(files):
-        raise ConfigError(
-            f"--antennas {antennas} in {len(files)} files: expected as many in each, and at most {MOST_ANTENNAS}."
-        )
-    parts = tuple(_plain(path, encoding or _by_ending(path), antennas // len(files)) for path in files)
+    """What stands in the files comes before what their names say, and what is given before both."""
+    contained = encoding is None and files[0].suffix.lower() in (WAV, NPY)
+    said = [open_contained(path) if contained else said_by_name(path) for path in files]
+    rate, carrier = sample_rate_hz or said[0].sample_rate_hz, carrier_hz or said[0].carrier_hz
+    if rate is None:
+        raise ConfigError(f"{files[0]}: its samples say no sample rate. Give --sample-rate, as 20e6.")
+    if contained:
+        parts = tuple(one.file for one in said if one.file is not None)
+    else:
+        parts = _plain_files(files, encoding, said, antennas)
     about = About(
         name=files[0].name,
-        sample_rate_hz=sample_rate_hz,
-        carrier_hz=carrier_hz,
-        antennas=antennas,
+        sample_rate_hz=rate,
+        carrier_hz=carrier,
+        antennas=sum(part.channels for part in parts),
         length=parts[0].length,
+        time=said[0].time,
         full_scale=parts[0].encoding.full_scale,
     )
     return FileRecording(about, parts)
 
 
+def _plain_files(
+    files: list[Path], encoding: Encoding | None, said: Sequence[Said], antennas: int | None
+) -> tuple[SampleFile, ...]:
+    antennas = len(files) if antennas is None else antennas
+    if not 1 <= antennas <= MOST_ANTENNAS or antennas % len(files):
+        raise ConfigError(
+            f"--antennas {antennas} in {len(files)} files: expected as many in each, and at most {MOST_ANTENNAS}."
+        )
+    each = antennas // len(files)
+    return tuple(
+        _plain(path, encoding or own.encoding or _by_ending(path), each) for path, own in zip(files, said, strict=True)
+    )
+
+
 def _by_ending(path: Path) -> Encoding:
     ending = path.suffix[1:].lower()
     if ending not in ENDINGS:
+        with reading(path, "samples"), path.open("rb") as file:
+            check_is_samples(head := file.read(LOOK_BYTES * ALIGNED), str(path))
+        seems = looks_like(np.frombuffer(head[: len(head) // ALIGNED * ALIGNED], np.uint8))
         raise ConfigError(
-            f"{path}: cannot tell its format from its ending {path.suffix!r}; known are {', '.join(ENDINGS)} and "
-            "SigMF. Give --format, as cs16."
+            f"{path}: cannot tell its format from its ending {path.suffix!r}; known are {', '.join(ENDINGS)}, wav, npy "
+            f"and SigMF. Give --format, as {'cs16' if seems is None else f'{seems.name}, which it looks like'}."
         )
     return Encoding.named(ending)
 

@@ -34,11 +34,11 @@ from pisa_capc.signal.formats.csi.esp32 import Esp32
 from pisa_capc.signal.formats.csi.files import EXPECTED, Look, check_flaws, look, most_common, opened, usable
 from pisa_capc.signal.formats.csi.intel import Intel
 from pisa_capc.signal.formats.csi.nexmon import Nexmon
-from pisa_capc.signal.formats.csi.phases import RAW, SANITISED, sanitise
 
 # In the order in which they are tried on a file: Intel's asks for least.
 CARDS: dict[str, type[CsiCard]] = {"nexmon": Nexmon, "esp32": Esp32, "atheros": Atheros, "intel": Intel}
 CARRIER_HZ = 5.825e9  # where the card does not say
+SANITISED, RAW = "sanitised", "raw"
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
@@ -67,7 +67,11 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     def read(spec: CaptureSpec) -> Samples:
         with opened(captures[spec]) as data:
             csi = card.read(data, places[captures[spec]], kind)
-        return sanitise(csi, subcarriers) if how.phases == SANITISED else csi, None
+        if how.phases == SANITISED:
+            from pisa_capc.signal.measurement.phases import sanitise  # its package takes seconds to import
+
+            csi = sanitise(csi, subcarriers)
+        return csi, None
 
     shapes = dict.fromkeys(captures, (len(kind.chains), len(subcarriers)))
     dataset = described(shapes, options, kind.bandwidth_mhz * 1e6, kind.carrier_hz or CARRIER_HZ, domain=SUBCARRIERS)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SANITISED, RAW = "sanitised", "raw"
-
 
 def sanitise(csi: NDArray[np.complexfloating[Any, Any]], subcarriers: NDArray[np.int64]) -> NDArray[np.complex64]:
     """H'_a(k) = H_a(k) e^{−j(ŝk + φ̂)}: frames (n, A, K) without timing slope and common phase.
