@@ -135,7 +135,7 @@ def _of_bytes(data: NDArray[np.uint8], encoding: Encoding) -> bool:
     if encoding.bits != 16:
         return False
     upper, lower = data[encoding.order == "<" :: 2].view(np.int8), data[encoding.order == ">" :: 2]
-    large = np.abs(upper.astype(np.int16)) >= LARGE
+    large = (np.abs(upper.astype(np.int16)) >= LARGE) & (upper > -128) & (upper < 127)  # these may be clipped
     if np.count_nonzero(large) < max(FEWEST, MANY * np.count_nonzero(upper)) or not np.std(lower[large]) > 0:
         return False
     return bool(abs(np.mean(np.exp(2j * np.pi / 256 * lower[large]))) > GATHERED)
