@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -36,10 +36,10 @@ from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful, SourceStatistics, calibrators, find_groups
 from pisa_capc.decide.calibration.careful import NEVER
 from pisa_capc.decide.calibration.peers import LDA
-from pisa_capc.decide.calibration.safe import Guard
-from pisa_capc.decide.rehearsal.guard import Rehearsals, learn_thresholds, rehearse
 from studies.embeddings import kept_in
 from studies.joint import Fit, Gated, Joint
+from studies.rehearsals import Rehearsals, learn_thresholds, rehearse
+from studies.safe import Guard, Safe
 
 SOURCE = ("E2", "E3")
 LOST = 0.02  # of Macro-F1: a capture that lost more is counted
@@ -176,7 +176,7 @@ class Model:
 
 
 def guard_of(models: Sequence[Model], seed: int) -> Guard:
-    """As `decide.rehearsal.learn_guard`: models that lack an environment there, and the model on held-out frames."""
+    """As `studies.rehearsals.learn_guard`: models that lack an environment there, and the model on held-out frames."""
     parts = []
     for model in models:
         missing = [name for name in SOURCE if name not in model.name.environments]
@@ -206,9 +206,9 @@ class OnceGated(Once, Gated):
 
 
 def methods() -> dict[str, Calibrator]:
-    """Every registered calibration by capture, and U-CAPC without a prior."""
+    """Every registered calibration by capture, those of the studies, and U-CAPC without a prior."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
-    named |= {"joint": OnceJoint(), "gated": OnceGated()}
+    named |= {"safe": Safe(), "joint": OnceJoint(), "gated": OnceGated()}
     named |= {"careful": Careful(watch=False)}  # as when the records were made
     return {**named, "without-prior": UCAPC(prior="none")}
 
@@ -275,8 +275,7 @@ def score_all(
                 chosen.pop("safe", None)  # nothing to rehearse on
             if chosen:
                 if "safe" in chosen:
-                    guard = guard_of([*map(Model.read, alike), model], name.seed)
-                    model = replace(model, source=replace(model.source, guard=np.array(guard.thresholds)))
+                    chosen["safe"] = Safe(guard_of([*map(Model.read, alike), model], name.seed).thresholds)
                 for cell, scores in scored(model, environment, chosen).items():
                     old.setdefault(cell, {}).update(scores)
                 write_text_atomic(kept, json.dumps(old))

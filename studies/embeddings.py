@@ -29,11 +29,11 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.core.progress import console
 from pisa_capc.data.protocol import split
 from pisa_capc.data.store.files import atomic, write_text_atomic
-from pisa_capc.decide.rehearsal.leave_one_out import evenly
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.inference.statistics import PREFIX
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.bank import union
+from studies.leave_one_out import evenly
 
 
 def kept_in(folder: Path, pattern: str = "*.npz") -> list[Path]:

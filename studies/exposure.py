@@ -36,7 +36,6 @@ from pisa_capc.cli.output import listed_numbers
 from pisa_capc.core.progress import console
 from pisa_capc.data.protocol import Split, split
 from pisa_capc.data.store.files import write_text_atomic
-from pisa_capc.decide.rehearsal.leave_one_out import evenly
 from pisa_capc.model.inference import TrainedModel, embed_many
 from pisa_capc.model.methods.equalised import EqualisedMethod
 from pisa_capc.model.methods.registry import Batch, register_method
@@ -44,6 +43,7 @@ from pisa_capc.model.objective import frame_cross_entropy
 from pisa_capc.model.training import Run, fit
 from studies.cohorts import Beside
 from studies.embeddings import dataset
+from studies.leave_one_out import evenly
 from studies.proxies import on_source
 from studies.strangers import Model, measured
 

@@ -3,7 +3,7 @@
     make study-guard ARGS="--out results/studies/guard.json"
 
 Ten radios with coarse hardware, trained in two environments and met in the third, each environment in turn. The guard
-of each model comes from models that lack one of its source environments, as `pisa train --guard` learns it; the seconds
+of each model comes from models that lack one of its source environments (`studies.rehearsals`); the seconds
 of training with it and without it are counted. Both calibrations decide the same captures in the kinds of deployment of
 `studies.calibrations`. Before the first run it was laid down which one is usual: the one that gains more in the mean,
 if at most one capture in ten loses more than 0.02; where the two differ by less than 0.005, the one that trains less.
@@ -31,17 +31,19 @@ from pisa_capc.cli.output import listed, listed_numbers, print_table
 from pisa_capc.core.progress import console
 from pisa_capc.data.protocol import split
 from pisa_capc.data.store.files import write_text_atomic
-from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful, Safe
-from pisa_capc.decide.rehearsal.guard import learn_guard
+from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.training import Run, fit
 from studies.calibrations import LOST, Model, Name, scored
 from studies.embeddings import seen, write
+from studies.rehearsals import learn_guard
+from studies.safe import Safe
 
 HARDWARE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # of its five radios, but ten of them
 CPU = torch.device("cpu")
 ENVIRONMENTS = ("E1", "E2", "E3")
-METHODS: dict[str, Calibrator] = {"safe": Safe(), "careful": Careful(), "ucapc": UCAPC()}
+METHODS = ("safe", "careful", "ucapc")
+Thresholds = tuple[float, ...]
 
 
 def sets(folder: Path, waveform: str, scale: float) -> Frames:
@@ -53,14 +55,14 @@ def sets(folder: Path, waveform: str, scale: float) -> Frames:
     return simulate(waveform, folder / f"{waveform}-{scale:g}", seed=2026, scale=scale, scene=scene)
 
 
-def trained(run: Run, encoder: str, **how: Any) -> tuple[TrainedModel, dict[str, float]]:
-    """A model with its guard, and the seconds of its training and of what the guard costs."""
+def trained(run: Run, encoder: str, **how: Any) -> tuple[TrainedModel, Thresholds, dict[str, float]]:
+    """A model, the thresholds of its guard, and the seconds of its training and of what the guard costs."""
     begun = time.perf_counter()
     [model] = fit(run, encoder=encoder, show=False, **how)
     plain = time.perf_counter() - begun
     guard = learn_guard(run, model, lambda _, other: fit(other, encoder=encoder, show=False, **how)[0], CPU)
     assert guard is not None  # there are two source environments
-    return model.with_guard(guard.thresholds), {"training": plain, "guard": time.perf_counter() - begun}
+    return model, guard.thresholds, {"training": plain, "guard": time.perf_counter() - begun}
 
 
 def made(options: argparse.Namespace) -> Iterator[tuple[Path, str, dict[str, float]]]:
@@ -77,23 +79,31 @@ def made(options: argparse.Namespace) -> Iterator[tuple[Path, str, dict[str, flo
                     if not cost.is_file():
                         run = Run(split(frames, source, target, seed), seed)
                         how = {"epochs": options.epochs, "batch": options.batch, "method": options.method}
-                        model, seconds = trained(run, encoder, device="cpu", **how)
+                        model, thresholds, seconds = trained(run, encoder, device="cpu", **how)
                         kept = seen(frames, run, source, options.frames)
                         own = embed(model, kept.unlabelled(), "cpu")
                         assert own.cfo_hz is not None  # simulated frames have it
                         write(path, model, kept, own.embedding, own.cfo_hz)
-                        write_text_atomic(cost, json.dumps(seconds))
+                        write_text_atomic(
+                            cost, json.dumps({**seconds, "thresholds": [str(value) for value in thresholds]})
+                        )
                         console.print(name, seconds, soft_wrap=True)
-                    yield path, target, json.loads(cost.read_text(encoding="utf-8"))
+                    about = json.loads(cost.read_text(encoding="utf-8"))
+                    yield path, target, {name: about[name] for name in ("training", "guard")}
+
+
+def thresholds_of(path: Path) -> Thresholds:
+    """What was learnt of the guard of the model with these embeddings."""
+    return tuple(map(float, json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["thresholds"]))
 
 
 def scores_of(path: Path, target: str) -> dict[str, Any]:
     """As of `studies.calibrations.scored`, kept beside the model."""
     kept = path.with_suffix(".scores.json")
     if not kept.is_file():
-        write_text_atomic(
-            kept, json.dumps(scored(Model.read(path), target, {"direct": UCAPC.preset("direct"), **METHODS}))
-        )
+        chosen: dict[str, Calibrator] = {"direct": UCAPC.preset("direct"), "safe": Safe(thresholds_of(path))}
+        chosen |= {"careful": Careful(), "ucapc": UCAPC()}
+        write_text_atomic(kept, json.dumps(scored(Model.read(path), target, chosen)))
     found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
     return found
 

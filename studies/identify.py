@@ -28,20 +28,21 @@ from pisa_capc import Frames, simulate
 from pisa_capc.cli.output import print_table
 from pisa_capc.core.progress import console
 from pisa_capc.data.protocol import Split, split
-from pisa_capc.decide.calibration import OpenSet, Safe
+from pisa_capc.decide.calibration import Calibrator, OpenSet
 from pisa_capc.decide.identification import Choices, Identified, identify, verify
 from pisa_capc.decide.identification.decide import UNKNOWN
 from pisa_capc.decide.identification.evidence import first_beyond
 from pisa_capc.decide.identification.verification import SEVERAL, Reference, evidence
-from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.model.inference import TrainedModel, embed
-from pisa_capc.model.training import Run, TrainingConfig
+from pisa_capc.model.training import Run, TrainingConfig, fit
 from pisa_capc.signal.detection import Found, FoundFrame, detect
 from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings import Recording, open_recording
 from pisa_capc.signal.simulation.recording import record
 from pisa_capc.signal.waveforms import WAVEFORMS
+from studies.rehearsals import learn_guard
+from studies.safe import Safe
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"
@@ -52,7 +53,6 @@ LORA: dict[str, Any] = {"scale": 0.05, "epochs": 8, "seconds": 30.0}  # frames a
 SPOOF = "D03:D01"  # takes the address of, from half of the recording on
 SLACK = 8  # samples between a frame's true beginning and where it is found
 ALPHA = 0.01
-GUARDED = Safe()  # the calibration that was usual for whole captures when the record was made
 
 
 class Truth:
@@ -101,6 +101,7 @@ class Trained(NamedTuple):
     model: TrainedModel
     split: Split
     frames: Frames
+    calibration: Calibrator  # the one that was usual for whole captures when the record was made
 
 
 def scene_file(folder: Path, devices: int = 10) -> Path:
@@ -110,19 +111,19 @@ def scene_file(folder: Path, devices: int = 10) -> Path:
 
 
 def enrol(folder: Path, waveform: str, scene: Path, method: str, epochs: int, scale: float, seed: int) -> Trained:
-    """A set of the enrolled radios, and a model of them with its guard."""
+    """A set of the enrolled radios, a model of them, and U-CAPC under a guard that is learnt on their source."""
     frames = simulate(waveform, folder / waveform, seed=seed, scale=scale, scene=scene, workers=1, show_progress=False)
     part = split(frames, SOURCE, TARGET, seed)
-    training = TrainingConfig(epochs=epochs, batch=64)
-    [model] = fit_with_guard(
-        Run(part, seed),
-        method=method,
-        encoder="cnn",
-        training=training,
-        device="cpu",
-        out=folder / "models" / waveform / method,
-    )
-    return Trained(model, part, frames)
+    run, kept = Run(part, seed), folder / "models" / waveform / method
+    how: dict[str, Any] = {"method": method, "encoder": "cnn", "training": TrainingConfig(epochs=epochs, batch=64)}
+    [model] = fit(run, **how, device="cpu", out=kept)
+
+    def train(name: str, left_out: Run) -> TrainedModel:
+        return fit(left_out, **how, device="cpu", out=kept / "left-out" / name)[0]
+
+    guard = learn_guard(run, model, train, torch.device("cpu"))
+    assert guard is not None  # there are two source environments
+    return Trained(model, part, frames, Safe(guard.thresholds))
 
 
 def recorded(folder: Path, waveform: str, scene: Path, capture: str, seconds: float, seed: int) -> Path:
@@ -134,16 +135,16 @@ def recorded(folder: Path, waveform: str, scene: Path, capture: str, seconds: fl
     return Path(made.recording)
 
 
-def identified(model: TrainedModel, meta: Path, waveform: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def identified(trained: Trained, meta: Path, waveform: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """How well the frames of a recording are identified, cut by the truth and as they are found."""
     recording, truth = open_recording(meta), Truth(meta)
-    yield "cut by the truth", _scores(model, found_by_truth(recording, truth.notes, waveform), truth)
-    yield "detected", _scores(model, detect(recording, waveform), truth)
+    yield "cut by the truth", _scores(trained, found_by_truth(recording, truth.notes, waveform), truth)
+    yield "detected", _scores(trained, detect(recording, waveform), truth)
 
 
-def _scores(model: TrainedModel, found: Found, truth: Truth) -> dict[str, Any]:
-    who = identify(model, [found], Choices(GUARDED), "cpu")
-    together = identify(model, [found], Choices(GUARDED, together_s=1.0), "cpu")
+def _scores(trained: Trained, found: Found, truth: Truth) -> dict[str, Any]:
+    who = identify(trained.model, [found], Choices(trained.calibration), "cpu")
+    together = identify(trained.model, [found], Choices(trained.calibration, together_s=1.0), "cpu")
     notes = truth.of(who.seen.start)
     verdicts = verify(who, truth.enrolled, ALPHA)
     spoofed = {note["pisa:address"] for note in truth.notes if note["pisa:spoofed"]}
@@ -180,7 +181,7 @@ def of_the_set(trained: Trained, capture: str) -> dict[str, float]:
     """The same of the set's frames of the recording's place: what the model does where nothing had to be found."""
     frames = trained.frames.where(environment=TARGET, capture=capture)
     seen = embed(trained.model, frames.unlabelled(), "cpu")
-    decider = OpenSet(GUARDED)
+    decider = OpenSet(trained.calibration)
     decided = decider.calibrate(seen.embedding, seen.logits, seen.capture, seen.statistics, carrier_hz=seen.cfo_hz)
     return {
         "known right": float(np.mean(decided.prediction == frames.device)),
@@ -295,7 +296,7 @@ def _recording(
 ) -> dict[str, Any]:
     """A recording, made and identified."""
     meta = recorded(folder, waveform, scene, capture, seconds, seed)
-    rows = dict(identified(trained.model, meta, waveform))
+    rows = dict(identified(trained, meta, waveform))
     plain = {k: {**v, "together": v["together"]["known right"]} for k, v in rows.items()}
     _table(f"{WAVEFORMS[waveform].title} in {TARGET}, {capture}", plain)
     return rows

@@ -33,7 +33,8 @@ from pisa_capc.decide.calibration import UCAPC, Calibrator, Careful, Online, Onl
 from pisa_capc.decide.calibration.poison import watch
 from studies.calibrations import Model
 from studies.embeddings import kept_in
-from studies.guard import ENVIRONMENTS
+from studies.guard import ENVIRONMENTS, thresholds_of
+from studies.safe import Safe
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 FAR = 10.0  # times the mean length of the embeddings
@@ -69,10 +70,16 @@ def noise(z: NDArray[np.float64], label: NDArray[np.int64], n: int, rng: np.rand
 POISONS = {"one device": one_device, "walk": walk, "far point": far_point, "noise": noise}
 
 
-def methods() -> dict[str, Calibrator]:
-    """Every registered calibration by capture, U-CAPC without a prior, and careful without its check."""
+def methods(thresholds: tuple[float, ...]) -> dict[str, Calibrator]:
+    """Every registered calibration by capture, safe under the guard with these thresholds, U-CAPC without a prior, and
+    careful without its check."""
     named = {name: kind(group="capture") for name, kind in calibrators().items()}  # type: ignore[call-arg]
-    return {**named, "without-prior": UCAPC(prior="none"), "careful, unwatched": Careful(watch=False)}
+    return {
+        **named,
+        "safe": Safe(thresholds),
+        "without-prior": UCAPC(prior="none"),
+        "careful, unwatched": Careful(watch=False),
+    }
 
 
 STREAMS: dict[str, Calibrator] = {"ucapc": UCAPC(), "without-prior": UCAPC(prior="none"), "careful": Careful()}
@@ -83,10 +90,12 @@ def logits_of(model: Model, z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(z @ np.asarray(model.source.weight, dtype=np.float64).T + bias)
 
 
-def scored(model: Model, capture: Frames, genuine: NDArray[np.bool_], label: NDArray[np.int64]) -> dict[str, float]:
+def scored(
+    model: Model, thresholds: tuple[float, ...], capture: Frames, genuine: NDArray[np.bool_], label: NDArray[np.int64]
+) -> dict[str, float]:
     """Macro-F1 of the genuine frames of a capture by every calibration, on streams too."""
     found = {}
-    for name, calibration in methods().items():
+    for name, calibration in methods(thresholds).items():
         decided = np.asarray(calibration.calibrate(*capture, source=model.source).prediction)
         found[name] = macro_f1(label[genuine], decided[genuine], model.classes, present=True)
     order = np.random.default_rng(0).permutation(len(genuine))
@@ -107,7 +116,7 @@ def captures(model: Model, target: str) -> Iterator[tuple[NDArray[np.float64], N
         yield model.embedding[own].astype(np.float64), model.device[own]
 
 
-def of_model(model: Model, target: str) -> dict[str, Any]:
+def of_model(model: Model, thresholds: tuple[float, ...], target: str) -> dict[str, Any]:
     """By poison and share the mean over captures of what `scored` gives, and the share of captures that are suspect."""
     suspect = watch(model.source, torch.empty((0, model.embedding.shape[1]), dtype=torch.float64), model.classes)
     assert suspect is not None  # the models keep sessions
@@ -121,7 +130,7 @@ def of_model(model: Model, target: str) -> dict[str, Any]:
             if len(bad):
                 given[bad], genuine[bad] = POISONS[poison](z, label, len(bad), rng), False
             frames = given, logits_of(model, given)
-            rows.append(scored(model, frames, genuine, label))
+            rows.append(scored(model, thresholds, frames, genuine, label))
             flags.append(suspect(*map(torch.from_numpy, frames)))
         means = {name: fmean(row[name] for row in rows) for name in rows[0]}
         table[f"{poison}, {share:g}" if share else poison] = {**means, "suspect": fmean(flags)}
@@ -161,7 +170,7 @@ def main() -> None:
             model, kept = Model.read(path), path.with_suffix(".poison.json")
             if not kept.is_file():
                 target = next(name for name in ENVIRONMENTS if name not in model.name.environments)
-                write_text_atomic(kept, json.dumps(of_model(model, target)))
+                write_text_atomic(kept, json.dumps(of_model(model, thresholds_of(path), target)))
             found[model.name.waveform].append(json.loads(kept.read_text(encoding="utf-8")))
             bar.advance()
     tables = {waveform: summary(own) for waveform, own in found.items() if own}

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pisa_capc.decide.calibration import OnlineCalibrator as OnlineCalibrator
     from pisa_capc.decide.calibration import OpenSet as OpenSet
     from pisa_capc.decide.calibration import Peer as Peer
-    from pisa_capc.decide.calibration import Safe as Safe
     from pisa_capc.decide.calibration import Transduced as Transduced
     from pisa_capc.decide.calibration import calibrator as calibrator
     from pisa_capc.decide.calibration import calibrators as calibrators
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from pisa_capc.decide.identification import identify as identify
     from pisa_capc.decide.identification import predict as predict
     from pisa_capc.decide.identification import verify as verify
-    from pisa_capc.decide.rehearsal import fit_with_guard as fit_with_guard
     from pisa_capc.evidence.benchmark.protocols import read_protocol as read_protocol
     from pisa_capc.evidence.benchmark.results import load_results as load_results
     from pisa_capc.evidence.benchmark.run import run_protocol as run_protocol
@@ -123,8 +121,7 @@ _PUBLIC = {
     "model.edge": "export_model on_onnx",
     "model.training": "Run TrainingConfig fit",
     "decide.calibration": "UCAPC Calibration Calibrator Careful FrozenCalibration OnlineCalibrator OpenSet "
-    "Peer Safe Transduced calibrator calibrators register_calibration",
-    "decide.rehearsal": "fit_with_guard",
+    "Peer Transduced calibrator calibrators register_calibration",
     "decide.enrolment": "enrol remove",
     "decide.identification": "identify predict verify",
     "evidence.limit": "limit",

@@ -46,11 +46,9 @@ NOTHING_USUAL = {  # these decide nothing, go by a calibration that was kept, or
 AIR = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--device", "cpu")
 
 
-@pytest.fixture(params=["guarded", "plain", "earlier"])
+@pytest.fixture(params=["plain", "earlier"])
 def model(request: pytest.FixtureRequest, trained: TrainedModel) -> TrainedModel:  # noqa: F811
-    """With a guard; without; and as an early version left it, which said too little of its source."""
-    if request.param == "guarded":
-        return trained.with_guard((0.1, 0.2, 0.3))
+    """As it is; and as an early version left it, which said too little of its source."""
     known = {"covariance": None, "session_mean": None} if request.param == "earlier" else {}
     return replace(trained, statistics=replace(trained.statistics, **known))
 
@@ -104,7 +102,6 @@ def test_a_stream_is_calibrated_as_is_usual(model: TrainedModel) -> None:
     expected = usual(model.statistics).calibration
     stream = OnlineCalibrator.usual(3, 64, False, Online(), model.statistics)
     assert (stream.source is not None) == isinstance(expected, Careful)
-    assert stream.guard is None
     assert stream.settings.calibration == expected
 
 
@@ -134,10 +131,9 @@ def test_the_usual_rejection_is_the_same_everywhere(
     assert unknown["auto"] == unknown[expected]
 
 
-def test_nothing_usual_has_a_guard_or_takes_devices_for_equally_frequent() -> None:
+def test_nothing_usual_takes_devices_for_equally_frequent() -> None:
     known = SourceStatistics(class_mean=np.eye(3), covariance=np.eye(3), weight=np.eye(3))
-    guarded = replace(known, guard=np.zeros(3))
-    assert usual(guarded).calibration == usual(known).calibration == Careful()
+    assert usual(known).calibration == Careful()
     for lacking in ("class_mean", "covariance", "weight"):
         assert usual(replace(known, **{lacking: None})).calibration == UCAPC(prior="none")
     assert usual(SourceStatistics(session_mean=np.eye(3))).rejection == "session"

@@ -13,7 +13,7 @@ from pisa_capc import Frames
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.deployments import Deployment, Drawn
 from pisa_capc.data.protocol import Evaluator
-from pisa_capc.decide.calibration import UCAPC, Safe, SourceStatistics, calibrator
+from pisa_capc.decide.calibration import UCAPC, PriorUCAPC, SourceStatistics, calibrator
 from pisa_capc.evidence.benchmark.protocols import read_protocol
 from pisa_capc.evidence.evaluation import deploy
 from pisa_capc.evidence.evaluation.deployment import check_deployment
@@ -137,7 +137,7 @@ def example() -> tuple[Embedding, Embedding, Evaluator]:
     """A run's outputs in two captures, frames of unknown devices, and who marks."""
     found = shifted_captures(sizes=(1200, 1200), classes=10, features=16)
     weight = found.weight
-    source = SourceStatistics(weight=weight, class_mean=weight, guard=np.array([0.1, 0.3, 0.9]))
+    source = SourceStatistics(weight=weight, class_mean=weight)
     frame = np.arange(2400)
 
     def outputs(rows: slice) -> Embedding:
@@ -153,7 +153,7 @@ def example() -> tuple[Embedding, Embedding, Evaluator]:
 
 def test_every_stage_is_scored_in_every_deployment(example: tuple[Embedding, Embedding, Evaluator]) -> None:
     outputs, unknown, evaluator = example
-    calibrations = {"paper": UCAPC(), "safe": Safe(), "lame": calibrator("lame")(group="capture")}
+    calibrations = {"paper": UCAPC(), "safe": PriorUCAPC(prior="balanced"), "lame": calibrator("lame")(group="capture")}
     chosen = [STUDY[name] for name in ("balanced", "captures-32", "unknown-10", "withheld", "frozen", "not-frozen")]
     found = deploy(outputs, evaluator, calibrations, chosen, np.random.default_rng(0), unknown)
     assert list(found) == [
@@ -183,9 +183,11 @@ def arrays(outputs: Embedding) -> tuple[np.ndarray, ...]:
 
 
 def test_what_cannot_be_frozen_is_refused() -> None:
-    check_deployment(STUDY["frozen"], {"paper": UCAPC(), "safe": Safe(), "lame": calibrator("lame")()})
+    check_deployment(
+        STUDY["frozen"], {"paper": UCAPC(), "safe": PriorUCAPC(prior="balanced"), "lame": calibrator("lame")()}
+    )
     everything = Deployment("all", scored="second-half", frozen=True)
-    with pytest.raises(ConfigError, match=r"deployments\.all: lame cannot be frozen; expected ucapc or safe"):
+    with pytest.raises(ConfigError, match=r"deployments\.all: lame cannot be frozen; expected ucapc or careful"):
         check_deployment(everything, {"lame": calibrator("lame")()})
 
 

@@ -7,7 +7,6 @@ import math
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.help import BoundedGroup
-from pisa_capc.cli.output import going, say, warnings_as_notes, wide_console
+from pisa_capc.cli.output import say, warnings_as_notes, wide_console
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.progress import console as notes
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pisa_capc.decide.calibration import Calibration, Calibrator, Decisions, SourceStatistics
-    from pisa_capc.decide.calibration.safe import Decision
 
 _CARRIED = ("capture", "environment", "frame", "group")
 _RESULT = ("probability", "score", "prediction", "known", "unknown_score", "p_value")
@@ -56,7 +54,7 @@ def calibrate(
         str | None,
         typer.Option(
             help="careful, ucapc, direct, t3a, lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, bbse, "
-            "lda or safe (under the guard of `pisa train --guard`). Default: careful, or U-CAPC without a prior if the "
+            "or lda. Default: careful, or U-CAPC without a prior if the "
             "scores lack the source statistics that careful needs."
         ),
     ] = None,
@@ -77,9 +75,6 @@ def calibrate(
     group: Annotated[
         str | None,
         typer.Option(help="What is calibrated together: capture, none, or auto to find groups in the frames' order."),
-    ] = None,
-    guard: Annotated[
-        bool | None, typer.Option(help="Goes with the next version; --method safe is calibration under the guard.")
     ] = None,
     reject: Annotated[
         str,
@@ -124,11 +119,6 @@ def calibrate(
     from pisa_capc.evidence.figures.calibration import plot_capture as draw
     from pisa_capc.evidence.figures.style import check_picture
 
-    guarded = "safe" in (preset, method)
-    if guard is not None and guard != guarded:
-        raise ConfigError("--guard: only --method safe has a guard. Use that, or --preset paper with --no-guard.")
-    if guard is not None:
-        going("--guard" if guard else "--no-guard", "only --method safe has a guard")
     asked = {"prior": prior, "group": group}
     named = chosen_calibrator(method or "ucapc", preset, asked, set_ or [])
     if reject not in ("none", AUTO):
@@ -228,20 +218,18 @@ def chosen_calibrator(
 ) -> Calibrator:
     """The calibration that was asked for; where none was, the usual one of the source, saying which."""
     from pisa_capc.core.config import from_assignments, from_mapping
-    from pisa_capc.decide.calibration import PRESETS, UCAPC, PriorUCAPC, Safe, SourceStatistics, calibrator
+    from pisa_capc.decide.calibration import PRESETS, UCAPC, PriorUCAPC, SourceStatistics, calibrator
 
     if not (method or preset or options.get("prior") or settings):
         found = usual_calibrator(source or SourceStatistics(), f"the published one is {published}")
         return replace(found, group=options.get("group") or found.group)  # type: ignore[call-arg]
     method, preset = method or "ucapc", preset or "paper"
-    if preset not in (*PRESETS, "safe"):
-        raise ConfigError(unknown_name("preset", preset, (*PRESETS, "safe")))
-    if preset == "safe":
-        going("--preset safe", "use --method safe, or leave both out: the usual calibration needs no guard")
-    kind = calibrator("safe" if preset == "safe" and method == "ucapc" else method)
+    if preset not in PRESETS:
+        raise ConfigError(unknown_name("preset", preset, PRESETS))
+    kind = calibrator(method)
     if kind is UCAPC and options.get("prior") in ("given", "estimated"):
         kind = PriorUCAPC
-    if (preset not in ("paper", "safe") and not issubclass(kind, UCAPC)) or (preset == "safe" and kind is not Safe):
+    if preset != "paper" and not issubclass(kind, UCAPC):
         raise ConfigError(f"--preset {preset} belongs to ucapc; {method} has no presets.")
     values: dict[str, Any] = asdict(UCAPC.preset(preset)) if issubclass(kind, UCAPC) else {}
     values |= {name: value for name, value in options.items() if value is not None}
@@ -329,7 +317,6 @@ def _summary(result: Calibration, method: str) -> dict[str, Any]:
         "frames": len(result.prediction),
         "changed": result.changed,
         **({} if result.known is None else {"rejected": _rejected(result)}),
-        **({} if result.guard is None else {"guard": [plain_decision(decision) for decision in result.guard]}),
         "captures": [
             {
                 "capture": summary.capture,
@@ -348,21 +335,8 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
 
 
-def plain_decision(decision: Decision) -> dict[str, Any]:
-    """For JSON, which knows no infinity: null is a threshold that no price meets, or a price that there is not."""
-    price, *thresholds = (v if math.isfinite(v) else None for v in (decision.price, *decision.thresholds))
-    return {**asdict(decision), "price": price, "thresholds": thresholds}
-
-
 def _rejected(result: Calibration) -> int:
     return int((result.prediction < 0).sum())
-
-
-def _limits(thresholds: Sequence[float]) -> str:
-    """Thresholds for people: minus infinity is a price that nothing has."""
-    words = {-math.inf: "never", math.inf: "any"}
-    cells = [words.get(t, f"{t:.3g}") for t in thresholds]
-    return cells[0] if set(cells) == {"never"} else " / ".join(cells)
 
 
 def _print_table(result: Calibration, method: str) -> None:
@@ -370,8 +344,6 @@ def _print_table(result: Calibration, method: str) -> None:
 
     rejected = "" if result.known is None else f", {_rejected(result):,} rejected as unknown"
     caption = "frames per device: of the one with the fewest … the most, as the probabilities add up"
-    if result.guard is not None:
-        caption += "\nthresholds: highest prices at which the guard allows each level, the boldest first"
     table = Table(
         title=f"{method}: {result.changed:,} of {len(result.prediction):,} decisions changed{rejected}",
         caption=caption,
@@ -379,19 +351,13 @@ def _print_table(result: Calibration, method: str) -> None:
     table.add_column("capture")
     for name in ("frames", "changed", "frames per device before", "after"):
         table.add_column(name, justify="right")
-    if result.guard is not None:
-        for name in ("guard", "price", "thresholds"):
-            table.add_column(name, justify="right")
     if result.judged is not None:
         for name in ("level", "evenness"):
             table.add_column(name, justify="right")
     for r, summary in enumerate(result.captures):
         cells = [f"{m.min():,.1f} … {m.max():,.1f}" for m in (summary.mass_before, summary.mass_after)]
-        if result.guard is not None:
-            decision = result.guard[r]
-            price = "–" if math.isnan(decision.price) else f"{decision.price:.3f}"
-            cells += [decision.level, price, _limits(decision.thresholds)]
         if result.judged is not None:
-            cells += [result.judged[r].level, f"{result.judged[r].evenness:.3f}"]
+            level, found = result.judged[r]
+            cells += [level, f"{found:.3f}" if math.isfinite(found) else "–"]
         table.add_row(str(summary.capture), f"{summary.frames:,}", f"{summary.changed:,}", *cells)
     wide_console().print(table)

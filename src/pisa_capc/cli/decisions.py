@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pisa_capc.cli.calibrate import plain_decision
 from pisa_capc.cli.model import confirm
 from pisa_capc.cli.output import listed, print_table
 from pisa_capc.cli.recordings import Reading
@@ -177,10 +176,9 @@ def names(who: Predicted) -> list[str]:
 def calibration_said(who: Predicted) -> dict[str, Any]:
     """What corrected the decisions, for JSON."""
     result = who.calibration
-    guard = None if result.guard is None else [plain_decision(decision) for decision in result.guard]
     judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
     title = who.choices.calibrator(who.scores.statistics).title
-    return {"method": title, "changed": result.changed, "guard": guard, "judged": judged}
+    return {"method": title, "changed": result.changed, "judged": judged}
 
 
 def _by_device(who: Predicted) -> Iterable[tuple[str | None, np.ndarray]]:
@@ -245,9 +243,6 @@ def _show_measured(who: Predicted) -> None:
 def _calibration_line(who: Predicted) -> str:
     result, title = who.calibration, who.choices.calibrator(who.scores.statistics).title
     said = f"calibration: {title}, {result.changed:,} of {len(who):,} decisions changed"
-    if result.guard is not None:
-        levels = ", ".join(f"{decision.capture}: {decision.level}" for decision in result.guard)
-        said += f"; what the guard allowed, by capture: {levels}"
     if result.judged is not None:
         pairs = zip(result.captures, result.judged, strict=True)
         said += "; how evenly devices send, by capture: " + ", ".join(f"{c.capture}: {j.level}" for c, j in pairs)

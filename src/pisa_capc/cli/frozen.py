@@ -11,7 +11,6 @@ import typer
 from pisa_capc.cli.calibrate import (
     chosen_calibrator,
     commands,
-    plain_decision,
     read_scores,
     show_result,
     write_result,
@@ -57,13 +56,9 @@ def fit(
     frozen.save(out)
     if as_json:
         fitted = {"captures": list(frozen.captures), "classes": frozen.classes, "features": frozen.features}
-        guard = {} if frozen.guard is None else {"guard": [plain_decision(decision) for decision in frozen.guard]}
-        typer.echo(json.dumps({"out": str(out), "frames": len(arrays["logits"]), **fitted, **guard}))
+        typer.echo(json.dumps({"out": str(out), "frames": len(arrays["logits"]), **fitted}))
         return
-    names = [str(capture) for capture in frozen.captures]
-    if frozen.guard is not None:
-        names = [f"{decision.capture} (guard: {decision.level})" for decision in frozen.guard]
-    say(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(names)}")
+    say(f"{out}: fitted on {len(arrays['logits']):,} frames of {', '.join(map(str, frozen.captures))}")
 
 
 @commands.command()
@@ -77,7 +72,7 @@ def apply(
     """Correct decisions with a calibration fitted before; each frame by itself, however few there are.
 
     A frame gets the prototypes of its `capture` where that was fitted. Other captures, and files without `capture`, get
-    the pooled set; a note says which. Where a guard watched the fit, what it decided then is shown.
+    the pooled set; a note says which.
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import FrozenCalibration
@@ -87,4 +82,4 @@ def apply(
     with warnings_as_notes():
         result = frozen.apply(arrays["embedding"], arrays["logits"], arrays.get("capture"))
     write_result(out, result, arrays)
-    show_result(result, "ucapc, frozen" if result.guard is None else "safe, frozen", out, as_json)
+    show_result(result, "frozen", out, as_json)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from pisa_capc.cli.old import renewed
 from pisa_capc.core import quantities
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import PlainConsole
@@ -68,6 +69,9 @@ class _Bounded:
 
 class Overview(BoundedGroup):
     """The command `pisa`, whose help has the others by stage."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, renewed(args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print it; the formatter has no say in it."""

@@ -11,7 +11,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.output import going, listed, listed_numbers, print_table, say, warnings_as_notes
+from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -114,12 +114,6 @@ def train(
         "phase and slope of all antennas) or none. auto is antenna, or what the import took off. The model keeps it.",
     ),
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
-    guard: bool | None = typer.Option(
-        None,
-        help="Also learn the guard of `pisa calibrate --method safe`: trains one more model without each source "
-        "environment. --no-guard is the default and goes with the next version.",
-        show_default=False,
-    ),
     as_json: bool = AsJson,
 ) -> None:
     """Train on the source environments; what was stopped goes on, what was finished is kept.
@@ -131,14 +125,11 @@ def train(
     from pisa_capc.data.frames import load
     from pisa_capc.data.protocol import split
     from pisa_capc.data.store.native import fingerprint
-    from pisa_capc.decide.rehearsal import fit_with_guard
     from pisa_capc.model.inference.devices import choose_device, choose_precision
     from pisa_capc.model.methods import METHODS, check_names
     from pisa_capc.model.methods.recommend import PUBLISHED
     from pisa_capc.model.training import Run, TrainingConfig, fit
 
-    if guard is False:
-        going("--no-guard", "no guard is learnt unless --guard asks for it")
     network = any(asked is not None for asked in (encoder, epochs, batch)) or variant != "full"
     encoder = encoder or "transformer"
     check_names(PUBLISHED if method == AUTO else method, encoder, variant)
@@ -169,7 +160,7 @@ def train(
         soft_wrap=True,
     )
     with warnings_as_notes():
-        models = (fit_with_guard if guard else fit)(
+        models = fit(
             runs,
             method=method,
             encoder=encoder,
@@ -183,13 +174,6 @@ def train(
             threads=threads,
             tensorboard=tensorboard,
             front=front,
-        )
-    if guard and models[0].statistics.guard is None:
-        notes.print(
-            f"No guard was learnt: {method} would have to train without one of its source environments. "
-            "`--method safe` will change no decision.",
-            highlight=False,
-            soft_wrap=True,
         )
     if done:
         notes.print(f"{done} of {len(runs)} runs had been trained before and were kept.", highlight=False)

@@ -45,11 +45,6 @@ def say(text: str) -> None:
     print(visible(text))
 
 
-def going(option: str, instead: str) -> None:
-    """Note that an option goes with the next version, and what to use instead."""
-    notes.print(f"note: {option} goes with the next version; {instead}.", highlight=False, soft_wrap=True)
-
-
 WIDE, READABLE = 200, 100  # characters of a line where nobody's terminal sets them: of numbers, and of words alone
 
 

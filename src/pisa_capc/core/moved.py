@@ -80,8 +80,6 @@ MOVED = {
     "model.training.runs": "model.runs",
     "training.fit": "model.training.fitting",
     "calibration": "decide.calibration",
-    "calibration.guard": "decide.calibration.safe",
-    "rehearsal": "decide.rehearsal",
     "enrolment": "decide.enrolment",
     "identify": "decide.identification",
     "identify.together": "decide.identification.tracks",

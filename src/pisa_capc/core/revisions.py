@@ -10,7 +10,7 @@ PACKAGE = "0.1.0"  # the version of this package, as people name it
 SPLIT = 1  # protocol.split and the scores
 TRAINING = 1  # trainer, encoders, layers and descriptors
 CALIBRATION = 1  # U-CAPC and its peers
-GUARD = 1  # rehearsals, guard and the safe calibration
+GUARD = 1  # the safe calibration of earlier versions, which records hold
 DEPLOYMENTS = 1  # what a deployment draws, and how it is scored
 METHODS = {"irm": 2}  # a method that is not listed has version 1
 # What a method with one encoder has on top of that. Transformer: on a GPU its dropout took half instead of a tenth in

@@ -26,10 +26,12 @@ from pisa_capc.data.trials import VerificationScores, claim_scores
 
 __all__ = ["CaptureScore", "Evaluator", "Scores", "Split", "SplitRecipe", "macro_f1", "split"]
 
-# Stages of inference: the classifier's own decisions, after U-CAPC as published, as far as the guard allows, and by
-# what suits a capture. Files know them by these names, people by their titles.
+# Stages of inference: the classifier's own decisions, after U-CAPC as published, the same under the guard that earlier
+# versions had, and by what suits a capture. Files know them by these names, people by their titles.
 DIRECT, PAPER, SAFE, CAREFUL = "direct", "paper", "safe", "careful"
 STAGE_TITLES = MappingProxyType({PAPER: "U-CAPC", SAFE: "U-CAPC, safe"})
+# Calibrations of earlier versions, and what to use instead: records hold their scores, and nothing makes new ones.
+DROPPED = MappingProxyType({SAFE: "careful, which gains as much without further trainings"})
 VALIDATION = 0.2  # of each source group
 FEW_SHOT = 16  # frames of each target group
 

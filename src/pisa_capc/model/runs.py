@@ -27,7 +27,7 @@ ALWAYS = (
 )
 SOMETIMES = ("threads", "domain", "subcarriers", "cfo", "plugins")
 FINISHED = ("metrics", "history", "seconds", "machine")
-CHANGED = ("guard", "changes")
+CHANGED = ("changes",)
 REQUIRED = {*ALWAYS, "metrics"} - {"carrier_hz", "split", "precision", "version", "code"}  # earlier versions lack these
 
 
@@ -150,8 +150,7 @@ class ModelRun(RunSpec):
 
     samples: of a frame, that the model reads. domain, subcarriers, cfo: what its frames are when they have passed the
     front end, and whether they have frequency offsets. dataset: fingerprint. threads: of a CPU, None on a GPU. seconds:
-    of the training, this run's share. guard: versions of the code that has learnt it. changes: devices enrolled and
-    removed since, see `enrolment`.
+    of the training, this run's share. changes: devices enrolled and removed since, see `enrolment`.
     """
 
     devices: tuple[str, ...]
@@ -170,7 +169,6 @@ class ModelRun(RunSpec):
     history: tuple[Epoch, ...] = ()
     seconds: float = 0.0
     machine: dict[str, Any] = field(default_factory=dict)
-    guard: dict[str, int] | None = None
     changes: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -193,7 +191,7 @@ class ModelRun(RunSpec):
     @property
     def planned(self) -> ModelRun:
         """The run as it was before its training."""
-        return replace(self, metrics=Metrics(), history=(), seconds=0.0, machine={}, guard=None, changes=())
+        return replace(self, metrics=Metrics(), history=(), seconds=0.0, machine={}, changes=())
 
     def to_json(self) -> dict[str, Any]:
         """The content of `model.json` in its order; what came later is left out where it says nothing."""
@@ -203,7 +201,6 @@ class ModelRun(RunSpec):
             "cfo": True,
             "plugins": (),
             "subcarriers": None,
-            "guard": None,
             "changes": (),
         }
         names = (*ALWAYS, *SOMETIMES, *(FINISHED if self.metrics.best_epoch else ()), *CHANGED)

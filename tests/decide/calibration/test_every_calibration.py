@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +41,6 @@ SOURCE = SourceStatistics(
     class_mean=EXAMPLE.weight,
     covariance=0.25 * np.eye(6),
     confusion=np.full((4, 4), 2.0) + np.diag([50.0, 40.0, 60.0, 50.0]),
-    guard=np.array([0.05, 0.15, 1.0]),
 )
 every = pytest.mark.parametrize("kind", calibrators().values(), ids=calibrators())
 
@@ -99,12 +97,10 @@ def test_results_are_written_into_given_arrays(kind: type[Calibrator]):
 @every
 def test_what_is_missing_of_the_source_is_named_if_it_is_needed(kind: type[Calibrator]):
     refusal, shares = "", np.ones(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the guard says that it has no thresholds
-        try:
-            shares = kind().calibrate(EXAMPLE.embedding, EXAMPLE.logits).probability.sum(1)
-        except DataError as error:
-            refusal = str(error)
+    try:
+        shares = kind().calibrate(EXAMPLE.embedding, EXAMPLE.logits).probability.sum(1)
+    except DataError as error:
+        refusal = str(error)
     assert refusal.startswith(f"{kind.title} needs source_" if refusal else "")
     np.testing.assert_allclose(shares, 1)
 
@@ -185,7 +181,7 @@ def test_a_result_is_short_in_print_and_a_table_in_a_notebook(kind: type[Calibra
     page = result._repr_html_()
     for summary, name in zip(result.captures, ("E1/&lt;b&gt;", "E1/M &amp; L", "E2"), strict=True):
         assert f"<tr><td>{name}</td><td>{summary.frames}</td><td>{summary.changed}</td>" in page
-    assert (">guard<" in page) == (result.guard is not None)
+    assert (">level<" in page) == (result.judged is not None)
     assert "<b>" not in page
 
 
@@ -245,6 +241,11 @@ def test_one_class_adds_a_calibration(sharper: type[Calibrator], tmp_path: Path)
         register_calibration("lame")(sharper)
 
 
+def test_a_calibration_that_is_gone_is_answered_with_advice():
+    with pytest.raises(ConfigError, match=r"the calibration safe of earlier versions is gone\. Use careful"):
+        calibrator("safe")
+
+
 def test_a_calibration_that_was_taken_back_is_not_known():
     assert "sharper" not in calibrators()
     with pytest.raises(ConfigError, match=r"unknown calibration 'lamee'\. Did you mean 'lame'"):
@@ -260,12 +261,9 @@ def test_a_class_without_a_title_is_called_by_its_name():
 
 def test_a_fitted_calibration_is_short_in_print_and_a_table_in_a_notebook():
     names = np.array(["E1/<b>", "E1/M", "E2"])[EXAMPLE.capture]
-    plain, guarded = (calibrator(name)().fit(*EXAMPLE[:2], names, SOURCE) for name in ("ucapc", "safe"))
+    plain = UCAPC().fit(*EXAMPLE[:2], names, SOURCE)
     assert repr(plain) == "FrozenCalibration(3 captures, 4 classes, 6 features)"
     assert "<td>E1/&lt;b&gt;</td></tr>" in plain._repr_html_()
-    assert repr(guarded) == "FrozenCalibration(3 captures, 4 classes, 6 features, guarded)"
-    assert guarded.guard is not None
-    assert f"<td>E1/M</td><td>{guarded.guard[1].level}</td>" in guarded._repr_html_()
     many = UCAPC().calibrate(*EXAMPLE[:2], np.arange(225))._repr_html_()
     assert (many.count("<tr>"), "and 175 more" in many) == (52, True)
     applied = plain.apply(*EXAMPLE[:2], names)

@@ -16,7 +16,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli import frozen as _registers  # noqa: F401
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.store.seal import sealed
-from pisa_capc.decide.calibration import FrozenCalibration
+from pisa_capc.decide.calibration import FrozenCalibration, PriorUCAPC
 from tests.decide.calibration.examples import shifted_captures
 
 NAMES = np.array(["E1/L1", "E1/L2", "E1/M1"])
@@ -27,6 +27,8 @@ SETTINGS = [
     UCAPC(passes=0),
     UCAPC(epsilon=0.5, fusion=1.0, top=7, balance=0.5),
     UCAPC(epsilon=2.0, prior="none", threshold=0.5),
+    PriorUCAPC(fusion=0.5, temperature=1.0, epsilon=2.0),
+    PriorUCAPC(prior="none"),
 ]
 
 
@@ -41,6 +43,20 @@ def test_the_frames_of_the_fit_get_the_result_of_the_fit(settings: UCAPC):
     np.testing.assert_array_equal(result.prediction, expected.prediction)
     assert result.pooled == ()
     assert [c.changed for c in result.captures] == [c.changed for c in expected.captures]
+
+
+def test_what_an_earlier_version_fitted_under_its_guard_is_still_read(tmp_path: Path):
+    example = shifted_captures()
+    frozen = FrozenCalibration.fit(example.embedding, example.logits, example.capture)
+    frozen.save(tmp_path)
+    path = tmp_path / "calibration.json"
+    about = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"}
+    decided = {"level": "part", "price": 0.2, "thresholds": ["-inf", 0.3, 0.4]}
+    about |= {"guard": [{"capture": c, **decided} for c in range(3)], "pooled_guard": {"capture": "all", **decided}}
+    path.write_text(json.dumps(sealed(about)))
+    again = FrozenCalibration.load(tmp_path).apply(example.embedding, example.logits, example.capture)
+    expected = frozen.apply(example.embedding, example.logits, example.capture)
+    np.testing.assert_array_equal(again.probability, expected.probability)
 
 
 def test_a_frame_depends_on_itself_alone():

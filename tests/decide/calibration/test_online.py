@@ -17,6 +17,7 @@ from pisa_capc import UCAPC
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.decide.calibration import (
+    Careful,
     FrozenCalibration,
     GroupSettings,
     Online,
@@ -25,7 +26,6 @@ from pisa_capc.decide.calibration import (
     SourceStatistics,
 )
 from pisa_capc.decide.calibration.learning import Learner
-from pisa_capc.decide.calibration.safe import Guard
 from tests.decide.calibration.streams import CLASSES, FEATURES, Stream, stream
 
 MEANS = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
@@ -284,9 +284,7 @@ def test_a_fork_learns_in_a_thread_of_its_own():
     assert child.exitcode == 0
 
 
-@pytest.mark.parametrize(
-    ("by", "named"), [({"source": KNOWN}, "careful"), ({"guard": Guard((0.1, 0.2, 0.3))}, "safe"), ({}, "ucapc")]
-)
+@pytest.mark.parametrize(("by", "named"), [({"source": KNOWN}, "careful"), ({}, "ucapc")])
 def test_a_state_of_earlier_versions_goes_on_by_what_it_was_made_by(tmp_path: Path, by: dict[str, Any], named: str):
     """They kept the settings of U-CAPC, whatever calibrated, and did not name it."""
     frames = stream((0,), frames=200)
@@ -301,6 +299,26 @@ def test_a_state_of_earlier_versions_goes_on_by_what_it_was_made_by(tmp_path: Pa
     assert again.settings == online.settings
     expected = online.push(frames.embedding, frames.logits)
     np.testing.assert_array_equal(again.push(frames.embedding, frames.logits).probability, expected.probability)
+
+
+@pytest.mark.parametrize(("by", "goes_on"), [({"source": KNOWN}, "careful"), ({}, "ucapc")])
+@pytest.mark.parametrize(
+    "settings", [{"method": "safe", "group": "capture"}, asdict(UCAPC())], ids=["named", "unnamed"]
+)
+def test_a_state_that_was_kept_under_the_guard_goes_on_without_it(
+    tmp_path: Path, by: dict[str, Any], goes_on: str, settings: dict[str, Any]
+):
+    frames = stream((0,), frames=200)
+    online = OnlineCalibrator(CLASSES, FEATURES, settings=SMALL, **by)
+    online.push(frames.embedding, frames.logits)
+    online.save(tmp_path)
+    about = {k: v for k, v in json.loads((tmp_path / "stream.json").read_text()).items() if k != "digest"}
+    about["settings"]["calibration"], about["guard"] = settings, ["-inf", "0.1", "inf"]
+    (tmp_path / "stream.json").write_text(json.dumps(sealed(about)))
+    with pytest.warns(UserWarning, match=f"under its guard, which is gone. It goes on by {goes_on}"):
+        again = OnlineCalibrator.load(tmp_path)
+    assert again.settings.calibration in (Careful(), UCAPC(prior="none"))
+    assert again.push(frames.embedding, frames.logits).probability.shape == (200, CLASSES)
 
 
 def test_a_calibration_that_is_not_registered_cannot_be_kept(tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from pisa_capc.core.errors import ConfigError, DataError, ModelError, PisaError
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import linear
-from pisa_capc.decide.calibration import OpenSet, Safe
+from pisa_capc.decide.calibration import Careful, OpenSet
 from pisa_capc.decide.enrolment import enrol, remove, sounds_like
 from pisa_capc.evidence.evaluation import evaluate
 from pisa_capc.model.inference import TrainedModel, embed, load_model
@@ -44,10 +44,9 @@ def test_a_frame_stays_with_whom_it_was_given_to_or_goes_to_the_new_device(
 def test_it_is_saved_loaded_calibrated_and_scored_like_any_other(larger: TrainedModel, tmp_path: Path) -> None:
     larger.save(tmp_path)
     again = load_model(tmp_path)
-    assert again.has_guard
     scores = embed(again, FRAMES.where(environment="E1").unlabelled(), "cpu")
     np.testing.assert_array_equal(scores.logits, embed(larger, FRAMES.where(environment="E1").unlabelled()).logits)
-    result = OpenSet(Safe(), "knn", alpha=0.05).calibrate(
+    result = OpenSet(Careful(), "knn", alpha=0.05).calibrate(
         scores.embedding, scores.logits, scores.capture, scores.statistics
     )
     assert result.probability.shape == (320, 4)

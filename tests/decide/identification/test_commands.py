@@ -68,14 +68,10 @@ def test_strangers_can_be_told_by_their_carrier_too(pisa: Command, run: Path, ro
     assert all(both > alone["unknown_score"] for both, alone in zip(scores, plain, strict=True))
 
 
-def test_what_calibrates_is_what_is_usual_with_the_model_and_is_said(
-    pisa: Command, run: Path, room: Path, trained: TrainedModel, tmp_path: Path
-) -> None:
+def test_what_calibrates_is_what_is_usual_with_the_model_and_is_said(pisa: Command, run: Path, room: Path) -> None:
     careful = pisa("identify", run, room, *PLAIN)
     assert "calibration: careful; the published one is --calibration ucapc" in careful.err
     assert "how evenly devices send, by capture: recording/room.cf32: few" in careful.err
-    trained.with_guard((0.1, 0.2, 0.3)).save(tmp_path / "guarded")
-    assert "calibration: careful" in pisa("identify", tmp_path / "guarded", room, *PLAIN).err
     told = pisa("identify", run, room, *PLAIN, "--calibration", "direct").err
     assert told.startswith("calibration: direct, 0 of 90")
     for command in ("identify", "verify"):
@@ -89,7 +85,6 @@ def test_identify_gives_json(pisa: Command, run: Path, room: Path) -> None:
     assert sum(own["frames"] for own in found["devices"]) == 90
     assert found["together_s"] == 1.0
     assert found["calibration"]["judged"][0]["level"] in ("even", "uneven", "few")
-    assert found["calibration"]["guard"] is None
     assert {"device", "like", "probability", "transmitter", "cfo_hz", "snr_db"} <= set(found["frames"][0])
 
 

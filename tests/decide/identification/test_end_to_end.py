@@ -13,7 +13,7 @@ def test_a_recording_of_ten_devices_in_an_unseen_place(tmp_path: Path) -> None:
     scene = scene_file(tmp_path)
     trained = enrol(tmp_path, "wifi", scene, "pisa-equalised", epochs=6, scale=0.125, seed=2026)
     for capture in ("L1", "L3"):
-        by = dict(identified(trained.model, recorded(tmp_path, "wifi", scene, capture, 1.5, 2026), "wifi"))
+        by = dict(identified(trained, recorded(tmp_path, "wifi", scene, capture, 1.5, 2026), "wifi"))
         found, cut = by["detected"], by["cut by the truth"]
         assert found["found"] >= 0.99 * found["frames"]
         assert found["known right"] >= cut["known right"] - 0.01

@@ -69,9 +69,9 @@ def options(folder: Path, **others: Any) -> Options:
 
 def test_every_stage_of_every_deployment_is_in_the_record(made: Path) -> None:
     [record] = read_records(made / "results" / "quick")
-    everywhere = [f"{stage}@{place}" for place in ("missing", "unknown-30") for stage in ("direct", *STAGES)]
-    frozen = [f"{stage}@frozen" for stage in ("direct", "paper", "safe")]
-    assert sorted(record.stages) == sorted(["direct", *STAGES, *everywhere, *frozen])
+    made_today = ("direct", "paper", "lame")  # without the safe stage of earlier versions
+    everywhere = [f"{stage}@{place}" for place in ("missing", "unknown-30") for stage in made_today]
+    assert sorted(record.stages) == sorted([*made_today, *everywhere, "direct@frozen", "paper@frozen"])
     assert set(record.stages["paper@missing"]) == {"macro_f1"}  # small
     assert "confusion" in record.stages["lame"]
     assert record.run.strangers == {"devices": 2, "scale": 0.02}

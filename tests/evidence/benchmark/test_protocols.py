@@ -43,6 +43,9 @@ def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
         assert all(value in grid[row.method][key] for key, value in chosen.items())
         assert all(row.variants[variant] == built.variants[variant] for variant in row.variants)
     for stage, settings in protocol.calibration.items():
+        if stage in protocol.dropped:
+            assert settings == {"method": "safe", "group": "capture"}  # as the records were made
+            continue
         default = PRESETS[stage] if settings["method"] == "ucapc" else calibrator(settings["method"])(group="capture")
         expected = {"method": settings["method"], **asdict(default)}
         assert settings == {k: v for k, v in expected.items() if k != "workspace_mib"}

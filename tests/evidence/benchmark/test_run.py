@@ -17,11 +17,10 @@ import pytest
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import load
 from pisa_capc.evidence.benchmark import job as jobs
-from pisa_capc.evidence.benchmark.plan import Conditions
+from pisa_capc.evidence.benchmark.plan import Conditions, plan, select
 from pisa_capc.evidence.benchmark.protocols import DataSource, Simulated
 from pisa_capc.evidence.benchmark.records import read_records
 from pisa_capc.evidence.benchmark.run import Options, Summary, dry_run, estimate, how_long, run_protocol
-from pisa_capc.model.inference import load_model
 from pisa_capc.model.training.trainer import Trainer
 from pisa_capc.signal.formats.transfer import export_dataset
 from tests.evidence.benchmark.tools import QUICK, quick, write_protocol
@@ -63,8 +62,8 @@ def test_a_protocol_becomes_records_and_a_second_start_does_nothing(data: Path, 
     assert {(r.run.method, r.run.seed, *r.stages) for r in records} == {
         ("single", 1, "direct"),
         ("single", 2, "direct"),
-        ("pisa", 1, "direct", "paper", "safe"),
-        ("pisa", 2, "direct", "paper", "safe"),
+        ("pisa", 1, "direct", "paper"),
+        ("pisa", 2, "direct", "paper"),
     }
     assert {r.conditions for r in records} == {Conditions(records[0].conditions.dataset, "cpu", "float32")}
     assert all(0 <= r.stages["direct"]["macro_f1"] <= 1 and r.seconds["training"] > 0 for r in records)
@@ -259,19 +258,22 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert f"2 records are of other settings or code and are not counted. `pisa bench run {path}`" in notes
 
 
-def test_a_guarded_stage_is_learnt_recorded_and_scored_elsewhere(data: Path, tmp_path: Path) -> None:
-    changes = {**QUICK, "seeds": [1]}
-    protocol, only = quick(tmp_path, changes=changes), ("method=pisa",)
-    assert run_protocol(protocol, options(tmp_path, data, only=only)).recorded == 1
-    [record] = read_records(tmp_path / "results" / "quick")
-    assert list(record.stages) == ["direct", "paper", "safe"]
-    decisions = record.stages["safe"]["guard"]
-    assert decisions
-    assert all(d["level"] in ("full", "part", "mild", "off") and d["price"] >= 0 for d in decisions.values())
-    assert record.run.code["guard"] == 1
-    for path in (tmp_path / "work" / "trained").glob("*/model.safetensors"):  # as trained before there was a guard
-        model = load_model(path.parent)
-        replace(model, statistics=replace(model.statistics, guard=None)).save(path.parent)
-    elsewhere = Options(data=data, results=tmp_path / "again", work=tmp_path / "work", trained_on="cpu", only=only)
-    assert run_protocol(protocol, elsewhere).recorded == 1
-    assert read_records(tmp_path / "again" / "quick")[0].stages == record.stages
+def test_a_stage_that_is_gone_is_left_out_and_what_is_recorded_of_it_counts(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol, only = quick(tmp_path, changes={**QUICK, "seeds": [1]}), ("method=pisa",)
+    chosen = options(tmp_path, data, only=only)
+    assert run_protocol(protocol, chosen) == Summary(1, 0, 1)
+    assert "Left out, because it is gone: safe (use careful" in capsys.readouterr().err
+    [record] = read_records(folder := tmp_path / "results" / "quick")
+    assert list(record.stages) == ["direct", "paper"]
+    assert "guard" not in record.run.code
+    assert run_protocol(protocol, chosen) == Summary(1, 1, 0)
+    [planned] = select(plan(protocol), only)
+    assert record.run.to_json() == planned.today.to_json() != planned.to_json()
+    # A record of an earlier version has the stage, and stands for the run as well.
+    record.path(folder).unlink()
+    earlier = replace(record, run=planned, stages={**record.stages, "safe": record.stages["paper"]})
+    earlier.write(folder)
+    assert run_protocol(protocol, chosen) == Summary(1, 1, 0)
+    assert [found.name for found in read_records(folder)] == [earlier.name]

@@ -57,7 +57,6 @@ def test_what_a_benchmark_cannot_work_with_ends_in_one_line(printed: Printed) ->
         printed(start.main, "--encoders", "cnnn")
 
 
-@pytest.mark.filterwarnings("ignore:the scores hold no guard thresholds")
 def test_every_calibration_is_measured(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "FRAMES", 600)
     found = printed(calibrate.main, "--repeats", "1", "--threads", "1")["rows"]

@@ -171,20 +171,6 @@ def test_the_report_of_a_protocol_has_tables_pictures_and_provenance(protocol: P
         "split seed",
     ):
         assert text in page
-    assert "Decisions of the calibration" not in page
-
-
-def test_what_a_guard_decided_is_shown(protocol: Protocol, tmp_path: Path) -> None:
-    results = load_results(protocol, tmp_path / "records")
-    for runs in results.runs.values():
-        for record in runs.values():
-            if "paper" in record.stages:
-                level = "mild" if record.run.seed == 1 else "full"
-                decisions = {"E1/L1": {"level": level, "price": 0.1}, "E1/M": {"level": "off", "price": 0.9}}
-                record.stages["paper"]["guard"] = decisions
-    page = report_of_protocol(protocol, results).html()
-    assert "Decisions of the calibration&#x27;s guard: small, E2,E3 → E1, U-CAPC" in page
-    assert "<tr><td>CNN: PISA</td><td>1 full, 1 mild</td><td>2 off</td></tr>" in page
 
 
 def test_settings_are_shown_as_tables_and_not_as_python_writes_them(protocol: Protocol, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from rich.console import Console
 from pisa_capc.core.errors import ConfigError, MissingExtraError, ModelError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import Evaluator
-from pisa_capc.decide.calibration.safe import Decision
 from pisa_capc.evidence.evaluation import infer_runs, load_runs
 from pisa_capc.evidence.figures.projection import draw_sample, project
 from pisa_capc.evidence.figures.run import Subject, draw_run, stages
@@ -153,22 +151,11 @@ def test_the_report_says_what_was_found_and_where_it_is_from(data: Path, subject
     for text in (one.trained.run.dataset, "split_seed", "<td>beta</td><td>1.0</td>", "torch", "E1/L2"):
         assert text in page
     assert "http" not in page.replace("http-equiv", "")  # nothing is fetched
-    assert "Decisions of the guard" not in page
 
 
-def test_a_guard_that_a_calibration_carries_is_shown(data: Path, subjects: list[Subject]) -> None:
-    [one] = subjects[0]
-    decisions = (Decision("E1/L1", "part", 0.25, (0.1, 0.3, 0.9)),)
-    guarded = replace(one.stages["paper"], guard=decisions)
-    page = report_of_runs([[replace(one, stages={"paper": guarded})]], data, kinds=["captures"]).html()
-    assert "<tr><td>E1/L1</td><td>part</td><td>0.2500</td><td>0.1000, 0.3000, 0.9000</td></tr>" in page
-
-
-def test_a_run_with_a_guard_is_shown_by_what_is_usual(data: Path, trained: Path, tmp_path: Path) -> None:
-    [(folder, model)] = load_runs(trained / "pisa")
-    [guarded] = infer_runs([(folder, model.with_guard((1e-9, 1e9, 1e9)))], load(data), ["E1"], show=False)
-    found = stages([[guarded]])["CNN"]
+def test_a_run_is_shown_by_what_is_usual(data: Path, trained: Path) -> None:
+    [one] = infer_runs(load_runs(trained / "pisa"), load(data), ["E1"], show=False)
+    found = stages([[one]])["CNN"]
     assert list(found) == ["PISA", "PISA-CAPC", "PISA-CAPC (careful)"]
     [careful] = found["PISA-CAPC (careful)"]
-    assert careful.to_json() == guarded.evaluator.score(guarded.stages["careful"].probability).to_json()
-    assert "Decisions of the guard" not in report_of_runs([[guarded]], data, kinds=["captures"]).html()
+    assert careful.to_json() == one.evaluator.score(one.stages["careful"].probability).to_json()

@@ -22,6 +22,7 @@ from pisa_capc.data.store.seal import sealed
 from pisa_capc.evidence.evaluation import load_runs
 from pisa_capc.model.inference import TrainedModel, embed, load_model
 from pisa_capc.model.inference.model import runs_inside
+from pisa_capc.model.inference.tensors import save_tensors
 from pisa_capc.model.training import TrainingConfig, fit
 from tests.model.training.tools import assert_identical
 from tests.problems import runs, small_frames
@@ -175,12 +176,12 @@ def test_a_model_written_before_there_were_digests_is_read(folder: Path, finishe
     assert_identical(load_model(folder), finished[1])
 
 
-def test_a_guard_half_written_leaves_a_model_that_is_read(folder: Path) -> None:
-    """Killed between the two files, the new tensors stand beside the old description."""
-    description = (folder / "model.json").read_text()
-    load_model(folder).with_guard((0.1, 0.2, 0.3)).save(folder)
-    (folder / "model.json").write_text(description)
-    assert not load_model(folder).has_guard
+def test_a_guard_of_an_earlier_version_is_left_out(folder: Path, finished: tuple[Path, TrainedModel]) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_tensors(path, {**tensors, "source.guard": torch.tensor([0.1, 0.2, 0.3])})
+    change(folder, lambda about: about.update(guard={"guard": 1, "calibration": 1}))
+    assert_identical(load_model(folder), finished[1])
 
 
 def test_an_edited_description_is_refused(folder: Path) -> None:

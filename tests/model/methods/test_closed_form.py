@@ -23,7 +23,6 @@ from pisa_capc.decide.calibration.policy import usual
 from pisa_capc.decide.enrolment import enrol, remove
 from pisa_capc.decide.identification import Identified
 from pisa_capc.decide.identification.explain import Explainer, _apart
-from pisa_capc.decide.rehearsal import fit_with_guard
 from pisa_capc.evidence.evaluation import infer
 from pisa_capc.live.listen.claims import Tests
 from pisa_capc.live.listen.recognise import Recognised
@@ -143,11 +142,6 @@ def test_three_frames_enrol_a_device_without_a_change_for_the_others(frames: Fra
     mine = target.device == 9
     assert np.mean(after[mine].argmax(axis=1) == 9) > 0.85
     assert np.mean(after[~mine].argmax(axis=1) == target.device[~mine]) > 0.95
-
-
-def test_a_guard_is_learnt_with_it(frames: Frames) -> None:
-    [model] = fit_with_guard(run_of(frames), method="closed-form", device="cpu", show=False)
-    assert model.has_guard
 
 
 def test_what_it_needs_is_said(frames: Frames) -> None:

@@ -2,10 +2,9 @@
 
 `UCAPC(...).calibrate(embedding, logits, capture)` is the paper's; `calibrators()` names it and its peers, all
 with the same interface, `Calibrator`, and `register_calibration` adds one (see `base`). `Careful()` looks at each
-capture first. `Safe()` is U-CAPC under a guard that was trained with the model. `usual` is the default
-calibration. `OpenSet(UCAPC())` rejects frames of unknown devices first. `UCAPC().fit` keeps what one stream
-teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as they arrive and finds the captures
-itself.
+capture first. `usual` is the default calibration. `OpenSet(UCAPC())` rejects frames of unknown devices first.
+`UCAPC().fit` keeps what one stream teaches for another, as a `FrozenCalibration`; `OnlineCalibrator` decides frames as
+they arrive and finds the captures itself.
 """
 
 from typing import Any
@@ -22,7 +21,6 @@ from pisa_capc.decide.calibration.peers import Peer, Transduced
 from pisa_capc.decide.calibration.policy import Usual, usual
 from pisa_capc.decide.calibration.prior import PriorUCAPC
 from pisa_capc.decide.calibration.result import Calibration, CaptureSummary
-from pisa_capc.decide.calibration.safe import Safe
 from pisa_capc.decide.calibration.ucapc import PRESETS, UCAPC
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -44,7 +42,6 @@ __all__ = [
     "OpenSet",
     "Peer",
     "PriorUCAPC",
-    "Safe",
     "SourceStatistics",
     "Transduced",
     "Usual",

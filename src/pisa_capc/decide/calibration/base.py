@@ -23,6 +23,7 @@ from torch import Tensor
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.registry import Registry
+from pisa_capc.data.protocol import DROPPED
 from pisa_capc.decide.calibration.inputs import GROUPINGS, Array, Captures, Inputs, check_inputs
 from pisa_capc.decide.calibration.result import Calibration, Recorder
 from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics
@@ -121,7 +122,7 @@ class Calibrator(Parameters):
         capture: Captures | None = None,
         source: SourceStatistics | None = None,
     ) -> FrozenCalibration:
-        """What these frames say about their captures, kept for later frames; U-CAPC and the safe preset can do that.
+        """What these frames say about their captures, kept for later frames; U-CAPC and careful can do that.
 
         >>> kept = UCAPC().fit(embedding, logits, capture)                      # doctest: +SKIP
         >>> kept.predict_proba(later_embedding, later_logits, later_capture)    # doctest: +SKIP
@@ -147,6 +148,8 @@ def calibrators() -> Mapping[str, type[Calibrator]]:
 
 def calibrator(name: str) -> type[Calibrator]:
     """The calibration called `name`; an unknown name is an error that names the nearest one."""
+    if name in DROPPED:
+        raise ConfigError(f"the calibration {name} of earlier versions is gone. Use {DROPPED[name]}.")
     return CALIBRATIONS[name]
 
 

@@ -11,15 +11,12 @@ the frames of the fit get exactly the result of the fit.
 Which p and g: those of the frame's own capture where it was fitted. A capture that was not gets the pooled set, fitted
 over all frames as one group; every result shows this
 (`Applied.pooled`), with a warning, because a capture's own shift is then not corrected.
-
-Where a guard watched the fit its decisions are kept too, and given back with every result: what was allowed, at which
-price and under which thresholds. They are those of the fit and do not change when the calibration is applied.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +28,8 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.careful import warn_where_uneven
-from pisa_capc.decide.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
+from pisa_capc.decide.calibration.inputs import Array, Captures, Inputs, check_inputs
 from pisa_capc.decide.calibration.result import Calibration, Recorder, html_table
-from pisa_capc.decide.calibration.safe import Decision
 from pisa_capc.decide.calibration.ucapc import UCAPC, final_probability, fuse_scores, head_of, prototype_scores
 from pisa_capc.decide.calibration.workspace import batches, block_rows, read_embedding, read_logits, row_blocks
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -62,8 +58,6 @@ class FrozenCalibration:
     potentials: np.ndarray | None  # (R, C), or none where no prior is imposed
     pooled_prototypes: np.ndarray  # (C, D)
     pooled_potentials: np.ndarray | None  # (C,)
-    guard: tuple[Decision, ...] | None = None  # (R,) what the guard decided in the fit; none without a guard
-    pooled_guard: Decision | None = None
 
     @classmethod
     def fit(
@@ -74,15 +68,12 @@ class FrozenCalibration:
         settings: Calibrator | None = None,
         source: SourceStatistics | None = None,
     ) -> FrozenCalibration:
-        """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures.
-
-        With `Safe` a capture keeps what its guard allowed; `source` holds the thresholds.
-        """
+        """Calibrate these frames, embedding (N, D) and logits (N, C), and keep what was learnt of their captures."""
         settings = settings or UCAPC()
         if not settings.freezes:
             raise ConfigError(
                 f"{settings.title} decides the frames of a call together and learns nothing that later frames could "
-                "use. Call calibrate with all frames, or fit U-CAPC or the safe preset."
+                "use. Call calibrate with all frames, or fit U-CAPC or careful."
             )
         if settings.group == "auto":
             raise ConfigError(
@@ -102,19 +93,15 @@ class FrozenCalibration:
             own.potentials,
             np.zeros(shape[1:]) if pooled.prototypes is None else pooled.prototypes[0],
             None if pooled.potentials is None else pooled.potentials[0],
-            own.guard,
-            None if pooled.guard is None else replace(pooled.guard[0], capture=EVERYTHING),
         )
 
     def __repr__(self) -> str:
         of = f"{len(self.captures):,} captures, {self.classes} classes, {self.features} features"
-        return f"{type(self).__name__}({of}{'' if self.guard is None else ', guarded'})"
+        return f"{type(self).__name__}({of})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the captures, and what the guard allowed for each."""
-        if self.guard is None:
-            return html_table(repr(self), ("capture",), [(capture,) for capture in self.captures])
-        return html_table(repr(self), ("capture", "guard"), [(d.capture, d.level) for d in self.guard])
+        """For notebooks: the captures."""
+        return html_table(repr(self), ("capture",), [(capture,) for capture in self.captures])
 
     @property
     def classes(self) -> int:
@@ -144,11 +131,7 @@ class FrozenCalibration:
             potentials = np.concatenate((self.potentials, self.pooled_potentials[None]))
         for batch in batches(inputs):
             self._apply_batch(inputs, batch, [chosen[r] for r in batch], prototypes, potentials, recorder)
-        guard = None
-        if self.guard is not None and self.pooled_guard is not None:
-            kept = (*self.guard, self.pooled_guard)
-            guard = tuple(replace(kept[r], capture=key) for r, key in zip(chosen, inputs.groups.keys, strict=True))
-        return Applied(**vars(replace(recorder.finish(), guard=guard)), pooled=unknown)
+        return Applied(**vars(recorder.finish()), pooled=unknown)
 
     def predict_proba(self, embedding: Array, logits: Array, capture: Captures | None = None) -> Array:
         """Calibrated probabilities (N, C), as of `apply`."""
@@ -198,23 +181,18 @@ class FrozenCalibration:
             "captures": list(self.captures),
             "settings": asdict(self.settings),
         }
-        if self.guard is not None and self.pooled_guard is not None:
-            about["guard"] = [decision.to_json() for decision in self.guard]
-            about["pooled_guard"] = self.pooled_guard.to_json()
         write_pair(Path(folder), NAME, SCHEMA, arrays, about)
 
     @classmethod
     def load(cls, folder: str | Path) -> FrozenCalibration:
-        """Read what `save` wrote; refuse what does not fit, saying why."""
+        """Read what `save` wrote; refuse what does not fit, saying why.
+
+        Of one that an earlier version fitted under its guard, the guard's decisions are left out: they are already in
+        the prototypes and potentials.
+        """
         with described(Path(folder), NAME, SCHEMA, "a calibration", MADE_BY) as (arrays, about):
             settings = from_mapping(UCAPC, about["settings"], "settings")
             captures, classes, features = tuple(about["captures"]), about["classes"], about["features"]
-            guard = pooled_guard = None
-            if "guard" in about:  # there is none without a guard, and in what earlier versions wrote
-                guard = tuple(Decision.from_json(values) for values in about["guard"])
-                pooled_guard = Decision.from_json(about["pooled_guard"])
-                if tuple(decision.capture for decision in guard) != captures:
-                    raise ValueError("the guard decided about other captures")
             expected = {"prototypes": (len(captures), classes, features), "pooled_prototypes": (classes, features)}
             if settings.prior == "balanced":
                 expected |= {"potentials": (len(captures), classes), "pooled_potentials": (classes,)}
@@ -226,8 +204,6 @@ class FrozenCalibration:
             arrays.get("potentials"),
             arrays["pooled_prototypes"],
             arrays.get("pooled_potentials"),
-            guard,
-            pooled_guard,
         )
 
 

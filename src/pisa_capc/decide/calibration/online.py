@@ -10,8 +10,7 @@ potentials g stand still, and a frame is decided by them as in `frozen`:
 A group's first `warmup` frames are decided by their logits alone: a balanced transport of fewer frames than that says
 little. Classes are balanced, where the settings say so, only while the newest frames look like several transmitters in
 turn (`GroupFinder.several`): of one that speaks for long, a balanced transport would give most frames away. A group
-that is reopened goes on with the sample, prototypes and potentials it had. A stream under a `Guard` goes, at every run
-of U-CAPC, only as far as the price of balance allows, as `Safe` does for captures.
+that is reopened goes on with the sample, prototypes and potentials it had.
 
 A stream with `source` statistics is calibrated by `Careful` instead of U-CAPC, which selects its panel again at every
 run; never for even shares while one transmitter sends for long. Such a stream also has an alarm (`alarm`): if frames
@@ -38,6 +37,7 @@ on E2 and E3, where it prevents the same loss.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -51,6 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.randomness import generator
+from pisa_capc.data.protocol import DROPPED
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
 from pisa_capc.decide.calibration import alarm
 from pisa_capc.decide.calibration.base import Calibrator, calibration_of, settings_of
@@ -59,7 +60,6 @@ from pisa_capc.decide.calibration.grouping import BLOCK, GroupFinder, GroupSetti
 from pisa_capc.decide.calibration.learning import Decisions, Learner, Learnt, among
 from pisa_capc.decide.calibration.openset.reject import Rejection
 from pisa_capc.decide.calibration.policy import usual
-from pisa_capc.decide.calibration.safe import Guard, Safe
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.decide.calibration.vectors import softmax, unit_rows
 from pisa_capc.model.inference.statistics import SourceStatistics
@@ -128,16 +128,15 @@ class OnlineCalibrator:
         features: int,
         with_cfo: bool = False,
         settings: Online | None = None,
-        guard: Guard | None = None,
         source: SourceStatistics | None = None,
     ) -> None:
         settings = settings or Online()
-        chosen = settings.calibration or (Safe() if guard else Careful() if source else UCAPC())
-        self.settings, self.guard, self.source = replace(settings, calibration=chosen), guard, source
+        chosen = settings.calibration or (Careful() if source else UCAPC())
+        self.settings, self.source = replace(settings, calibration=chosen), source
         self.rejection: Rejection | None = None  # not part of what is saved
         self.classes, self.features = classes, features
         self.finder = GroupFinder(classes, features, with_cfo, self.settings.finder)
-        known = source or SourceStatistics(guard=None if guard is None else np.array(guard.thresholds))
+        known = source or SourceStatistics()
         self._learner = Learner(classes, features, chosen, known, source is not None)
         if not chosen.freezes:  # what it misses of the source is said before a frame has come
             chosen.calibrate(np.zeros((1, features)), np.zeros((1, classes)), source=known)
@@ -360,7 +359,6 @@ class OnlineCalibrator:
             "with_cfo": self.finder.with_cfo,
             "settings": asdict(self.settings) | {"calibration": self._calibration()},
             "counters": self.finder.counters(),
-            "guard": None if self.guard is None else [str(value) for value in self.guard.thresholds],
         }
         if self._coming is not None:
             at, number, frames, begun = self._coming
@@ -378,14 +376,20 @@ class OnlineCalibrator:
     def load(cls, folder: str | Path) -> OnlineCalibrator:
         """Read what `save` wrote; refuse what does not fit, saying why."""
         with described(Path(folder), NAME, SCHEMA, "a stream's state", MADE_BY) as (arrays, about):
-            settings = Online.from_mapping(about["settings"], "settings")
-            thresholds = about.get("guard")  # there is none in what earlier versions wrote
-            guard = None if thresholds is None else Guard(tuple(map(float, thresholds)))
+            given = dict(about["settings"])
+            own = given.get("calibration", {})
+            arrays = {name: values for name, values in arrays.items() if name != "source.guard"}
             known = SourceStatistics.from_arrays(arrays, "source.")
             source = known if known.known() else None
-            if "method" not in about["settings"]["calibration"] and (guard or source):
+            if about.get("guard") is not None or own.get("method") in DROPPED:
+                own = settings_of(usual(known).calibration)
+                gone = "an earlier version calibrated this stream under its guard, which is gone"
+                warnings.warn(f"{folder}: {gone}. It goes on by {own['method']}.", stacklevel=2)
+                given["calibration"] = own
+            settings = Online.from_mapping(given, "settings")
+            if "method" not in own and source:
                 settings = replace(settings, calibration=None)  # earlier versions had one each, and did not name it
-            stream = cls(about["classes"], about["features"], about["with_cfo"], settings, guard, source)
+            stream = cls(about["classes"], about["features"], about["with_cfo"], settings, source)
             own = {f"calibrator.{k}": v.shape for k, v in stream._arrays.items()}
             own |= {f"source.{k}": v.shape for k, v in known.known().items()}
             if about.get("coming") is not None:

@@ -1,8 +1,7 @@
 """The one policy: which calibration and which rejection are used where no option names one. Every command asks here.
 
 Whole captures and streams are calibrated by `careful`; where too little is known of the source, by U-CAPC without a
-prior. Neither assumes that devices send equally often: the published calibration is never usual. Nor is the guard
-(`safe`): it costs a training without each source environment and gains less (`studies.guard`).
+prior. Neither assumes that devices send equally often: the published calibration is never usual.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError, unknown_name
 from pisa_capc.decide.calibration.inputs import Array, Inputs
 from pisa_capc.decide.calibration.workspace import Rows
-
-if TYPE_CHECKING:
-    from pisa_capc.decide.calibration.safe import Decision
 
 ROWS_SHOWN = 50  # of a table in a notebook
 
@@ -51,7 +48,6 @@ class Calibration:
     inputs: Inputs
     known: Array | None = None  # (N,) false for frames rejected as unknown; none without a rejection
     unknown_score: Array | None = None  # (N,) float64, higher is more likely an unknown device
-    guard: tuple[Decision, ...] | None = None  # what the guard decided for each capture; none without a guard
     judged: tuple[Judged, ...] | None = None  # how each capture was judged; none where nothing is chosen
     potentials: np.ndarray | None = None  # (R, C) the final transport's class potentials g; none without a prior
     p_value: Array | None = None  # (N,) float64, share of known devices' frames with an unknown score as high
@@ -64,13 +60,12 @@ class Calibration:
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks: frames, changed decisions and what the guard allowed, by capture."""
+        """For notebooks: frames, changed decisions and how each capture was judged."""
         rows = [(c.capture, f"{c.frames:,}", f"{c.changed:,}") for c in self.captures]
-        chosen: Sequence[Decision | Judged] | None = self.guard or self.judged
-        if chosen is None:
+        if self.judged is None:
             return html_table(repr(self), ("capture", "frames", "changed"), rows)
-        levels = [(*row, one.level) for row, one in zip(rows, chosen, strict=True)]
-        return html_table(repr(self), ("capture", "frames", "changed", "guard" if self.guard else "level"), levels)
+        levels = [(*row, one.level) for row, one in zip(rows, self.judged, strict=True)]
+        return html_table(repr(self), ("capture", "frames", "changed", "level"), levels)
 
     @property
     def changed(self) -> int:

@@ -1,6 +1,6 @@
 """What a model knows of its devices, with one more or one less.
 
-The covariance within classes, the temperature and the guard were learnt from many frames in several places; a few
+The covariance within classes and the temperature were learnt from many frames in several places; a few
 frames of one more device would make them worse, and they stay. Everything else is that of the devices there are.
 """
 

@@ -14,7 +14,7 @@ import yaml
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.frames import samples_seen
-from pisa_capc.data.protocol import few_shot_note
+from pisa_capc.data.protocol import DROPPED, few_shot_note
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.native import fingerprint
@@ -116,6 +116,12 @@ def check_strangers(dataset: Dataset, where: str) -> None:
             f"{where}: was not simulated as it is, so there are no radios beside those in it. Leave the deployments "
             "with unknown devices out, or use a set that `pisa simulate` made."
         )
+
+
+def note_on_dropped(protocol: Protocol) -> str:
+    """What to say where the protocol has calibrations that are gone."""
+    named = [f"{stage} (use {DROPPED[protocol.calibration[stage]['method']]})" for stage in protocol.dropped]
+    return f"Left out, because it is gone: {', '.join(named)}. What is recorded stays." if named else ""
 
 
 def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ModelError, PisaError
@@ -23,10 +22,7 @@ from pisa_capc.data.store.lock import only_runner
 from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibrator
 from pisa_capc.decide.calibration.base import calibration_of
-from pisa_capc.decide.rehearsal import fit_with_guard, learn_guard
-from pisa_capc.decide.rehearsal.guard import FOLDER
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest
-from pisa_capc.evidence.benchmark.protocols import is_guarded
 from pisa_capc.evidence.benchmark.records import Record
 from pisa_capc.evidence.evaluation import Inference, deploy, infer
 from pisa_capc.model.inference import Embedding, TrainedModel, embed_many, load_model
@@ -98,28 +94,17 @@ def train_and_score(job: Job) -> tuple[Record, ...]:
     parts = [splits[run.split_seed] for run in job.runs]
     runs = [Run(part, run.seed) for part, run in zip(parts, job.runs, strict=True)]
     calibrations = {name: calibration_of(values, name) for name, values in first.calibration.items()}
-    guard = any(is_guarded(values) for values in first.calibration.values())
-    models = _train(job, runs, guard) if job.train else _trained(job, runs, guard)
+    models = _train(job, runs) if job.train else _trained(job, runs)
     started = time.perf_counter()
     unknown = _unknown(job, frames, models)
     stages = {
-        i: _scored(one) | _deployed(job.runs[i], one, calibrations, unknown[i])
+        i: {stage: scores.to_json() for stage, scores in one.scores().items()}
+        | _deployed(job.runs[i], one, calibrations, unknown[i])
         for i, one in infer(models, parts, calibrations, job.device, BATCH)
     }
     seconds = (time.perf_counter() - started) / len(runs)
     strangers = "" if job.strangers is None else fingerprint(job.strangers)
     return tuple(_record(job, i, model, stages[i], seconds, strangers) for i, model in enumerate(models))
-
-
-def _scored(one: Inference) -> dict[str, dict[str, Any]]:
-    """Scores by stage, and what a guard decided where one did."""
-    found: dict[str, dict[str, Any]] = {stage: scores.to_json() for stage, scores in one.scores().items()}
-    for stage, calibration in one.stages.items():
-        if calibration.guard is not None:
-            found[stage]["guard"] = {
-                str(d.capture): {"level": d.level, "price": round(d.price, 4)} for d in calibration.guard
-            }
-    return found
 
 
 def _deployed(
@@ -142,10 +127,10 @@ def _unknown(job: Job, frames: Frames, models: Sequence[TrainedModel]) -> Sequen
     return embed_many(models, chosen.unlabelled(), job.device, BATCH)
 
 
-def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
+def _train(job: Job, runs: list[Run]) -> list[TrainedModel]:
     first = job.runs[0]
     with only_runner(job.folder, wait=True):  # another protocol may be at the same training: then it is waited for
-        return (fit_with_guard if guard else fit)(
+        return fit(
             runs,
             method=first.method,
             encoder=first.encoder,
@@ -160,7 +145,7 @@ def _train(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
         )
 
 
-def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
+def _trained(job: Job, runs: list[Run]) -> list[TrainedModel]:
     """The models of a training that was made on another machine and copied here."""
     folders = [folder for folder in run_folders(job.folder, runs) if folder is not None]
     if absent := [folder for folder in folders if not (folder / "model.json").is_file()]:
@@ -168,12 +153,7 @@ def _trained(job: Job, runs: list[Run], guard: bool) -> list[TrainedModel]:
             f"{absent[0]}: no model is there. Copy the work folder of the machine that trained, "
             "or leave --trained-on out to train here."
         )
-    models = [load_model(folder) for folder in folders]
-    if guard and not models[0].has_guard:  # what it needs was trained; only the rehearsals are left to do
-        place = torch.device(job.device)
-        learnt = learn_guard(runs[0], models[0], lambda name, _: load_model(job.folder / FOLDER / name), place)
-        models = models if learnt is None else [model.with_guard(learnt.thresholds) for model in models]
-    return models
+    return [load_model(folder) for folder in folders]
 
 
 def _record(job: Job, i: int, model: TrainedModel, stages: dict[str, Any], seconds: float, strangers: str) -> Record:

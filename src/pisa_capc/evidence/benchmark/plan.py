@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from pisa_capc.core import plugins, revisions
 from pisa_capc.core.config import from_mapping, merged
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.data.deployments import Deployment
-from pisa_capc.data.protocol import DIRECT, SplitRule
+from pisa_capc.data.protocol import DIRECT, DROPPED, SplitRule
 from pisa_capc.evidence.benchmark.protocols import Protocol, is_guarded
 from pisa_capc.model.runs import RunSpec, TrainingConfig
 
@@ -64,6 +64,24 @@ class PlannedRun(RunSpec):
         typed = {"split": SplitRule(**values["split"]), "training": TrainingConfig(**values["training"])}
         return cls(**{**values, **typed, **{name: tuple(values[name]) for name in lists if name in values}})
 
+    @cached_property
+    def today(self) -> PlannedRun:
+        """The run without the stages of calibrations that are gone, which is how it is made now."""
+        gone = {stage for stage, own in self.calibration.items() if own.get("method") in DROPPED}
+        if not gone:
+            return self
+        deployments = []
+        for one in self.deployments:
+            named = [stage for stage in one.get("calibration", ()) if stage not in gone]
+            if named or "calibration" not in one:
+                deployments.append({**one, "calibration": tuple(named)} if named else one)
+        return replace(
+            self,
+            calibration={stage: own for stage, own in self.calibration.items() if stage not in gone},
+            deployments=tuple(deployments),
+            code={part: version for part, version in self.code.items() if part != "guard"},
+        )
+
     def training_json(self) -> dict[str, Any]:
         """What the training depends on: everything but calibration and deployments."""
         left_out = ("calibration", "deployments", "strangers", "calibration_plugins")
@@ -75,8 +93,8 @@ class PlannedRun(RunSpec):
 def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A calibration's settings as records have them.
 
-    The first ones know U-CAPC alone, which had no name, and the safe one by the words `guard: true`. These two are
-    written so to this day, so that all records keep their names.
+    The first ones know U-CAPC alone, which had no name, and the safe one, which is gone, by the words `guard: true`.
+    These two are written so to this day, so that all records keep their names.
     """
     rest = {key: value for key, value in settings.items() if key != "method"}
     forms = {"ucapc": rest, "safe": {"guard": True, **rest}}

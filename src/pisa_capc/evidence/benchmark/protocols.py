@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pisa_capc.core.config import from_mapping, merged, read_yaml, refuse
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.data.deployments import Deployment
-from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, SplitRule, check_unseen
+from pisa_capc.data.protocol import CAREFUL, DIRECT, DROPPED, PAPER, SAFE, SplitRule, check_unseen
 from pisa_capc.model.runs import TrainingConfig, direction_name
 from pisa_capc.signal.simulation.scene import check_scale, load_scene, scene_file
 
@@ -178,6 +178,11 @@ class Protocol:
             yield from list(_faults_of_parts(self)) or in_grid  # a grid is not to blame for a method that is misspelt
 
     @property
+    def dropped(self) -> tuple[str, ...]:
+        """Stages of calibrations that are gone: records hold their scores, and nothing makes new ones."""
+        return tuple(stage for stage, own in self.calibration.items() if own.get("method") in DROPPED)
+
+    @property
     def strangers(self) -> Strangers | None:
         """The unknown devices, where a deployment has frames of some."""
         return self.dataset.strangers if any(deployment.unknown for deployment in self.deployments) else None
@@ -333,6 +338,8 @@ def _faults_of_parts(protocol: Protocol) -> Iterator[str]:
                 yield from _missing(row.settings, built.describe(), row.method)
     calibrations = {}
     for stage, settings in protocol.calibration.items():
+        if stage in protocol.dropped:
+            continue
         where = f"calibration.{stage}"
         try:
             calibrations[stage] = calibration_of(settings, where)
@@ -342,9 +349,10 @@ def _faults_of_parts(protocol: Protocol) -> Iterator[str]:
             yield from _missing(settings, described_calibration(calibrations[stage]), where)
     for deployment in protocol.deployments:
         for row in protocol.methods:
-            own = {stage: calibrations[stage] for stage in row.calibration if stage in calibrations}
-            if len(own) == len(row.calibration):
-                yield from _faults_of(check_deployment, deployment, own)
+            made = [stage for stage in row.calibration if stage not in protocol.dropped]
+            if all(stage in calibrations for stage in made):
+                own = {stage: calibrations[stage] for stage in made if stage in (deployment.calibration or made)}
+                yield from _faults_of(check_deployment, replace(deployment, calibration=()), own)
 
 
 def described_calibration(calibration: Calibrator) -> dict[str, Any]:
@@ -353,8 +361,8 @@ def described_calibration(calibration: Calibrator) -> dict[str, Any]:
 
 
 def is_guarded(settings: Mapping[str, Any]) -> bool:
-    """Whether a stage is U-CAPC under the guard, which each model learns on its source."""
-    return settings.get("method") == "safe"
+    """Whether a stage is U-CAPC under the guard of earlier versions, which only records still hold."""
+    return settings.get("method") == SAFE
 
 
 def _called(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -162,6 +162,11 @@ def record_name(run: PlannedRun, conditions: Conditions) -> str:
     return digest_of_plain({"run": run.to_json(), "conditions": asdict(conditions)})
 
 
+def is_recorded(run: PlannedRun, conditions: Conditions, names: Container[str]) -> bool:
+    """Whether a record of these names is of the run, as it is planned or as it is made today."""
+    return record_name(run, conditions) in names or record_name(run.today, conditions) in names
+
+
 def by_training(folders: Iterable[Path]) -> dict[str, list[Record]]:
     """The records in several folders by the training that they are of; folders with broken records are left out."""
     found: dict[str, list[Record]] = {}
@@ -222,7 +227,11 @@ def _read(path: Path) -> tuple[Record, bool]:
 
 def sort_out(records: Iterable[Record], runs: Iterable[PlannedRun]) -> tuple[list[Record], list[tuple[Record, str]]]:
     """The records of the runs, and the others with what differs: settings or versions of another time."""
-    planned = {digest_of_plain(described): described for described in (run.to_json() for run in runs)}
+    planned = {
+        digest_of_plain(described): described
+        for run in runs
+        for described in (run.to_json(), *([] if run.today is run else [run.today.to_json()]))
+    }
     current, others = [], []
     for record in records:
         own = record.run.to_json()

@@ -23,6 +23,7 @@ from pisa_capc.evidence.benchmark.data import (
     dataset_folder,
     dataset_name,
     is_whole,
+    note_on_dropped,
     note_on_few_shot,
     note_on_search,
     prepare,
@@ -30,8 +31,16 @@ from pisa_capc.evidence.benchmark.data import (
     to_be_made,
 )
 from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, jobs_of, plan, select
-from pisa_capc.evidence.benchmark.protocols import Protocol, check_protocol, is_guarded
-from pisa_capc.evidence.benchmark.records import RESULTS, Record, by_training, read_records, record_name, sort_out
+from pisa_capc.evidence.benchmark.protocols import Protocol, check_protocol
+from pisa_capc.evidence.benchmark.records import (
+    RESULTS,
+    Record,
+    by_training,
+    is_recorded,
+    read_records,
+    record_name,
+    sort_out,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +58,7 @@ class Estimate(NamedTuple):
 
 def estimate(runs: Sequence[PlannedRun], dataset: str, device: str, results: Path, own: str) -> Estimate:
     """From the records in `results`, those of the protocol `own` first: of the same data, device, method, encoder,
-    source and training. The guard's trainings count as much again for each source environment but one."""
+    source and training."""
     wanted = {_kind(run) for run in runs}
     found: dict[str, list[Record]] = {}
     for folder in (results / own, *sorted(path for path in results.glob("*") if path.is_dir() and path.name != own)):
@@ -58,8 +67,7 @@ def estimate(runs: Sequence[PlannedRun], dataset: str, device: str, results: Pat
     seconds, unknown = 0.0, 0
     for run in runs:
         if like := found.get(_kind(run)):
-            trainings = len(run.source) if any(map(is_guarded, run.calibration.values())) else 1
-            seconds += mean(trainings * r.seconds["training"] + r.seconds.get("scoring", 0.0) for r in like)
+            seconds += mean(r.seconds["training"] + r.seconds.get("scoring", 0.0) for r in like)
         else:
             unknown += 1
     records = [record for like in found.values() for record in like]
@@ -203,7 +211,7 @@ def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
     place = torch.device(options.trained_on) if options.trained_on else _place(options)
     conditions = Conditions(dataset, place.type, choose_precision(protocol.precision, place))
     names = {record.name for record in records}
-    missing = [run for run in chosen if record_name(run, conditions) not in names]
+    missing = [run for run in chosen if not is_recorded(run, conditions, names)]
     others = {record.conditions for record in records if record.conditions.dataset == dataset} - {conditions}
     return Survey(chosen, missing, conditions, _recorded(missing, records, others))
 
@@ -213,7 +221,7 @@ def _recorded(
 ) -> dict[Conditions, int]:
     """How many of the runs are recorded under each of these conditions, where any are."""
     names = {record.name for record in records}
-    counts = {c: sum(record_name(run, c) in names for run in runs) for c in sorted(under, key=str)}
+    counts = {c: sum(is_recorded(run, c, names) for run in runs) for c in sorted(under, key=str)}
     return {conditions: count for conditions, count in counts.items() if count}
 
 
@@ -227,7 +235,7 @@ def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str
         conditions.dataset == dataset
         and device.split(":")[0] in ("auto", conditions.device)
         and precision in ("auto", conditions.precision)
-        and all(record_name(run, conditions) in names for run in runs)
+        and all(is_recorded(run, conditions, names) for run in runs)
         for conditions in {record.conditions for record in records}
     )
 
@@ -249,13 +257,17 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     # A job is taken whole where a part of it is missing: its trained models are kept, and a stack stays what it was.
     stacked = conditions.device == "cuda"
     groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
+    wanted = {record_name(run.today, conditions) for run in found.missing}
     label, place = dataset_name(protocol.dataset, options.data), str(_place(options))
     data, work = data.resolve(), (options.work / "trained").resolve()
     train = options.trained_on is None
     strangers = None
     if protocol.strangers is not None:
         strangers = prepare_strangers(protocol.strangers, data, options.work).resolve()
-    jobs = [(Job(tuple(group), conditions, data, label, place, work, train, strangers),) for group in groups]
+    jobs = [
+        (Job(tuple(run.today for run in group), conditions, data, label, place, work, train, strangers),)
+        for group in groups
+    ]
     folder = options.results / protocol.name
     known = by_training(other for other in sorted(options.results.iterdir()) if other.is_dir() and other != folder)
     skipped, recorded, done = len(found.chosen) - len(found.missing), 0, 0
@@ -264,6 +276,7 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     started = time.perf_counter()
     for note in (
         found.note,
+        note_on_dropped(protocol),
         note_on_few_shot(data, found.chosen),
         note_on_search(protocol, data, options.results, options.work),
     ):
@@ -274,7 +287,7 @@ def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data
     with progress(protocol.name, total) as bar:
         for outcome in run_jobs(run_job, jobs, options.engine, options.workers, options.gpus):
             for record in outcome.records:
-                if not record.path(folder).exists():
+                if record.name in wanted:
                     record.beside(known.get(record.training, ())).write(folder)
                     recorded += 1
             name = _job_name(outcome.job.runs)

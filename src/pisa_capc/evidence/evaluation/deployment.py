@@ -54,7 +54,7 @@ def check_deployment(deployment: Deployment, calibrations: Mapping[str, Calibrat
     for name in (deployment.calibration or calibrations) if deployment.frozen else ():
         if not calibrations[name].freezes:
             raise ConfigError(
-                f"deployments.{deployment.name}: {name} cannot be frozen; expected ucapc or safe. "
+                f"deployments.{deployment.name}: {name} cannot be frozen; expected ucapc or careful. "
                 "Name those of them under `calibration`."
             )
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pisa_capc.data.protocol import DIRECT, stage_title
-from pisa_capc.decide.calibration.safe import LEVELS
+from pisa_capc.data.protocol import DIRECT
 from pisa_capc.evidence.benchmark.protocols import Protocol
 from pisa_capc.evidence.benchmark.render import cell_text
 from pisa_capc.evidence.benchmark.results import Results, mean
-from pisa_capc.evidence.benchmark.tables import FULL, make_tables, model_name, shown_cell, stage_name
+from pisa_capc.evidence.benchmark.tables import make_tables, model_name, shown_cell
 from pisa_capc.evidence.figures.protocol import make_figures, stage_scores
 from pisa_capc.evidence.reports.page import Page, score_tables
 from pisa_capc.model.encoders import encoder_title
@@ -38,7 +36,6 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
         for encoder in protocol.encoders:
             if found := stage_scores(results, place, encoder):
                 score_tables(page, f"{encoder_title(encoder)}, {place[0]}, {place[1]}", found)
-    _guard_tables(page, results)
     page.section("Figures")
     with TemporaryDirectory() as folder:
         for picture in make_figures(protocol, results, Path(folder), "svg"):
@@ -80,38 +77,6 @@ def _finding(results: Results, place: tuple[str, str]) -> str:
     return (
         f"{', '.join(place)}: the best mean Macro-F1 is {scores[best]:.3f}, of {model_name(key, stage)}{before}{guess}."
     )
-
-
-def _guard_tables(page: Page, results: Results) -> None:
-    """Of every dataset, direction and guarded stage: models by row, captures by column, runs by what was decided."""
-    tables: dict[str, dict[str, dict[str, Counter[str]]]] = {}
-    for key, runs in results.runs.items():
-        variant = "" if key.variant == FULL else f", {key.variant}"
-        model = f"{encoder_title(key.encoder)}: {stage_name(key.method, DIRECT)}{variant}"
-        for record in runs.values():
-            for stage, scores in record.stages.items():
-                for capture, decision in scores.get("guard", {}).items():
-                    table = tables.setdefault(f"{key.dataset}, {key.direction}, {stage_title(stage)}", {})
-                    counts = table.setdefault(model, {}).setdefault(capture, Counter())
-                    counts[decision["level"]] += 1
-    for place, rows in tables.items():
-        captures = list(dict.fromkeys(capture for row in rows.values() for capture in row))
-        page.table(
-            f"Decisions of the calibration's guard: {place}",
-            ["model", *captures],
-            [[model, *(_counted(row.get(capture, Counter())) for capture in captures)] for model, row in rows.items()],
-        )
-    if tables:
-        page.text(
-            "Runs by how far the guard let a capture's calibration go: full, part and mild were accepted, from the "
-            "boldest to the most cautious; off are those that kept the classifier's own decisions."
-        )
-
-
-def _counted(counts: Counter[str]) -> str:
-    """'2 part, 7 mild', the boldest first."""
-    order = (*LEVELS, *counts)
-    return ", ".join(f"{counts[name]} {name}" for name in sorted(counts, key=order.index)) or "–"
 
 
 def _distinct(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

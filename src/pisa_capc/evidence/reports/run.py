@@ -17,7 +17,6 @@ from pisa_capc.data.scores import Scores, pool
 from pisa_capc.data.store.dataset import Dataset, describe
 from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibration
-from pisa_capc.decide.calibration.safe import LEVELS
 from pisa_capc.evidence.checks import check
 from pisa_capc.evidence.figures.dataset import check_picture, dataset_picture
 from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
@@ -100,7 +99,7 @@ def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
 
 
 def _calibration_tables(page: Page, result: Calibration) -> None:
-    """Every number a capture's summary holds, and what a guard decided where there was one."""
+    """Every number a capture's summary holds, and how it was judged where that was done."""
     names = [f.name for f in fields(result.captures[0]) if np.ndim(getattr(result.captures[0], f.name)) == 0]
     masses = ("mass_before", "mass_after")
     rows = [
@@ -113,13 +112,6 @@ def _calibration_tables(page: Page, result: Calibration) -> None:
     judged = [] if result.judged is None else ["level", "evenness"]
     headings = [*names, "frames of the rarest … most frequent device before", "after", *judged]
     page.table(f"{result.changed:,} of {len(result.prediction):,} decisions changed", headings, rows)
-    if result.guard is not None:
-        rows = [
-            [str(d.capture), d.level, f"{d.price:.4f}", ", ".join(f"{limit:.4f}" for limit in d.thresholds)]
-            for d in result.guard
-        ]
-        headings = ["capture", "level", "price", f"highest price of {', '.join(LEVELS[:-1])}"]
-        page.table("Decisions of the guard", headings, rows)
 
 
 def report_of_dataset(folder: Path) -> Page:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pisa_capc.core import plugins, revisions
+from pisa_capc.core import plugins
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.core.moved import warn_of
 from pisa_capc.data.frames import Frames, UnlabelledFrames
@@ -105,16 +104,6 @@ class TrainedModel:
         about = sealed({**self.run.to_json(), "sha256": digest(weights)})
         write_text_atomic(folder / "model.json", json.dumps(about, indent=1))
 
-    def with_guard(self, thresholds: Sequence[float]) -> TrainedModel:
-        """The model with the thresholds of a guard among its source statistics."""
-        statistics = replace(self.statistics, guard=np.array(thresholds, dtype=np.float64))
-        return replace(self, statistics=statistics, run=replace(self.run, guard=guard_versions()))
-
-    @property
-    def has_guard(self) -> bool:
-        """Whether it has a guard that this version of the code has learnt."""
-        return self.statistics.guard is not None and self.run.guard == guard_versions()
-
     def seen(self, frames: AnyFrames) -> AnyFrames:
         """The frames as the model is to see them: cut, and behind its front end."""
         return through(frames, self.run.subcarriers).segment(self.run.samples)
@@ -142,10 +131,6 @@ class TrainedModel:
             )
         if reason := reason_against(frames.subcarriers, self.run.subcarriers):
             raise ModelError(f"{reason}.")
-
-
-def guard_versions() -> dict[str, int]:
-    return {"guard": revisions.GUARD, "calibration": revisions.CALIBRATION}
 
 
 def method_of(run: ModelRun) -> Method:

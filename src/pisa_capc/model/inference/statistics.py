@@ -62,7 +62,6 @@ class SourceStatistics:
     frame_spread: np.ndarray | None = None  # (D, D) S
     place_spread: np.ndarray | None = None  # (D, D) P
     frame_error: np.ndarray | None = None  # (E, D, D) R_n of some training frames, spread over all
-    guard: np.ndarray | None = None  # (3,) thresholds of the guard; see `guard.Guard`
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], prefix: str = PREFIX) -> SourceStatistics:

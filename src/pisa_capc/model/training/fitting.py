@@ -43,7 +43,6 @@ def fit(
     dataset: str = "",
     tensorboard: str | Path | None = None,
     show: bool = True,
-    more_frames: int = 0,
     threads: int | None = None,
     front: str = AUTO,
     **optimisation: Any,
@@ -61,13 +60,11 @@ def fit(
             One run is written into `out` itself, several into `out/<run name>`.
         dataset: fingerprint of the dataset, kept with the models.
         tensorboard: folder for TensorBoard logs.
-        more_frames: training frames of trainings that follow this one with as many epochs; the time left counts them.
         threads: of a CPU, whose sums depend on how many share them; by default PyTorch's own number. A training
             resumed in `out` keeps its number.
         front: what is taken off channel state before the model sees it: 'antenna' (default), 'common' or 'none', see
             `signal.measurement.front_end`. The model keeps it and takes it off whatever it is given.
 
-    `pisa_capc.decide.rehearsal.fit_with_guard` takes the same and also learns when a calibration may be trusted.
 
     >>> import numpy as np
     >>> from pisa_capc import Frames
@@ -116,7 +113,7 @@ def fit(
                 continue
             with _naming_lack_of_memory():
                 trainer = Trainer([runs[i] for i in group], keep.described(group), built, how, bank, precision)
-                later = more_frames + sum(len(runs[i].split.train) for other in groups[number:] for i in other)
+                later = sum(len(runs[i].split.train) for other in groups[number:] for i in other)
                 keep.add(group, trainer.train(keep.folder(group), show, tensorboard, later))
         return keep.models()
 

@@ -55,15 +55,16 @@ def test_without_rejection_nothing_changes(scores: Path):
         assert "rejected" not in json.loads(ran.stdout)
 
 
-def test_a_capture_that_is_rejected_whole_has_no_price(scores: Path):
+def test_a_capture_that_is_rejected_whole_is_not_judged(scores: Path):
     embedding = np.concatenate([FRAMES.embedding, 1e3 * FRAMES.embedding])
     logits, capture = np.tile(FRAMES.logits, (2, 1)), np.repeat(["near", "far"], len(FRAMES.logits))
     with np.load(scores) as stored:
         given = {**stored, "embedding": embedding, "logits": logits, "capture": capture}
-    np.savez(scores, **given, source_guard=np.array([0.1, 0.2, 0.3]))
-    ran = run(scores, "--out", scores.with_name("out.npz"), "--reject", "mahalanobis", "--preset", "safe")
+    given |= {"source_class_mean": SOURCE.weight, "source_weight": SOURCE.weight}
+    np.savez(scores, **given)
+    ran = run(scores, "--out", scores.with_name("out.npz"), "--reject", "mahalanobis", "--method", "careful")
     [row] = [line.split() for line in ran.stdout.splitlines() if "far" in line]
-    assert row[-8:-6] == ["–", "│"]
+    assert row[-4:-1] == ["off", "│", "–"]
     assert "nan" not in ran.stdout
 
 

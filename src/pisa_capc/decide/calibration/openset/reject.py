@@ -24,7 +24,6 @@ from pisa_capc.decide.calibration.openset.scores import (
     single,
 )
 from pisa_capc.decide.calibration.result import Calibration, Judged, Recorder
-from pisa_capc.decide.calibration.safe import Decision
 from pisa_capc.decide.calibration.workspace import Rows, batches, block_rows, row_blocks
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -126,7 +125,6 @@ class OpenSet(Calibrator):
         _record(inputs, known, inner, recorder)
         return replace(
             recorder.finish(),
-            guard=None if inner is None or inner.guard is None else _decisions(inputs, inner.guard),
             judged=None if inner is None or inner.judged is None else _judgements(inputs, inner, inner.judged),
             prediction=inputs.give_back(prediction),
             known=inputs.give_back(known),
@@ -215,15 +213,6 @@ def _record(inputs: Inputs, known: Tensor, inner: Calibration | None, recorder: 
     for batch in batches(inputs):
         for rows in row_blocks(inputs.groups, batch, max(1, block_rows(inputs) // len(batch)), keep=False):
             recorder.write(batch, rows, *(_columns(values, rows) for values in (inputs.logits, score, probability)))
-
-
-def _decisions(inputs: Inputs, guard: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """A guard's decisions, one for each capture; one that was rejected whole is left alone."""
-    if [decision.capture for decision in guard] == [EVERYTHING]:
-        return tuple(replace(guard[0], capture=key) for key in inputs.groups.keys)
-    found = {int(decision.capture): decision for decision in guard}
-    nothing = replace(guard[0], level="off", price=math.nan)
-    return tuple(replace(found.get(r, nothing), capture=key) for r, key in enumerate(inputs.groups.keys))
 
 
 def _judgements(inputs: Inputs, inner: Calibration, judged: tuple[Judged, ...]) -> tuple[Judged, ...]:

@@ -1,33 +1,25 @@
-"""The guard of a trained model, learnt on the source alone: calibrations of captures resampled from labelled frames,
-balanced or not, large or small, show which price is too high."""
+"""Rehearsals of a deployment on the source alone, from which the guard of `studies.safe` learns: calibrations of
+captures resampled from labelled frames, balanced or not, large or small, show which price is too high."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pisa_capc.core.progress import console
-from pisa_capc.core.threads import cpu_threads
 from pisa_capc.data.deployments import draw_capture, draw_shares
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.scores import macro_f1
-from pisa_capc.decide.calibration.safe import LEVEL_CALIBRATIONS, LEVELS, Guard, prices
-from pisa_capc.decide.rehearsal.leave_one_out import evenly, runs_leaving_one_out
 from pisa_capc.model.inference import TrainedModel, embed
-from pisa_capc.model.inference.devices import choose_device
 from pisa_capc.model.inference.model import method_of
-from pisa_capc.model.methods import METHODS
-from pisa_capc.model.methods.recommend import PUBLISHED
 from pisa_capc.model.runs import Run
 from pisa_capc.model.training.bank import union
-from pisa_capc.model.training.fitting import checked_runs, fit
-from pisa_capc.model.training.keep import run_folders
+from studies.leave_one_out import evenly, runs_leaving_one_out
+from studies.safe import LEVEL_CALIBRATIONS, LEVELS, Guard, prices
 
 TOLERATED_LOSS = 0.002  # of Macro-F1, in the mean over the rehearsals of one kind in one environment
 PENALTY = 5.0  # what a loss beyond that weighs against a mean gain
@@ -41,52 +33,6 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 SIZES = (32, 128, 512)  # frames of a resampled capture
 REPEATS = 3
-
-
-FOLDER = "left-out"  # of the models that leave an environment out, beside the model that they rehearse for
-
-
-def fit_with_guard(
-    runs: Run | Sequence[Run],
-    *,
-    out: str | Path | None = None,
-    device: str = "auto",
-    show: bool = True,
-    tensorboard: str | Path | None = None,
-    **how: Any,
-) -> list[TrainedModel]:
-    """As `model.training.fit`, whose arguments it takes; the models also know when a calibration may be trusted.
-
-    That is learnt by rehearsals with models that leave one source environment out. They are trained like the first run
-    and serve all of them. Where the method cannot train without one, nothing is learnt.
-    """
-    runs = checked_runs(runs)
-    least = METHODS[how.get("method", PUBLISHED)].least_environments
-    frames = {name: len(own.split.train) for name, own in runs_leaving_one_out(runs[0], least).items()}
-    to_come = sum(frames.values())
-    models = fit(runs, out=out, device=device, show=show, tensorboard=tensorboard, more_frames=to_come, **how)
-    if all(model.has_guard for model in models):
-        return models
-    if show and frames:
-        console.print("For the guard, the same without each source environment in turn:", highlight=False)
-
-    threads = models[0].run.threads
-
-    def train(name: str, left_out: Run) -> TrainedModel:
-        beside = None if out is None else Path(out) / FOLDER / name
-        names = list(frames)
-        later = sum(frames[other] for other in names[names.index(name) + 1 :])
-        return fit(left_out, out=beside, device=device, show=show, more_frames=later, **how | {"threads": threads})[0]
-
-    with cpu_threads(threads):
-        guard = learn_guard(runs[0], models[0], train, choose_device(device))
-    if guard is None:
-        return models
-    guarded = [model.with_guard(guard.thresholds) for model in models]
-    for model, folder in zip(guarded, run_folders(out, runs), strict=True):
-        if folder is not None:
-            model.save(folder)
-    return guarded
 
 
 def learn_guard(

@@ -1,0 +1,95 @@
+"""Words of the command line that earlier versions had. They work for one version, with a note of what to write now.
+
+This is the only place that knows them: they are replaced before a command reads its options, and no help shows them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pisa_capc.core.progress import console as notes
+
+PLUGIN = "--plugin"  # the one option that may come before a command
+
+
+@dataclass(frozen=True)
+class OldWord:
+    """An option of earlier versions.
+
+    commands: that had it, as "calibrate fit"; those inside a command that is named have it too. value: the only value
+    of `word` that is old; without one all are. new: what is written now, with its value where it has changed; empty
+    where the option is gone. flag: `word` has no value. why: of an option that is gone.
+    """
+
+    commands: tuple[str, ...]
+    word: str
+    new: tuple[str, ...] = ()
+    value: str | None = None
+    flag: bool = False
+    why: str = ""
+
+    @property
+    def note(self) -> str:
+        old = self.word if self.value is None else f"{self.word} {self.value}"
+        why = self.why or f"write {' '.join(self.new)}"
+        return f"{old} goes with the next version; {why}."
+
+    def of(self, words: Sequence[str]) -> bool:
+        """Whether it is of the command that these words begin with."""
+        return any(tuple(words[: len(own)]) == own for own in (tuple(name.split()) for name in self.commands))
+
+
+NO_GUARD = "there is no guard any more, and the usual calibration needs none"
+INSTEAD_OF_SAFE = "the usual calibration, careful, gains as much without further trainings"
+OLD_WORDS = (
+    OldWord(("train", "calibrate"), "--guard", flag=True, why=NO_GUARD),
+    OldWord(("train", "calibrate"), "--no-guard", flag=True, why=NO_GUARD),
+    OldWord(("calibrate",), "--preset", value="safe", why=INSTEAD_OF_SAFE),
+    OldWord(("calibrate",), "--method", value="safe", why=INSTEAD_OF_SAFE),
+)
+
+
+def renewed(arguments: Sequence[str]) -> list[str]:
+    """The arguments of `pisa` in today's words; every old one is noted on standard error.
+
+    >>> renewed(["train", "wifi", "--epochs", "5"])
+    ['train', 'wifi', '--epochs', '5']
+    """
+    command = _without_plugins(arguments)
+    known = [old for old in OLD_WORDS if old.of(command)]
+    return list(_renewed(arguments, known)) if known else list(arguments)
+
+
+def _renewed(arguments: Sequence[str], known: Sequence[OldWord]) -> Iterator[str]:
+    left = iter(arguments)
+    for argument in left:
+        word, equals, value = argument.partition("=")
+        found = [old for old in known if old.word == word]
+        if argument == "--":
+            yield from (argument, *left)
+        elif not found:
+            yield argument
+        else:
+            given = [value] if equals else [] if found[0].flag else [*itertools.islice(left, 1)]
+            old = next((old for old in found if old.value in (None, *given)), None)
+            if old is None:
+                yield from (word, *given)
+                continue
+            notes.print(f"note: {old.note}", highlight=False, markup=False, soft_wrap=True)
+            yield from old.new
+            if old.value is None and old.new:
+                yield from given
+
+
+def _without_plugins(arguments: Sequence[str]) -> list[str]:
+    """The arguments from the command's name on."""
+    left = iter(arguments)
+    words = []
+    for argument in left:
+        if argument == PLUGIN:
+            next(left, "")
+        elif not argument.startswith(f"{PLUGIN}="):
+            words.append(argument)
+    return words

@@ -1,0 +1,37 @@
+"""Words of earlier versions work for one version, with a note, and no help shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pisa_capc.cli.old import OLD_WORDS, renewed
+
+
+@pytest.mark.parametrize(
+    ("given", "now", "note"),
+    [
+        (
+            "train wifi --no-guard --epochs 5",
+            "train wifi --epochs 5",
+            "--no-guard goes with the next version; there is",
+        ),
+        ("--plugin mine.py train wifi --guard", "--plugin mine.py train wifi", "--guard goes with"),
+        ("calibrate s.npz --preset safe --out o", "calibrate s.npz --out o", "--preset safe goes with"),
+        ("calibrate fit s.npz --preset=safe", "calibrate fit s.npz", "--preset safe goes with"),
+        ("calibrate s.npz --preset paper", "calibrate s.npz --preset paper", ""),
+        ("calibrate s.npz --preset=paper", "calibrate s.npz --preset paper", ""),
+        ("simulate wifi --guard", "simulate wifi --guard", ""),
+        ("train -- --guard", "train -- --guard", ""),
+        ("calibrate s.npz --preset", "calibrate s.npz --preset", ""),
+    ],
+)
+def test_old_words_become_new_ones(given: str, now: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert " ".join(renewed(given.split())) == now
+    said = capsys.readouterr().err
+    assert said.startswith(f"note: {note}") if note else not said
+
+
+def test_every_old_word_says_what_to_do_instead() -> None:
+    for old in OLD_WORDS:
+        assert old.new or old.why, old
+        assert old.value is None or not old.flag, old
