@@ -24,6 +24,7 @@ from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.live.listen import Listener
+    from pisa_capc.live.notify import AlarmSink, Notifier
 
 SourceName = typer.Argument(
     metavar="SOURCE",
@@ -62,6 +63,14 @@ AlarmsMb = typer.Option(
 AlarmEvery = typer.Option(
     3600.0, min=0.0, help="Seconds between two reports of one alarm; and without its cause until it is resolved."
 )
+Notify = typer.Option(
+    [],
+    "--notify",
+    metavar="URL",
+    help="Deliver alarms: exec:COMMAND, https://HOST/PATH, mqtt://HOST, a URL of Apprise as mailto://…, or a plugin's; "
+    "may be given again. @FILE: the URLs in a file, a line each.",
+    show_default=False,
+)
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,16 @@ class Listening:
     alarms: Path | None = Alarms
     alarms_mb: int = AlarmsMb
     alarm_every: float = AlarmEvery
+    notify: list[str] = Notify
     device: str = Device
     engine: str = Engine
+
+    def sinks(self) -> list[AlarmSink]:
+        """Where alarms are delivered to; a wrong URL is an error before anything is listened to."""
+        from pisa_capc.live.notify import open_sink
+        from pisa_capc.live.notify.base import urls_of
+
+        return [open_sink(url) for url in urls_of(self.notify)]
 
     def listener(self) -> Listener:
         """A listener as they describe it."""
@@ -155,15 +172,25 @@ def listen_(
     by careful, and claimed addresses verified. Ctrl-C and SIGTERM end it with a summary; SIGHUP reloads the
     run and continues with it.
     """
+    from pisa_capc.live.listen import Event
     from pisa_capc.live.listen.output import Lines
+    from pisa_capc.live.notify import Notifier
 
+    sinks = options.sinks()
     listener, lines = options.listener(), Lines(out, note=say)
+    notifier = Notifier(sinks, say)
+
+    def hear(event: Event) -> None:
+        lines.write(event)
+        notifier.hear(event)
+
     try:
         with signals(listener, options.run, engine=options.engine):
-            listener.run(lines.write)
+            listener.run(hear)
     finally:
         lines.close()
-        summarise(listener)
+        notifier.close()
+        summarise(listener, notifier)
 
 
 def say(text: str) -> None:
@@ -190,8 +217,8 @@ def _exchange(listener: Listener, run: Path, engine: str) -> None:
         say(f"the model is not exchanged: {error}")
 
 
-def summarise(listener: Listener) -> None:
-    """The last line."""
+def summarise(listener: Listener, notifier: Notifier) -> None:
+    """The last lines."""
     status = listener.status()
     seconds = status.samples / listener.air.sample_rate_hz
     withheld = sum(status.withheld.values())
@@ -203,3 +230,5 @@ def summarise(listener: Listener) -> None:
         f"{status.delay_ms[1]:.1f} ms at 99 %.",
         soft_wrap=True,
     )
+    for text in notifier.summary():
+        notes.print(text, soft_wrap=True)

@@ -67,6 +67,7 @@ def serve_(
             raise MissingExtraError(package, "serve", "A page")
     from pisa_capc.live.listen import Event
     from pisa_capc.live.listen.output import Lines
+    from pisa_capc.live.notify import Notifier
     from pisa_capc.live.serve.app import create_app
     from pisa_capc.live.serve.enrolling import newest
     from pisa_capc.live.serve.gate import Rules
@@ -75,6 +76,7 @@ def serve_(
     from pisa_capc.live.serve.memory import Memory
     from pisa_capc.live.serve.server import Tls, bound, serving, url_of
 
+    sinks = options.sinks()
     if key is not None and certificate is None:
         raise ConfigError("--key needs --certificate: give the certificate too, or leave the key out.")
     tls = None if certificate is None else Tls(certificate, key)
@@ -89,11 +91,12 @@ def serve_(
         say(f"going on with the devices that were enrolled: {begun}")
     listener = replace(options, run=begun).listener()
     hub = Hub(listener, Memory(), listener.source.name, options.alarms, options.state, options.run, say)
-    lines = None if out is None else Lines(out)
+    lines, notifier = None if out is None else Lines(out), Notifier(sinks, say)
     stopped = threading.Event()
 
     def hear(event: Event) -> None:
         hub.memory.hear(event)
+        notifier.hear(event)
         if lines is not None:
             lines.write(event)
 
@@ -111,7 +114,8 @@ def serve_(
     finally:
         if lines is not None:
             lines.close()
-        summarise(listener)
+        notifier.close()
+        summarise(listener, notifier)
 
 
 def link(url: str, keys: Keys | None, to_terminal: bool) -> str:

@@ -16,11 +16,13 @@ from pisa_capc.core import plugins, registry
 from pisa_capc.data.scores import as_probability
 from pisa_capc.decide.calibration import calibrator
 from pisa_capc.live.listen import StreamSettings, open_stream
+from pisa_capc.live.notify import Notifier, open_sink
 from pisa_capc.model.training import fit
 from pisa_capc.signal.formats import ImportOptions, import_dataset
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import WAVEFORMS
 from tests.live.listen.tools import Reading
+from tests.live.serve.fake import an_alarm
 from tests.model.training.tools import FAST
 from tests.problems import runs, small_frames, tones
 
@@ -69,6 +71,12 @@ def listen(name: str, folder: Path) -> None:
         reading.wait_for(100)
 
 
+def notify(name: str, folder: Path) -> None:
+    with Notifier([open_sink(f"{name}:{folder / 'alarms.txt'}")]) as notifier:
+        notifier.hear(an_alarm(state="resolved"))
+    assert "not its address (resolved)" in (folder / "alarms.txt").read_text()
+
+
 USES: dict[str, Callable[[str, Path], None]] = {
     "encoder": lambda name, _: train(encoder=name),
     "method": lambda name, _: train(method=name),
@@ -76,6 +84,7 @@ USES: dict[str, Callable[[str, Path], None]] = {
     "format": convert,
     "waveform": simulate,
     "source": listen,
+    "alarm sink": notify,
 }
 
 

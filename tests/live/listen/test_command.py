@@ -43,6 +43,22 @@ def test_lines_of_json_and_a_summary(pisa: Command, run: Path, roof: Path, tmp_p
     assert "100 frames decided" in done.err
 
 
+def test_alarms_are_delivered_and_counted(pisa: Command, run: Path, roof: Path, tmp_path: Path) -> None:
+    (tmp_path / "whose.json").write_text(json.dumps(ENROLLED))
+    (tmp_path / "urls").write_text(f"exec:tee -a {tmp_path / 'told.jsonl'}\n")
+    plain = ("listen", f"file:{roof}", "--run", run, *AIR, "--addresses", tmp_path / "whose.json")
+    done = pisa(*plain, "--notify", f"@{tmp_path / 'urls'}")
+    assert done.code == 0, done.err
+    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    said = [line for line in map(json.loads, done.out.splitlines()) if line["event"] == "alarm"]
+    assert {alarm["number"] for alarm in told} == {alarm["number"] for alarm in said}
+    assert all(alarm in said for alarm in told)
+    assert f"exec:tee: {len(told)} reports of alarms delivered, 0 not." in done.err
+    wrong = pisa(*plain, "--notify", "exec:no-such-program")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "no such command" in wrong.err
+
+
 def test_a_sigmf_file_says_what_it_is(pisa: Command, run: Path, tmp_path: Path) -> None:
     pytest.importorskip("sigmf")
     meta = write_sigmf(tmp_path / "roof", played(in_turn(20)), "cf32_le")
