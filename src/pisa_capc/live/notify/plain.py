@@ -60,7 +60,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 class _NoRedirects(HTTPRedirectHandler):
     """An alarm goes where it was sent to, and nowhere else."""
 
-    def redirect_request(self, *_: object) -> None:  # type: ignore[override]
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
