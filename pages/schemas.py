@@ -63,8 +63,8 @@ def protocol_page() -> str:
 
 One YAML file is one experiment: `pisa bench run FILE.yaml`. `pisa bench new FILE.yaml` writes one with every setting
 filled in. What has a default may be left out, and the settings of a method or calibration all together; records have
-them anyway. An unknown key is an error, and all errors of a file are reported at once. [A benchmark of one's
-own](../gallery/plot_benchmark.rst) writes one and runs it; `protocols/` has those of the results.
+them anyway. An unknown key is an error, and all errors of a file are reported at once. [Your own
+benchmark](../gallery/plot_benchmark.rst) writes one and runs it; `protocols/` has those of the results.
 
 ```yaml
 {text(Path("protocols/wifi-place.yaml"))}```

@@ -35,6 +35,10 @@ PHRASES = {
     r"what goes wrong|what came out|what was measured": "Errors; Results; Findings",
     r"aimed at": "target",
     r"begins? anew": "restarts",
+    r"like (SNR|distances|power)": "similar",
+    r"whatever becomes of": "say what happens",
+    r"(takes?|in) the place of what": "replaces",
+    r"of one's own": "your own",
 }
 FOUND = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in PHRASES), re.IGNORECASE)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc import Frames, load
 from pisa_capc.core.errors import DataError
-from pisa_capc.data.descriptors import StreamingDescriptors, cfo_descriptors, descriptors_of_trace
+from pisa_capc.data.descriptors import WINDOW, cfo_descriptors, descriptors_of_trace, newest_descriptor
 from pisa_capc.data.protocol import split
 from tests.datasets import write_random
 
@@ -51,11 +51,8 @@ def test_a_long_trace_is_cut_into_blocks_without_a_seam() -> None:
 
 def test_a_stream_gives_the_same_numbers() -> None:
     cfo_hz = np.random.default_rng(2).normal(0, 5e3, (90, 4))
-    stream = StreamingDescriptors(antennas=4)
-    pushed = np.array([stream.push(row) for row in cfo_hz])
-    np.testing.assert_allclose(pushed, descriptors_of_trace(cfo_hz), atol=1e-12)
-    stream.reset()
-    np.testing.assert_allclose(stream.push(cfo_hz[50]), descriptors_of_trace(cfo_hz[50:51])[0], atol=1e-12)
+    newest = np.array([newest_descriptor(cfo_hz[max(0, i + 1 - WINDOW) : i + 1]) for i in range(len(cfo_hz))])
+    np.testing.assert_allclose(newest, descriptors_of_trace(cfo_hz), atol=1e-12)
 
 
 def test_a_common_offset_is_no_spread() -> None:
@@ -112,5 +109,3 @@ def test_without_cfo_there_is_no_descriptor() -> None:
 def test_wrong_shapes_are_named() -> None:
     with pytest.raises(DataError, match=r"expected \(frames, antennas\) in Hz, found shape \(5,\)"):
         descriptors_of_trace(np.zeros(5))
-    with pytest.raises(DataError, match="expected 4 antennas"):
-        StreamingDescriptors(4).push([1.0, 2.0])

@@ -19,7 +19,7 @@ from pisa_capc.core.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
 
-# No description of ours comes near these; what does would cost minutes or gigabytes to look at.
+# Far beyond any description of ours; reading more could take minutes or gigabytes.
 LONGEST = {"JSON": 64 << 20, "YAML": 1 << 20}  # bytes of text
 DEEPEST = 64  # lists and mappings in one another
 MOST_NODES = 100_000  # of YAML, each alias counted as all that it stands for
@@ -57,7 +57,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def refuse(faults: Iterable[str], where: str = "") -> None:
-    """Raise what is wrong, a line each, where anything is. where: what every line begins with."""
+    """Raise the faults, if any, as one error with a line each. where: the beginning of every line."""
     if lines := dict.fromkeys(faults):
         raise ConfigError("\n".join(f"{where}{line}" for line in lines))
 

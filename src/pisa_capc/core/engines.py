@@ -168,7 +168,7 @@ def _on_ray(function: Callable[..., T], jobs: Sequence[Arguments], workers: int,
 
 
 def _before_ray() -> None:
-    """What Ray looks for in the environment when it is imported."""
+    """Settings that Ray reads from the environment when it is imported."""
     # Of a loss it prints pages to standard output, where results go; its log files have them all the same.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     # Whose raylet is lost it ends without a word, if the process it watches is gone too. By default that is the shell
@@ -200,7 +200,7 @@ def _join_ray(workers: int) -> bool:
 
 
 def _check_share(gpus: float, there: float) -> None:
-    """Refuse a share of what is not there: Ray would wait for it for ever, without a word."""
+    """Refuse GPUs that Ray does not have: it would wait for them forever, silently."""
     if gpus > there:
         raise PisaError(
             f"gpus: a job is to take {gpus:g} and Ray finds {there:g} on this machine. Use --gpus {there:g}, or "

@@ -37,7 +37,7 @@ _failure: PluginError | None = None  # of one of them: what half of it has impor
 
 
 def load() -> None:
-    """Load what is named in PISA_PLUGINS and what is installed, each once."""
+    """Load the plugins named in PISA_PLUGINS and those installed, each once."""
     if is_loading():  # a plugin asks for a part
         return
     for path in _named():
@@ -47,7 +47,7 @@ def load() -> None:
 
 
 def load_file(path: str | Path) -> PartOrigin:
-    """Load a plugin from a Python file; where it has changed since it was loaded, it takes the place of what it was.
+    """Load a plugin from a Python file; a file that has changed since is loaded again.
 
     Its name is the file's, its version what it sets as `__version__`, where it does.
     """

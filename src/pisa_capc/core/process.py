@@ -1,5 +1,5 @@
-"""Switches of the whole process, which no other module sets: what the C library does with freed memory, what the
-garbage collector looks through, and how long a thread computes while another one waits.
+"""Process-wide settings, which no other module changes: what the C library does with freed memory, what the garbage
+collector scans, and how long a thread computes while another one waits.
 
 Each changes how everything else in the process runs. So each is a function here, with the reason for it, and is called
 where a work begins: a training, a long calibration, a listener.
@@ -52,8 +52,8 @@ def return_freed_memory() -> None:
 
 
 def collect_only_what_is_new() -> None:
-    """Have the garbage collector leave alone what is there now, as what was imported: it would look through all of it
-    again and again, for a tenth of a second each time, while frames wait."""
+    """Have the garbage collector skip all present objects, such as imported modules: scanning them again takes a tenth
+    of a second each time, while frames wait."""
     gc.freeze()
 
 

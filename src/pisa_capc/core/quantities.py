@@ -1,4 +1,4 @@
-"""What a number may be, wherever it comes from: options, files, metadata, the network."""
+"""Limits of numbers from outside: options, files, metadata, the network."""
 
 from __future__ import annotations
 

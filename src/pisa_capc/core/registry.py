@@ -118,7 +118,7 @@ class Registry(Generic[T]):
         return len(self.parts())
 
     def parts(self, search: bool = True) -> Mapping[str, T]:
-        """All parts by name; without `search` only those that are here already, as for a help that comes at once."""
+        """All parts by name; without `search` only those already loaded, as for help, which must be quick."""
         if search:
             _look_further()
         return dict(self._parts)

@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 class OwnThreads(torch.nn.Module):
-    """A network whose computation is shared by threads of its own: one call is to have as many frames as there are."""
+    """A network with its own threads: each call should hold as many frames as possible."""
 
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Have that many threads share PyTorch's sums on a CPU; None: as many as do."""
+    """Have `count` threads share PyTorch's sums on a CPU; None leaves their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -59,8 +59,8 @@ def against_chance(confusion: NDArray[np.integer]) -> Chance:
 
 
 def at_chance(what: str, confusion: NDArray[np.integer]) -> str | None:
-    """The sentence for people where decisions are not told from guessing; None where they are, and of one device
-    alone: its frames cannot show whether another's would be decided otherwise.
+    """A sentence for people if decisions cannot be told from guessing, else None; None too for a single device, whose
+    frames cannot show whether another device would be decided otherwise.
     """
     found = against_chance(confusion)
     if found.is_told or np.count_nonzero(confusion.sum(axis=1)) == 1:

@@ -62,31 +62,6 @@ def descriptors_of_trace(cfo_hz: ArrayLike, window: int = WINDOW) -> NDArray[np.
     return found
 
 
-class StreamingDescriptors:
-    """The same descriptors frame by frame, for a receiver that sees one frame at a time.
-
-    >>> stream = StreamingDescriptors(antennas=2)
-    >>> stream.push([0.0, 2000.0]).round(4)
-    array([0.6931, 0.6931, 0.    , 0.    ])
-    """
-
-    def __init__(self, antennas: int, window: int = WINDOW) -> None:
-        self._recent = np.empty((0, antennas))
-        self._window = window
-
-    def push(self, cfo_hz: ArrayLike) -> NDArray[np.float64]:
-        """(4,) descriptor of the next frame, whose CFO is (A,) in Hz."""
-        c = np.asarray(cfo_hz, dtype=np.float64)
-        if c.shape != self._recent.shape[1:]:
-            raise DataError(f"CFO of a frame: expected {self._recent.shape[1]} antennas, found shape {c.shape}.")
-        self._recent = np.concatenate([self._recent, c[None]])[-self._window :]
-        return newest_descriptor(self._recent)
-
-    def reset(self) -> None:
-        """Start a new recording."""
-        self._recent = self._recent[:0]
-
-
 def newest_descriptor(cfo_hz: NDArray[np.float64]) -> NDArray[np.float64]:
     """(…, 4) descriptor of the last frame of windows, whose CFO is (…, n, A) in Hz."""
     across, antennas = _std(cfo_hz, -1), cfo_hz.shape[-1]

@@ -1,4 +1,4 @@
-"""Frames: what every stage of the program reads.
+"""Frames, the input of every stage.
 
 A frame is one received preamble on all antennas. I/Q stays where it is (memory or a store on disk) until it is
 asked for; the columns that describe the frames are small and always in memory.
@@ -166,7 +166,7 @@ class UnlabelledFrames:
         return replace(self, samples=samples)
 
     def batches(self, size: int) -> Iterator[Self]:
-        """Consecutive pieces of at most `size` frames, for reading what does not fit in memory."""
+        """Consecutive pieces of at most `size` frames, for sets that do not fit in memory."""
         for start in range(0, len(self), size):
             yield self.select(np.arange(start, min(start + size, len(self))))
 

@@ -103,5 +103,5 @@ def named(kind: str, antennas: int, spacing_wavelengths: float = 0.5) -> ArrayGe
 
 
 def default_geometry(antennas: int) -> ArrayGeometry:
-    """What is assumed when a recording does not say: the paper's square for four antennas, else a line."""
+    """The array assumed where a recording names none: the paper's square for four antennas, else a line."""
     return square() if antennas == 4 else linear(antennas)

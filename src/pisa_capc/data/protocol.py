@@ -193,7 +193,7 @@ class SplitRecipe:
         return Split(source.select(~held_out), source.select(held_out), *self._scored(target), self)
 
     def split_target(self, frames: Frames) -> Split:
-        """The target part alone, of frames that need not have the source: nothing is in the other parts."""
+        """Only the target part, of frames that need not hold the source; the other parts are empty."""
         target, nothing = self._part(frames, "target", self.target), frames.select([])
         return Split(nothing, nothing, *self._scored(target), self)
 

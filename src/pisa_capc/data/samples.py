@@ -1,4 +1,4 @@
-"""I/Q arrays (frames, antennas, samples): what every one must satisfy, and unit power."""
+"""I/Q arrays (frames, antennas, samples): checks, and scaling to unit power."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def power_scale(iq: NDArray[np.complex64]) -> NDArray[np.float64]:
 def normalise_power(iq: NDArray[np.complex64]) -> NDArray[np.complex64]:
     """Unit mean power of each frame; see `power_scale`."""
     parts = np.ascontiguousarray(iq).view(np.float32)
-    # Multiplied in double precision and rounded once, as whoever has only the scale will do.
+    # Multiplied in double precision and rounded once, as where only the scale is kept.
     scaled = np.empty_like(parts)
     np.multiply(parts, power_scale(iq)[:, None, None], out=scaled, dtype=np.float64, casting="same_kind")
     return scaled.view(np.complex64)

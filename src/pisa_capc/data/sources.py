@@ -32,7 +32,7 @@ class CfoTrace(NamedTuple):
 
 
 class FrameSource(Protocol):
-    """What frames need of the place their samples are in."""
+    """What frames need from the place that holds their samples."""
 
     @property
     def antennas(self) -> int: ...

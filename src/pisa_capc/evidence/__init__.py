@@ -1,1 +1,1 @@
-"""What is known about data and results: limits, checks, evaluation, benchmarks, figures and reports."""
+"""Evidence on data and results: limits, checks, evaluation, benchmarks, figures and reports."""

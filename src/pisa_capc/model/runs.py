@@ -90,7 +90,7 @@ def direction_name(source: Sequence[str], target: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What determines a training besides its frames and the machine.
+    """Everything that determines a training besides its frames and the machine.
 
     source, target: names of environments. settings: all of the method's. code: versions of its parts. plugins: where
     method and encoder are from, with the digest of their code.
@@ -173,7 +173,7 @@ class ModelRun(RunSpec):
 
     @property
     def is_solved(self) -> bool:
-        """Whether its method has neither encoder nor epochs; what it keeps of them says nothing."""
+        """Whether its method has neither encoder nor epochs; the run's values of them then mean nothing."""
         return self.encoder == NO_ENCODER
 
     @property
@@ -194,7 +194,7 @@ class ModelRun(RunSpec):
         return replace(self, metrics=Metrics(), history=(), seconds=0.0, machine={}, changes=())
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `model.json` in its order; what came later is left out where it says nothing."""
+        """The content of `model.json` in its order; fields added later are left out where they are empty."""
         unsaid = {
             "threads": None,
             "domain": TIME,

@@ -202,7 +202,7 @@ class CaptureFile:
         return wanted
 
     def finish(self, wanted: CaptureReading) -> None:
-        """Wait for what was not in the page cache."""
+        """Wait for the rows that were not in the page cache."""
         if wanted.left:
             assert self._stored is not None
             with reading(self.path, _EXPECTED):

@@ -1,4 +1,4 @@
-"""What a dataset is, apart from its samples: `dataset.json`."""
+"""The description of a dataset: `dataset.json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNLABELLED = "unlabelled"  # the device of frames of which nobody knows whose th
 
 @dataclass(frozen=True)
 class Subcarriers:
-    """What the values of channel state stand for.
+    """What the values of channel state mean.
 
     numbers: (K,) of the subcarriers, ascending; 0 is the carrier. empty: those that never hold anything.
     front: what has been taken off: nothing ('none'), one phase and slope common to all antennas ('common'), or gain,
@@ -106,7 +106,7 @@ class CaptureSpec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What `dataset.json` says: everything about a set but its samples.
+    """The content of `dataset.json`: everything about a set but its samples.
 
     provenance: how the set was made; two sets with equal provenance hold equal samples.
     domain: what the samples of a frame are: of a signal over time, or of a channel over subcarriers. The sample rate of
@@ -218,11 +218,11 @@ class Dataset:
             self.write(folder)
 
     def write(self, folder: Path) -> None:
-        """Write the description, in the place of an older one."""
+        """Write the description, replacing an older one."""
         write_text_atomic(folder / "dataset.json", json.dumps(sealed(self.to_json()), indent=1))
 
     def extended(self, more: Dataset, where: Path) -> Dataset:
-        """This dataset with the captures of another one; as it is where it has them from there already.
+        """This dataset with the captures of another one added; unchanged if they were added before.
 
         Both have one array, rates and length of frames. The provenance of what was added stands in the list `added`.
         """
@@ -248,7 +248,7 @@ class Dataset:
 
 
 def together(one: Subcarriers | None, other: Subcarriers | None, where: str) -> Subcarriers | None:
-    """Of two sets that are to be one: empty is what is empty in both. Refuses a mixture."""
+    """The subcarriers of two sets that are joined: those empty in both are empty. Different front ends are refused."""
     if one is None or other is None or one == other:
         if one != other:
             raise DataError(f"{where}: {UNKNOWN_FRONT}")

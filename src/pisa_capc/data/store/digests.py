@@ -8,7 +8,7 @@ looked at whenever a block is read for the first time, and a seal over all of th
 The digest of a block lays its 64-bit words out in rows of `WIDTH` and takes the SHA-256 of the sums (modulo 2⁶⁴) of all
 rows and all columns. Sums run as fast as memory. A change escapes them only where it cancels in every row and every
 column, which takes four changed words in a rectangle, each by the same amount; `WIDTH` is a prime number, so sectors
-and pages that changed places do not line up. It is against accidents: who wants to deceive is found by the SHA-256.
+and pages that changed places do not line up. It detects accidents; the SHA-256 detects forgery.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DigestWriter:
 
 
 class CaptureDigests:
-    """What the samples of a capture file must give, and which blocks of them have been found to give it.
+    """The digests that the samples of a capture file must have, and which blocks have been checked.
 
     A capture of an earlier version has only its SHA-256: all of it is one block, and the CFO belongs to it.
     """

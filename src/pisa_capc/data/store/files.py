@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and errors that name the file."""
+"""Files that are complete or absent, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a folder, or a file, that is to be at `path`: all of it is there in the end, or nothing.
+    """A temporary place for a folder or file that is to be at `path`: in the end all of it is there, or nothing.
 
     path: new, or an empty folder. What a killed writer had begun beside it is removed. A folder that is there may be a
     mount, whose place nothing can take: it is written into, and emptied where that fails.
@@ -97,7 +97,7 @@ def bytes_text(size: float) -> str:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to put a file in the place of a folder, a device or a pipe."""
+    """Refuse to replace a folder, a device or a pipe by a file."""
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device, a pipe or the like"
         raise DataError(f"{path}: is {kind}; only plain files are replaced. Give the name of a file.")
@@ -124,7 +124,7 @@ def write_text_atomic(path: Path, text: str) -> None:
 
 
 def writer_mark() -> str:
-    """Names a writer among all that may share a folder: its machine, its process, and something of its own."""
+    """A unique name for a writer in a shared folder: its machine, its process and a random part."""
     return f"{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -176,7 +176,7 @@ def _has_ended(process: int) -> bool:
 
 @contextmanager
 def reading(path: Path | str, expected: str) -> Iterator[None]:
-    """Turn whatever a parser raises on a damaged or foreign file into one error that names the file.
+    """Turn any error of a parser on a damaged or foreign file into one that names the file.
 
     Parsers of foreign formats raise anything from struct.error to MemoryError on damaged bytes, so nothing is let by.
     """

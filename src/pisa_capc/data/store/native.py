@@ -147,7 +147,7 @@ class StoreSource:
             yield CfoTrace(where, local, self._capture(i).cfo_hz())
 
     def digests(self) -> list[str]:
-        """The content hash of every capture, as stored when it was written; what is read is held to it."""
+        """The content hash of every capture, as stored when it was written; whatever is read is checked against it."""
         return [self._capture(i).digests.sha256 for i in range(len(self.dataset.captures))]
 
     def verify(self, spec: CaptureSpec) -> None:
@@ -169,7 +169,7 @@ class StoreSource:
 
     @cached_property
     def _known(self) -> dict[int, CaptureFile]:
-        """The captures that have been opened, and what is known of each."""
+        """The captures opened so far, with their checks."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.store.dataset import Dataset
@@ -70,19 +71,6 @@ def read_origins(folder: str | Path) -> list[Origin] | None:
         text = path.read_text(encoding="utf-8")
         if digest(text) != expected:
             raise DataError(f"{path}: has changed since it was written. Detect the frames again.")
-        return [_origin(row) for row in csv.DictReader(io.StringIO(text))]
-
-
-def _origin(row: dict[str, str]) -> Origin:
-    return Origin(
-        row["environment"],
-        row["device"],
-        row["capture"],
-        int(row["frame"]),
-        row["recording"],
-        int(row["start"]),
-        float(row["time_s"]),
-        row["time"],
-        float(row["quality"]),
-        row["transmitter"],
-    )
+        kinds: dict[Any, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
+        columns = [(field.name, kinds[field.type]) for field in fields(Origin)]
+        return [Origin(*(kind(row[name]) for name, kind in columns)) for row in csv.DictReader(io.StringIO(text))]

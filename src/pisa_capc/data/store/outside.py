@@ -20,7 +20,7 @@ PIECE = 1 << 20
 
 
 def check_unpacked(unpacked: int, stored: int, what: str) -> None:
-    """Refuse what would fill the memory, judged by its own header. stored, unpacked: bytes."""
+    """Refuse a file that would fill the memory, by its own header. stored, unpacked: bytes."""
     if unpacked > max(ROOM, RATIO * stored):
         raise DataError(
             f"{what} would unpack {stored:,} bytes to {unpacked:,}; expected at most {RATIO} times as many. "

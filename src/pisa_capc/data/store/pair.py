@@ -30,7 +30,7 @@ RETRIES = 10  # of a reader whose arrays are replaced while it reads
 def write_pair(
     folder: Path, name: str, schema: int, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> None:
-    """Write arrays and what is to be known about them; killed at any moment, the old pair or the new one is there."""
+    """Write arrays and their description; if the process is killed, the old pair or the new one is there."""
     remove_stale(folder)
     content = save({key: np.asarray(values, order="C") for key, values in arrays.items()})
     new, old = f"{name}.safetensors", f"{name}.2.safetensors"

@@ -27,8 +27,8 @@ from pisa_capc.signal.simulation.scene import load_scene
 def dataset_name(source: DataSource, data: Path | None) -> str:
     """What tables call the dataset.
 
-    A folder given in place of a simulated set goes by the name it is given under, a link by the link's. Recordings
-    given to a protocol of recordings are what the protocol names; a simulated set never is, and is marked as one.
+    A folder given in place of a simulated set keeps its own name, a link the link's. Recordings given to a protocol of
+    recordings take the protocol's name; a simulated set keeps its own there, and is marked as simulated.
     """
     if data is None:
         return source.name
@@ -55,7 +55,7 @@ def dataset_folder(source: DataSource, data: Path | None, work: Path) -> Path:
 
 
 def prepare(source: DataSource, data: Path | None, work: Path) -> Path:
-    """The folder of the whole dataset, made first where it is not there."""
+    """The folder of the whole dataset, which is made first if it is missing."""
     folder = dataset_folder(source, data, work)
     if folder == data:
         return folder
@@ -93,7 +93,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def to_be_made(made: Simulated) -> Dataset:
-    """What a simulated set will be, before it is made."""
+    """The description of a simulated set that is yet to be made."""
     from pisa_capc.signal.simulation.generate import describe_dataset
 
     return describe_dataset(made.scene, load_scene(made.scene), made.seed, made.scale, None)
@@ -125,7 +125,7 @@ def note_on_dropped(protocol: Protocol) -> str:
 
 
 def note_on_few_shot(folder: Path, runs: list[PlannedRun]) -> str:
-    """What to say where the protocol's few-shot frames are more than the recordings of a target give."""
+    """A note where the protocol leaves out more few-shot frames than the target's recordings can spare."""
     targets = {name for run in runs for name in run.target}
     groups = [capture.frames for capture in Dataset.read(folder).captures if capture.environment in targets]
     return few_shot_note(runs[0].split.few_shot, groups)
@@ -155,7 +155,7 @@ def source_dataset(data: Path, sources: Sequence[str], work: Path) -> Path:
 
 
 def search_record(results: Path, protocol: str) -> Path:
-    """Where is kept what a protocol's search found."""
+    """The file that keeps the result of a protocol's search."""
     return results / f"{protocol}-search.json"
 
 
@@ -174,7 +174,7 @@ def searched_dataset(path: Path) -> str | None:
 
 
 def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) -> str:
-    """What to say where the protocol's hyperparameters were searched on another dataset than this one."""
+    """A note where the protocol's hyperparameters were searched on a different dataset."""
     path = search_record(results, protocol.name)
     found = searched_dataset(path) if protocol.search else None
     if found is None or found == fingerprint(source_dataset(data, protocol.directions[0].source, work)):
@@ -183,7 +183,7 @@ def note_on_search(protocol: Protocol, data: Path, results: Path, work: Path) ->
 
 
 def _state(folder: Path) -> str:
-    """Names the MAT files of a folder as they are now, so that changed ones are imported again."""
+    """A digest of the folder's MAT files, so that changed ones are imported again."""
     files = files_under(folder, ".mat")
     if not files:
         raise DataError(

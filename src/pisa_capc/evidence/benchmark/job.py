@@ -37,7 +37,7 @@ class Job:
     """Runs of one cell on one dataset.
 
     dataset: its folder, and its name for people. device: as torch names it. work: where trainings are kept.
-    train: or only score what was trained elsewhere, under the conditions. strangers: folder of a set with further
+    train: false only scores models that were trained elsewhere. strangers: folder of a set with further
     devices, if a deployment needs some.
     """
 
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: records, or why there are none."""
+    """The result of a job: its records, or why it has none."""
 
     job: Job
     records: tuple[Record, ...]
@@ -77,7 +77,7 @@ def run_job(job: Job) -> Outcome:
             records = train_and_score(job)
     except PisaError as error:
         failure = str(error)
-    except Exception as error:  # a bug or a full device; its trace is kept for whoever looks into it
+    except Exception as error:  # a bug or a full device; its trace is kept for debugging
         path = job.folder / "failure.txt"
         write_text_atomic(path, traceback.format_exc())
         failure = f"{type(error).__name__}: {error} (see {path})"

@@ -37,7 +37,7 @@ class PlannedRun(RunSpec):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What a record of this run holds scores of: every stage, where the captures are as they are and elsewhere."""
+        """The stages that a record of this run has scores of: on the captures as received, and in each deployment."""
         found = [DIRECT, *self.calibration]
         for deployment in self.deployments[1:]:
             own = (DIRECT, *(deployment.get("calibration") or self.calibration))
@@ -46,7 +46,7 @@ class PlannedRun(RunSpec):
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """For a record, which it names; what came later is left out where a run does not have it."""
+        """For a record, whose name is the hash of this; fields added later are left out where they are empty."""
         return dict(self._described)
 
     @cached_property
@@ -93,8 +93,8 @@ class PlannedRun(RunSpec):
 def as_first_named(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A calibration's settings as records have them.
 
-    The first ones know U-CAPC alone, which had no name, and the safe one, which is gone, by the words `guard: true`.
-    These two are written so to this day, so that all records keep their names.
+    The first records had U-CAPC only, without a name, and wrote the safe one, which is gone, as `guard: true`. Both are
+    still written that way, so that all records keep their names.
     """
     rest = {key: value for key, value in settings.items() if key != "method"}
     forms = {"ucapc": rest, "safe": {"guard": True, **rest}}
@@ -148,7 +148,7 @@ def plan(protocol: Protocol) -> list[PlannedRun]:
 
 
 def _plugins(protocol: Protocol) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """The plugins that a method and an encoder are from; where there is no plugin at all this needs no torch."""
+    """The plugins that a method and an encoder are from; without any plugin this needs no torch."""
     if not plugins.is_any():
         return {}
     from pisa_capc.model.methods import plugins_used
@@ -193,7 +193,7 @@ def _value(run: PlannedRun, key: str) -> str:
 
 
 def jobs_of(runs: Iterable[PlannedRun], stacked: bool) -> list[list[PlannedRun]]:
-    """Runs that are trained together: those of a cell where the trainer stacks them, each alone where it does not."""
+    """Groups of runs that are trained together: all of a cell if the trainer stacks them, else each alone."""
     if not stacked:
         return [[run] for run in runs]
     cells: dict[tuple[str, ...], list[PlannedRun]] = {}

@@ -44,7 +44,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Strangers:
-    """Radios that a simulated set does not have: how many more, and the part of a capture's frames, as of the set."""
+    """Radios beside those of a simulated set: how many, and what part of a capture's frames each sends."""
 
     devices: int  # how many more than the scene has
     scale: float  # part of the frames of each of their captures
@@ -94,8 +94,8 @@ class MethodPlan:
 class Search:
     """How hyperparameters are chosen: training of a point, and by method the values of the settings that are tried.
 
-    A method's points are all combinations of its values. Every method in the grid has the same number of them: a method
-    that were tried more often would have more chances.
+    A method's points are all combinations of its values. Every method in the grid has the same number of points: a
+    method with more of them would have more chances.
     """
 
     epochs: int  # of the training of a point
@@ -188,7 +188,7 @@ class Protocol:
         return self.dataset.strangers if any(deployment.unknown for deployment in self.deployments) else None
 
     def _faults_of_deployments(self) -> Iterator[str]:
-        """A list that does not begin with the captures as they are, or that asks for what there is not."""
+        """A list that does not begin with the captures as received, or that asks for what the protocol lacks."""
         names = [deployment.name for deployment in self.deployments]
         for i, deployment in enumerate(self.deployments):
             where = f"deployments.{deployment.name}: "
@@ -204,7 +204,7 @@ class Protocol:
                         yield where + unknown_name("calibration", stage, row.calibration)
 
     def _faults_of_grid(self) -> Iterator[str]:
-        """A search of what no method of the protocol has."""
+        """A search over methods or settings that the protocol does not have."""
         settings = {row.method: row.settings for row in self.methods}
         for method, values in self.search.grid.items() if self.search else ():
             if method not in settings:
@@ -227,9 +227,9 @@ def read_protocol(name: str) -> Protocol:
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A protocol with the settings of the methods and calibrations that say none, as records will have them.
+    """The protocol with the defaults of missing settings filled in, as records will have them.
 
-    Where all are written, as in the protocols of this package, that needs no torch.
+    It needs no torch where all settings are written, as in the protocols of this package.
     """
     found = dict(values)
     if isinstance(rows := values.get("methods"), list):
@@ -248,7 +248,7 @@ def _with_settings(row: Mapping[str, Any]) -> dict[str, Any]:
     from pisa_capc.model.methods import METHODS
 
     name = row.get("method")
-    if not isinstance(name, str) or name not in METHODS:  # which is told later, with all other faults
+    if not isinstance(name, str) or name not in METHODS:  # reported later, with all other faults
         return {"settings": {}, **row}
     return {**row, "settings": plain_settings(METHODS[name].Settings())}
 
@@ -305,7 +305,7 @@ def _find(name: str) -> Path:
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """Refuse what no method, encoder or calibration knows, and settings that are only partly written."""
+    """Refuse unknown methods, encoders, calibrations and settings, and settings that are only partly written."""
     refuse(_faults_of_parts(protocol), f"{protocol.given}: ")
 
 

@@ -64,7 +64,7 @@ def _check_scores(scores: Any, where: str) -> None:
 
 
 def _check_confusion(scores: Scores, where: str) -> None:
-    """Whatever follows from the confusion must be what it gives."""
+    """Refuse scores that disagree with the confusion matrix they follow from."""
     confusion, devices, captures = scores.confusion, scores.per_device, scores.per_capture
     if confusion.shape != (len(devices), len(devices)) or confusion.min() < 0 or not confusion.any():
         raise DataError(f"{where}.confusion: expected counts of {len(devices)} × {len(devices)} devices.")
@@ -178,7 +178,7 @@ def by_training(folders: Iterable[Path]) -> dict[str, list[Record]]:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Every record in the folder; files that are not whole records are one error that names them all."""
+    """Every record in the folder; one error names all files that are not whole records."""
     records, broken, unsealed = [], [], 0
     for path in files_under(folder, ".json", deep=False):
         try:
@@ -251,5 +251,5 @@ def _difference(name: str, was: Any, now: Any) -> str:
 
 
 def _distance(found: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
-    """How far apart two runs are: one that differs in its code alone is the same run of another time."""
+    """How far apart two runs are: a run that differs in its code alone is the same run, made earlier or later."""
     return sum(not name.startswith("code.") for name, _, _ in found), len(found)

@@ -1,4 +1,4 @@
-"""Records by what they are of, and how results are compared: run by run."""
+"""Records grouped by method and encoder, and the comparison of results, run by run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Difference(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What runs that differ only in their seeds are of."""
+    """What runs have in common that differ only in their seeds."""
 
     dataset: str
     direction: str
@@ -79,7 +79,7 @@ class Results:
         return None
 
     def places(self) -> list[tuple[str, str]]:
-        """Every dataset and direction that there are records of, in the order of the protocol."""
+        """Every dataset and direction with records, in the order of the protocol."""
         return list(dict.fromkeys((key.dataset, key.direction) for key in self.runs))
 
     def stages(self, key: Key) -> Counter[str]:
@@ -120,7 +120,7 @@ class Results:
         return self.values(key, lambda record: record.validation_f1)
 
     def collapsed(self, key: Key) -> list[tuple[int, int]]:
-        """The runs whose training collapsed: by the source validation alone, beside the best of the same method."""
+        """The runs whose training collapsed, judged by the source validation alone against the method's best run."""
         found = self.source_f1(key)
         return [seeds for seeds, f1 in found.items() if f1 < COLLAPSED * max(found.values())]
 
@@ -148,7 +148,7 @@ class Results:
 def load_results(protocol: Protocol, folder: Path) -> Results:
     """The records of the protocol in `folder`, in its order. Datasets, devices and precisions are never mixed.
 
-    Where all that there is of a method and encoder was made by earlier code, it stands in and is named as such.
+    Where a method and encoder has only records of earlier code, these stand in and are named as such.
     """
     runs = plan(protocol)
     records, others = sort_out(read_records(folder), runs)
@@ -176,9 +176,9 @@ def load_results(protocol: Protocol, folder: Path) -> Results:
 
 
 def not_recorded(protocol: Protocol, results: Results, place: tuple[str, str]) -> list[str]:
-    """What has no record at a dataset and direction, or fewer than planned, as 'irm cnn' or 'single cnn 1 of 2'.
+    """Cells with no record at a dataset and direction, or fewer than planned, as 'irm cnn' or 'single cnn 1 of 2'.
 
-    Of other directions only those that the dataset has no record of at all, by their names.
+    Other directions are named only if the dataset has no record of them at all.
     """
     dataset, direction = place
     missing = []
@@ -194,7 +194,7 @@ def _short(method: str, variant: str, encoder: str) -> str:
 
 
 def _command(protocol: Protocol, folder: Path) -> str:
-    """What makes the records of a protocol in `folder`."""
+    """The command that makes the records of a protocol in `folder`."""
     data = [] if protocol.dataset.simulate else ["--data", "FOLDER"]
     results = [] if folder.parent == RESULTS else ["--results", str(folder.parent)]
     return shlex.join(["pisa", "bench", "run", protocol.given, *data, *results])
@@ -203,8 +203,8 @@ def _command(protocol: Protocol, folder: Path) -> str:
 def _stand_ins(
     records: Sequence[Record], others: Sequence[tuple[Record, str]], runs: Sequence[PlannedRun]
 ) -> dict[str, tuple[Record, str]]:
-    """By name, those of the others that earlier code alone sets apart: of each cell that has none of the present code,
-    all of one version, the latest.
+    """Records, by name, that differ by their earlier code alone: of each cell without a record of the present code, all
+    of the latest version.
     """
     planned = {digest({**run.to_json(), "code": None}): run.code for run in runs}
     present = {(record.conditions, record.cell) for record in records}
@@ -229,7 +229,7 @@ def _version(record: Record) -> list[int]:
 
 
 def _names(records: Sequence[Record]) -> dict[Conditions, str]:
-    """What each set of conditions is called: the dataset's name, and whatever else is needed to tell two apart."""
+    """The name of each set of conditions: the dataset's, and whatever else is needed to tell two apart."""
     labels = {record.conditions: record.dataset for record in records}
     names = {}
     for conditions, label in labels.items():

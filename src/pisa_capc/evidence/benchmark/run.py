@@ -1,4 +1,4 @@
-"""Run a protocol: what is recorded is skipped, what fails is reported, everything else becomes records."""
+"""Run a protocol: recorded runs are skipped, failures are reported, all other runs become records."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of the chosen runs. failed: jobs by name, with the reason. seconds: on the clock, dataset apart."""
+    """The outcome of the chosen runs. failed: jobs by name, with the reason. seconds: on the clock, dataset apart."""
 
     planned: int
     skipped: int
@@ -169,13 +169,13 @@ def run_protocol(protocol: Protocol, options: Options) -> Summary:
 
 
 def dry_run(protocol: Protocol, options: Options) -> Survey:
-    """What `run_protocol` would compute, without making anything: not even the dataset."""
+    """What `run_protocol` would compute; nothing is made, not even the dataset."""
     data = dataset_folder(protocol.dataset, options.data, options.work)
     return survey(protocol, options, data if is_whole(data) else None)
 
 
 def how_long(protocol: Protocol, found: Survey, options: Options) -> str:
-    """How long the missing runs will take, for people, by what is recorded of runs like them."""
+    """How long the missing runs will take, for people, by the records of similar runs."""
     asked = options.device.split(":")[0]
     device = found.conditions.device if found.conditions else _place(options).type if asked == "auto" else asked
     name = dataset_name(protocol.dataset, options.data)
@@ -188,7 +188,7 @@ def how_long(protocol: Protocol, found: Survey, options: Options) -> str:
 
 
 def survey(protocol: Protocol, options: Options, data: Path | None) -> Survey:
-    """Hold the records against the plan. data: the whole dataset, or None where it is yet to be made."""
+    """Compare the records with the plan. data: the whole dataset, or None where it is yet to be made."""
     runs = plan(protocol)
     chosen = select(runs, options.only)
     records, _ = sort_out(read_records(options.results / protocol.name), runs)
@@ -241,7 +241,7 @@ def finished(runs: Sequence[PlannedRun], records: Sequence[Record], dataset: str
 
 
 def _place(options: Options) -> torch.device:
-    """The device of the jobs. What this machine has says nothing about a cluster; there `gpus` decides."""
+    """The device of the jobs. On a cluster `gpus` decides, not this machine."""
     import torch
 
     from pisa_capc.model.inference.devices import choose_device
@@ -254,7 +254,7 @@ def _place(options: Options) -> torch.device:
 def _run_missing(protocol: Protocol, found: Survey, conditions: Conditions, data: Path, options: Options) -> Summary:
     from pisa_capc.evidence.benchmark.job import Job, run_job
 
-    # A job is taken whole where a part of it is missing: its trained models are kept, and a stack stays what it was.
+    # A job with a missing part runs as a whole: its trained models are kept, and a stack stays the same.
     stacked = conditions.device == "cuda"
     groups = [group for group in jobs_of(found.chosen, stacked) if any(run in found.missing for run in group)]
     wanted = {record_name(run.today, conditions) for run in found.missing}

@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found: the points of every method, in the order of the grid."""
+    """The result of a search: the points of every method, in the order of the grid."""
 
     protocol: str
     search: Search
@@ -119,14 +119,14 @@ def search_protocol(protocol: Protocol, options: Options) -> SearchResult:
 
 
 def _check_free(path: Path, dataset: str) -> None:
-    """Refuse, before any training, to write what was found on one dataset over what was found on another."""
+    """Refuse, before any training, to overwrite the result of a search on a different dataset."""
     found = searched_dataset(path)
     if found not in (None, dataset):
         raise DataError(f"{path}: is of other frames ({found}; these are {dataset}). Choose other --results.")
 
 
 def _checked(protocol: Protocol) -> tuple[Search, tuple[str, ...]]:
-    """The search and the source environments; refused where leaving one out would make no sense."""
+    """The search and the source environments; refused where none of them can be left out."""
     if protocol.search is None:
         raise ConfigError(
             f"{protocol.given}: has no section `search`, so nothing can be chosen. Add one as external-baselines has."

@@ -185,7 +185,7 @@ def flat_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def _three_stages(protocol: Protocol, results: Results, dataset: str, direction: str) -> Table:
-    """Single, PISA and PISA-CAPC by encoder, and the safe one where it is recorded, each with what it adds."""
+    """Single, PISA and PISA-CAPC by encoder, and the safe one where it is recorded, each with its gain."""
     found = {
         (encoder, stage.name): Key(dataset, direction, stage.method, FULL, encoder)
         for encoder in protocol.encoders
@@ -254,7 +254,7 @@ def _groups(protocol: Protocol, encoder: str, results: Results, dataset: str, di
 
 
 def _composed(protocol: Protocol, encoder: str, results: Results, dataset: str, direction: str) -> list[Table]:
-    """Of every method what is its training's doing and what a calibration's."""
+    """How much of each method's score its training gives, and how much a calibration."""
     shared = shared_stages(protocol)
     rows: list[list[Cell]] = []
     for planned in protocol.methods:
@@ -279,7 +279,7 @@ def shared_stages(protocol: Protocol) -> list[str]:
 
 
 def _components(row: MethodPlan, encoder: str, results: Results, dataset: str, direction: str) -> Table:
-    """Variants of a method by direct inference, and what each loses against the whole."""
+    """Variants of a method by direct inference, and what each loses against the full method."""
     whole = results.f1(Key(dataset, direction, row.method, FULL, encoder), DIRECT)
     rows: list[list[Cell]] = []
     for variant in row.variants:

@@ -1,4 +1,4 @@
-"""Is a set fit to be trained on? One function per check, in files by what they look at; `run` puts them together."""
+"""Is a set fit to be trained on? One function per check, in files by subject; `base` runs them."""
 
 # Each import registers its checks; in the order in which they are told.
 # isort: off

@@ -1,4 +1,4 @@
-"""Antennas that hear nothing, or what another one hears; DC; overdriven converters; how well frames were received."""
+"""Silent and copied antennas, DC, clipping, SNR and power."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def copied_antennas(evidence: Evidence) -> Finding:
 
 @register_check("dc")
 def dc(evidence: Evidence) -> Finding:
-    """What is the same in every frame of a recording is the receiver's; a transmitter's leakage comes in any phase.
+    """DC that is the same in every frame of a recording is the receiver's; a transmitter's leakage has any phase.
 
     The mean of n frames' means has, without DC, an exponentially distributed power of E|m|²/n.
     """
@@ -79,14 +79,14 @@ def dc(evidence: Evidence) -> Finding:
     return Finding(
         Verdict.FAULT if level_db[worst] > DC_FAULT_DB else Verdict.NOTE,
         f"The receiver adds DC, up to {level_db[worst]:.0f} dB of the frames ({worst}): {named(many)}.",
-        "Take the mean of a stretch without frames off the recordings, or tune the receiver off the carrier.",
+        "Subtract the mean of a stretch without frames, or tune the receiver off the carrier.",
         {"largest_db": level_db[worst], "recordings": many},
     )
 
 
 @register_check("clipping")
 def clipping(evidence: Evidence) -> Finding:
-    """I and Q that pile up at their largest value."""
+    """Samples of I and Q that pile up at the largest value."""
     if evidence.frames.domain != TIME:
         return Finding(Verdict.FINE, "Clipping was not looked for: these are frames of subcarriers.")
     share = {name: float(evidence.found.clipped[own].mean()) for name, own in evidence.by_recording.items()}
@@ -109,10 +109,10 @@ POWER_DRIFT_DB = 6.0
 
 @register_check("snr")
 def snr(evidence: Evidence) -> Finding:
-    """Of the preamble against all it does not explain: noise, but also phase noise and distortion."""
+    """Power of the preamble over everything it does not explain: noise, but also phase noise and distortion."""
     level_db = recording_snr_db(evidence)
     if level_db is None:
-        return Finding(Verdict.FINE, "The SNR was not measured: the frames begin with no preamble that is known.")
+        return Finding(Verdict.FINE, "The SNR was not measured: the frames begin with no known preamble.")
     lowest = min(level_db, key=lambda name: level_db[name])
     told = f"{np.median(list(level_db.values())):.0f} dB in the middle, {level_db[lowest]:.0f} in {lowest}"
     numbers = {"snr_db": level_db}
@@ -145,10 +145,10 @@ def snr_of_devices(evidence: Evidence) -> Finding:
         return Finding(
             Verdict.NOTE,
             f"Devices of one place have very different SNR, {told}: {named(many)}.",
-            "Put the devices at like distances, or add noise in training: otherwise the noise can name the device.",
+            "Put the devices at similar distances, or add noise in training: the noise can identify the device.",
             {"spread_db": spread},
         )
-    return Finding(Verdict.FINE, f"Devices of one place have like SNR, {told}.", numbers={"spread_db": spread})
+    return Finding(Verdict.FINE, f"Devices of one place have similar SNR, {told}.", numbers={"spread_db": spread})
 
 
 @register_check("power-drift")
@@ -162,7 +162,7 @@ def power_drift(evidence: Evidence) -> Finding:
         return Finding(
             Verdict.NOTE,
             f"The received power changes within recordings, by up to {abs(largest):.0f} dB: {named(moved)}.",
-            "See whether a gain control worked or a device moved; frames are brought to unit power before training.",
+            "Check whether a gain control was on or a device moved; frames are scaled to unit power before training.",
             {"largest_db": largest, "recordings": moved},
         )
     return Finding(Verdict.FINE, f"The received power of a recording stays within {POWER_DRIFT_DB:g} dB.")

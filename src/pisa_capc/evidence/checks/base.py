@@ -75,19 +75,19 @@ class Evidence:
 
     @cached_property
     def room(self) -> list[PlaceNamed] | None:
-        """Devices named by channels alone."""
+        """Devices identified by channels alone."""
         channel = self.found.channel
         return None if channel is None else name_devices(self.found, Directions(), channel)
 
     @cached_property
     def recorded_cfo(self) -> list[PlaceNamed] | None:
-        """Devices named by the recorded CFO alone, the mean of the antennas."""
+        """Devices identified by the recorded CFO alone, the mean of the antennas."""
         cfo_hz = self.found.cfo_hz
         return None if cfo_hz is None else name_devices(self.found, Numbers(), cfo_hz.mean(axis=1))
 
     @cached_property
     def residual_cfo(self) -> list[PlaceNamed] | None:
-        """Devices named by the offset that is left in the frames."""
+        """Devices identified by the offset left in the frames."""
         offset_hz = self.found.offset_hz
         return None if offset_hz is None else name_devices(self.found, Numbers(), offset_hz)
 
@@ -99,7 +99,7 @@ def _occurring(names: tuple[str, ...], column: NDArray[np.int64]) -> tuple[list[
 
 
 class Verdict(StrEnum):
-    """fault: what is learnt from this set will be wrong or cannot be tested. note: know it when you read scores."""
+    """fault: training on this set gives wrong or untestable results. note: keep it in mind when you read scores."""
 
     FINE = "fine"
     NOTE = "worth knowing"

@@ -21,7 +21,7 @@ def devices(evidence: Evidence) -> Finding:
     if len(counts) < 2:
         return Finding(
             Verdict.FAULT,
-            f"There is one device alone, {next(iter(counts))}: nothing to tell apart.",
+            f"There is only one device, {next(iter(counts))}: nothing to tell apart.",
             "Record more devices, or see how names were read.",
         )
     least, most = (pick(counts, key=lambda name: counts[name]) for pick in (min, max))
@@ -45,7 +45,7 @@ def environments(evidence: Evidence) -> Finding:
     if len(names) == 1:
         return Finding(
             Verdict.NOTE,
-            f"There is one environment alone, {names[0]}: how a model does in another cannot be tested.",
+            f"There is only one environment, {names[0]}: a model cannot be tested in another one.",
             "Record the same devices in a second place, or on another day.",
         )
     absent = [f"{evidence.layout.devices[d]} in {names[e]}" for e, d in np.argwhere(~there)]
@@ -53,7 +53,7 @@ def environments(evidence: Evidence) -> Finding:
         return Finding(
             Verdict.FAULT,
             f"Environments that not all devices were recorded in: {named(absent)} is missing.",
-            "An environment then tells who it cannot be: record what is missing, or leave those devices or "
+            "The environment then rules devices out: record what is missing, or leave those devices or "
             "environments out.",
             {"absent": absent},
         )
@@ -73,7 +73,7 @@ def captures(evidence: Evidence) -> Finding:
         own = [f"{layout.environments[e]}/{layout.captures[c]}" for e, c in alone]
         return Finding(
             Verdict.FAULT,
-            f"Captures that one device alone has: {named(own)}. Whatever is special about them names the device.",
+            f"Captures of one device only: {named(own)}. Whatever is special about them identifies the device.",
             "Record the other devices under the same conditions, or give captures that belong together one name.",
             {"alone": own, "absent": absent},
         )
@@ -114,8 +114,8 @@ def unusable_frames(evidence: Evidence) -> Finding:
     if lost:
         return Finding(
             Verdict.FAULT,
-            f"{lost:,} of {len(evidence.found.usable):,} frames hold NaN, infinity or zeros alone; they were left out "
-            "of everything else here.",
+            f"{lost:,} of {len(evidence.found.usable):,} frames hold NaN, infinity or only zeros; they were left out "
+            "of all other checks.",
             "Remove them, and see what wrote them.",
             {"frames": lost},
         )
@@ -140,7 +140,7 @@ def copies(evidence: Evidence) -> Finding:
         Verdict.FAULT,
         f"{len(pairs):,} frames are copies of another one, {looked}: {'; '.join(where)}.",
         "See how the recordings were cut and named: a frame that is in training and in a test makes its score too "
-        "good, and one that has two devices teaches nothing.",
+        "good, and a frame of two devices teaches nothing.",
         {"frames": len(pairs), "between": places, "within": within},
     )
 

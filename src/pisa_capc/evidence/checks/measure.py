@@ -1,4 +1,4 @@
-"""One look at the samples: what every check needs of a frame, in a few numbers."""
+"""One pass over the samples: the few numbers of each frame that the checks need."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Who sent a frame, told by one quantity alone: nearest mean, and how far from chance that is.
+"""How well one quantity alone identifies the sender of a frame, by the nearest mean, and how far that is from chance.
 
 Three questions about a place, that is an environment and a capture, where several devices were recorded:
 
 - *later*: the last third of each recording, by the means of the first, and the other way round;
 - *next*: every other frame, by the frame among the rest that is most like it, and may be its neighbour in time: what a
-  random split of the frames into training and validation lets a model do;
+  random split of the frames into training and validation allows;
 - *elsewhere*: all frames of the place, by the means of all other places.
 
 Frames of one recording are no independent witnesses, so intervals (Wilson, 95 %) count each device in each part that is
@@ -29,7 +29,7 @@ PIECE = 2**22  # pairs of frames compared at once
 
 
 class Comparable(Protocol):
-    """What frames are told by: how alike two values are, and what is in the middle of many."""
+    """A quantity that identifies frames: how alike two values are, and the middle of many."""
 
     def centre(self, x: Any) -> Any: ...
 
@@ -90,7 +90,7 @@ class Named:
 
 @dataclass(frozen=True)
 class PlaceNamed:
-    """How well one place's devices are named; None where a question cannot be asked."""
+    """How well the devices of one place are identified; None where a question cannot be asked."""
 
     name: str
     later: Named | None
@@ -130,7 +130,7 @@ def recalls(
     asked: NDArray[np.bool_],
     every: bool = False,
 ) -> list[tuple[float, float]]:
-    """Of each device among the `asked` that is known: part of its frames that are named rightly, and chance.
+    """For each known device among the `asked`: share of its frames that are identified correctly, and chance.
 
     By the nearest mean of the known devices, or with `every` by the nearest of all known frames.
     """

@@ -9,14 +9,14 @@ import numpy as np
 from pisa_capc.evidence.checks.base import Evidence, Finding, Verdict, named, register_check
 from pisa_capc.evidence.checks.naming import QUESTIONS, Named, PlaceNamed, pooled
 
-# The room gives away a device where, by its channel alone, more than half of what guessing leaves open is named:
-# then a model may get most of its score from the room, and a validation on the same recordings cannot tell.
+# The room gives a device away where its channel alone closes more than half of the gap between chance and one: a model
+# may then get most of its score from the room, and a validation on the same recordings cannot tell.
 GIVEN_AWAY = 0.5
 
 
 @register_check("room")
 def room(evidence: Evidence) -> Finding:
-    """Channels alone, at the other end of the recording: what stands still for as long as the recording lasts."""
+    """Channels alone, at the other end of the recording: the part that stands still throughout the recording."""
     if evidence.room is None:
         return Finding(
             Verdict.NOTE,
@@ -42,7 +42,7 @@ def room(evidence: Evidence) -> Finding:
             Verdict.FAULT,
             f"Devices keep their channels from capture to capture: {told}{abroad}. Either each of them always stands "
             "at a spot of its own, or the estimates hold something of the hardware; this set cannot tell which.",
-            "Exchange the devices' places between captures, or record all of them at the same places.",
+            "Swap the devices' places between captures, or record all of them at the same places.",
             numbers,
         )
     if still or gives_away(later):
@@ -58,7 +58,7 @@ def room(evidence: Evidence) -> Finding:
     if later.surely_beyond_chance > 0:
         return Finding(
             Verdict.NOTE,
-            f"The room is not quite the same for all: {told}{abroad}.",
+            f"The room differs a little from device to device: {told}{abroad}.",
             "Record for longer than the channel takes to change, or let the devices move.",
             numbers,
         )

@@ -1,4 +1,4 @@
-"""The channel of each frame, and nothing else of it: what the room alone says.
+"""The channel of each frame and nothing else: what the room alone gives away.
 
 Where the frames begin with a preamble that is known, the channel of each antenna is that of least squares,
 
@@ -7,12 +7,12 @@ Where the frames begin with a preamble that is known, the channel of each antenn
 with Q (T, r) an orthonormal basis of x behind all channels of the taps −4 … 12 (as in `limit`), and f̂ common to the
 antennas. c_a is the estimate in coordinates in which the noise is white; what Q does not explain is noise.
 
-Where no preamble is known, the array alone tells: in each of some sub-bands whatever was sent is common to the
-antennas, so the strongest direction of their covariance, Σ_f Y_a Y_b*, is the ratio of their channels. That takes two.
+Where no preamble is known, the array is used alone: within a sub-band the sent signal is common to the antennas, so the
+strongest direction of their covariance, Σ_f Y_a Y_b*, is the ratio of their channels. That takes two antennas.
 
-Frames of subcarriers, from receivers that report channel state, are channels already.
+Channel state is a channel already.
 
-In any case the phase of a frame is unknown: a channel is a direction, and only |⟨h, h'⟩|² of two has a meaning.
+The phase of a frame is always unknown: a channel is a direction, and only |⟨h, h'⟩|² of two has a meaning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Real = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sounding:
-    """What is known of N frames.
+    """The channels of N frames.
 
     channel: (N, G, D) directions of unit length, each with a phase of its own. offset_hz: (N,) frequency offset left in
     the frames. snr_db: (N, A), of the preamble against all that it does not explain.
@@ -129,7 +129,7 @@ class StateSounder:
 
 
 def choose_sounder(iq: Iq, sample_rate_hz: float, domain: str = TIME) -> Sounder | None:
-    """By the preamble where frames begin with one that is known, else by the array; None: one antenna, or no frame."""
+    """By the preamble where frames begin with a known one, else by the array; None: one antenna, or no frame."""
     if domain != TIME:
         return StateSounder()
     _, antennas, samples = iq.shape

@@ -62,7 +62,7 @@ def measured_picture(measured: Measured, path: Path) -> Picture:
 
 
 def _look(number: int) -> dict[str, Any]:
-    """Neither colour nor marker alone tells more than eight apart: where colours repeat, markers differ."""
+    """Colour or marker alone distinguishes eight senders: where colours repeat, markers differ."""
     shift = number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + shift) % len(MARKERS)]}
 

@@ -37,7 +37,7 @@ LARGEST = 0.3  # change that has the deepest colour
 
 
 def column_title(deployment: Deployment) -> str:
-    """What a deployment is like, in a few words.
+    """A deployment in a few words.
 
     >>> column_title(Deployment("missing", frames=512, missing=0.3)), column_title(Deployment("balanced"))
     ('30 % of devices missing', 'as received')
@@ -60,7 +60,7 @@ def deployment_changes(found: Deployed, path: Path) -> Picture:
     A panel each for U-CAPC as published and under the guard, or for the first two calibrations where there are others.
     """
     shown = [stage for stage in (PAPER, SAFE) if stage in found.stages] or found.stages[1:3]
-    # What is scored on the second half without being frozen is there to be compared with what is.
+    # Deployments scored on the second half without freezing are there for comparison only.
     columns = [d for d in found.deployments if d.scored == "all" or d.frozen]
     columns = [d for d in columns if all(found.mean(d, stage) is not None for stage in shown)]
     encoders = list(found.records)

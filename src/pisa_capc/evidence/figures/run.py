@@ -1,4 +1,4 @@
-"""The figures of trained runs: what the frames of the target look like to them, and what the calibration does."""
+"""The figures of trained runs: how they see the frames of the target, and what the calibration changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _draw(kind: str, subjects: Sequence[Subject], path: Path, points: int, seed:
 
 
 def check(kinds: Sequence[str], format: str, points: int) -> None:
-    """Refuse what cannot be drawn before anything is computed for it."""
+    """Refuse figures that cannot be drawn, before anything is computed."""
     check_format(format)
     for kind in kinds:
         if kind not in KINDS:

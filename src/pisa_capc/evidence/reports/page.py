@@ -56,7 +56,7 @@ class Page:
         self.parts.append(f"<p>{escape(paragraph)}</p>")
 
     def found(self, sentence: str) -> None:
-        """What was found, before all else."""
+        """The main finding, in larger type."""
         self.parts.append(f'<p class="found">{escape(sentence)}</p>')
 
     def table(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> None:
@@ -66,7 +66,7 @@ class Page:
         self.parts.append(f'<div class="wide{" words" * words}">{table}</div>')
 
     def values(self, caption: str, values: Mapping[str, Any]) -> None:
-        """Names and values, one below the other, behind a line to open; what is nested is a table in its place."""
+        """Names and values, one below the other, folded behind their caption; nested values are nested tables."""
         self.parts.append(f'<details class="wide"><summary>{escape(caption)}</summary>{_nested(values)}</details>')
 
     def picture(self, caption: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a report of a protocol says, from its records alone."""
+"""The report of a protocol, from its records alone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def report_of_protocol(protocol: Protocol, results: Results) -> Page:
 
 
 def _finding(results: Results, place: tuple[str, str]) -> str:
-    """The best row at a dataset and direction, and what it has without its calibration."""
+    """The best row at a dataset and direction, with and without its calibration."""
     scores = {
         (key, stage): found.mean
         for key in results.runs

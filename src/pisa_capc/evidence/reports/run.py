@@ -51,7 +51,7 @@ def report_of_runs(
     page.section("Calibration")
     _calibration_tables(page, main.stages[PAPER])
     if CAREFUL in main.stages:
-        page.text("By what suits a capture, told by how evenly its devices seem to send; the usual calibration:")
+        page.text("The usual calibration, which adapts to how evenly the devices of a capture seem to send:")
         _calibration_tables(page, main.stages[CAREFUL])
     page.section("Figures")
     with TemporaryDirectory() as folder:

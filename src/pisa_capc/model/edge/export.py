@@ -234,7 +234,7 @@ def compare(trained: TrainedModel, session: Session) -> tuple[float, float]:
 
 
 def noise(trained: TrainedModel) -> UnlabelledFrames:
-    """Frames that no device has sent."""
+    """Noise as frames, for the comparison."""
     random, run = generator(2026, "noise"), trained.run
     antennas = trained.geometry.antennas
     parts = random.standard_normal((CHECKED, antennas, 2 * run.samples), dtype=np.float32)
@@ -249,7 +249,7 @@ def noise(trained: TrainedModel) -> UnlabelledFrames:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What the exporter says about itself is of no use to anybody who exports."""
+    """Silence the exporter's own messages."""
     level = logging.root.manager.disable
     logging.disable()  # pytest and others let everything through
     try:

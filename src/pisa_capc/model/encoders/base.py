@@ -144,7 +144,7 @@ def encoder_names() -> list[str]:
 
 
 def encoder_title(name: str) -> str:
-    """What tables and figures call an encoder; its name where the class has no title, or is not here."""
+    """The title of an encoder in tables and figures; its name if the class is unknown or has no title."""
     return str(vars(ENCODERS[name]).get("title", name)) if name in ENCODERS else name
 
 

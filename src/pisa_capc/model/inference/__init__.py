@@ -1,4 +1,4 @@
-"""A frozen model on frames: the model and its files, what it sees of frames, and its embeddings."""
+"""A frozen model on frames: the model and its files, its input, and its embeddings."""
 
 from pisa_capc.model.inference.embedding import Embedding, embed, embed_many
 from pisa_capc.model.inference.model import TrainedModel, load_model

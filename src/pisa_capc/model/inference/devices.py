@@ -11,7 +11,7 @@ GPU_SAMPLES = 9 * BATCH * 320  # of an antenna, all runs together: with fewer a 
 
 
 def frames_at_a_time(device: torch.device, samples: int, runs: int = 1) -> int:
-    """Frames of each of so many runs that one call of a frozen network is given; of long frames a GPU gets fewer.
+    """Frames of each run in one call of a frozen network; on a GPU fewer, the longer they are.
 
     >>> frames_at_a_time(torch.device("cuda"), 320), frames_at_a_time(torch.device("cuda"), 320, runs=9)
     (4608, 512)

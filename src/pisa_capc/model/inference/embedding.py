@@ -38,7 +38,7 @@ RECORDED_FROM = 2048  # frames, for which recording a network takes less time th
 
 @dataclass(frozen=True)
 class Embedding:
-    """z and ℓ⁰ of each frame, and what may be known of it without its label.
+    """z and ℓ⁰ of each frame, and what is known about it without its label.
 
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, statistics: of the source, which some calibration methods use, cfo_hz (N,) mean
@@ -80,7 +80,7 @@ def embed(
     """Embeddings and logits of frames under a frozen model, read batch by batch.
 
     An antenna whose samples are all exactly zero in a frame is absent from it: the model leaves it out, as it leaves
-    out the antennas that its training drops (`model.inference.absent`).
+    out the antennas that its training drops (`model.inference.inputs`).
 
     Args:
         batch: frames read and computed at a time, at most; threads of a CPU take smaller blocks. By default what
@@ -189,7 +189,7 @@ def embed_many(
 
 
 class _Block(NamedTuple):
-    """Rows of a part of the frames, where they are among all, what the model sees, and which antennas are there."""
+    """Rows of a part of the frames, their place among all, the model's input, and the antennas present."""
 
     part: UnlabelledFrames
     rows: NDArray[np.int64]
@@ -217,7 +217,7 @@ def _recorded(network: nn.Module, *how: Any) -> nn.Module:
 
 
 def _ready(network: nn.Module, device: torch.device) -> nn.Module:
-    """The network on the device, for inference; looking is quicker than moving what is there."""
+    """The network on the device, for inference; moved only if it is elsewhere."""
     if network.training or next(network.parameters()).device != device:
         network.to(device).eval()
     return network

@@ -68,7 +68,7 @@ def check_missing(missing: Sequence[int], antennas: int) -> None:
 def available_input(
     frames: UnlabelledFrames, missing: Sequence[int] = ()
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """What a frozen model sees of the frames, (N, A, T, 2), and which antennas are there, (N, A)."""
+    """The input of a frozen model, (N, A, T, 2), and which antennas are present, (N, A)."""
     iq = frames.iq
     if missing:
         iq = iq.copy()
@@ -96,7 +96,7 @@ def available_descriptors(
 
 
 def available_mean(values: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Mean over the antennas that are there, (N, A) → (N,)."""
+    """Mean over the antennas present, (N, A) → (N,)."""
     mean: NDArray[np.float64] = values.mean(axis=1)
     if present.all():
         return mean

@@ -109,7 +109,7 @@ class TrainedModel:
         return through(frames, self.run.subcarriers).segment(self.run.samples)
 
     def check_frames(self, frames: UnlabelledFrames) -> None:
-        """Refuse frames that this model cannot have been made for."""
+        """Refuse frames that this model cannot read."""
         if frames.geometry.antennas != self.geometry.antennas:
             raise ModelError(
                 f"the model was trained for {self.geometry.antennas} antennas, these frames have {frames.antennas}. "
@@ -143,7 +143,7 @@ def method_of(run: ModelRun) -> Method:
 
 
 def _check_parts(run: ModelRun, path: Path) -> None:
-    """Refuse a model whose encoder or method is not here; warn where a plugin is another than it was trained with."""
+    """Refuse a model whose encoder or method is unknown; warn where a plugin differs from that of the training."""
     used = list(run.plugins)
     for kind, name, known in (("encoder", run.encoder, ENCODERS), ("method", run.method, METHODS)):
         if name not in known and name != NO_ENCODER:

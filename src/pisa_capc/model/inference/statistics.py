@@ -125,7 +125,7 @@ class SourceStatistics:
         )
 
     def known(self) -> dict[str, np.ndarray]:
-        """Those that there are, by name."""
+        """The known statistics by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def backend(self) -> GaussianBackend:
@@ -279,6 +279,6 @@ def _evenly(label: Tensor, most: int) -> Tensor:
 
 
 def evenly(frames: int, most: int) -> NDArray[np.int64]:
-    """Positions of at most `most` of so many frames, evenly over them."""
+    """Positions of at most `most` frames, evenly spread over all."""
     count = min(most, frames)
     return np.arange(count) * frames // count

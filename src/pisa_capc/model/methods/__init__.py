@@ -1,4 +1,4 @@
-"""Training methods: PISA, Single, and whatever is compared with them. One file each, one registry.
+"""Training methods: PISA, Single, and the methods compared with them, in one registry.
 
 A method builds a model and gives the loss of a batch; the trainer does the rest. To add one: a file here with a class
 under `@register_method("name")`, and its import below; or the same class in a plugin.

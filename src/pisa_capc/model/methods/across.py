@@ -1,5 +1,5 @@
-"""What the methods share that work across source environments: statistics of each environment in a batch, and opponents
-inside one step of one optimiser, in the place of two that alternate.
+"""Shared by the methods that work across source environments: statistics of each environment in a batch, and opponents
+that are trained in the same step of one optimiser, instead of alternating steps of two.
 """
 
 from __future__ import annotations

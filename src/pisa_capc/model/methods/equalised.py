@@ -1,4 +1,4 @@
-"""Single and PISA on equalised or phase-aligned frames: what each does alone, and what structure adds."""
+"""Single and PISA on equalised or phase-aligned frames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EqualisedMethod(BehindPreamble, SingleMethod):
 
     min E L_ce(h(f(x̂)), y), x̂ = equalise(x) as in `Equaliser`.
 
-    What this gains over Single is the equaliser's doing; what EADA gains over this is the alignment's. The frame has to
+    The gain over Single is the equaliser's; EADA's gain over this is the alignment's. The frame has to
     begin with the preamble. Equaliser and its values are EADA's.
     """
 
@@ -76,7 +76,7 @@ class EqualisedPisaMethod(BehindPreamble, PisaMethod):
 
     Eq. (overall_loss) of x̂ = equalise(x) as in `Equaliser`; views are perturbed after that.
 
-    What this gains over `equalised` is the doing of PISA's structure and objective where the channel is gone already.
+    The gain over `equalised` is that of PISA's structure and objective once the channel is removed.
     The frame has to begin with the preamble.
     """
 

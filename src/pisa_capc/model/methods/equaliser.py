@@ -1,4 +1,4 @@
-"""What can be taken off each antenna by the preamble that every device sends: its channel, or its phase alone."""
+"""Removing the channel of each antenna, or its phase alone, by the preamble that every device sends."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class EqualiserSettings(PreambleSettings):
 
 
 def least_samples(taps: int) -> int:
-    """Of a preamble that can tell offset and channel: as many taps as samples would explain anything."""
+    """Samples of preamble needed to estimate offset and channel: with as many taps as samples, anything fits."""
     return max(2 * LAG, taps + 1)
 
 
 class PreambleReference(nn.Module):
-    """The preamble as sent, and what it tells of a frame (…, A, T, 2) before anything is taken off.
+    """The preamble as sent, and the frequency offset it shows in a frame (…, A, T, 2).
 
     taps: length of the channels that it may have come through [samples].
     """

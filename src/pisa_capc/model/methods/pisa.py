@@ -1,4 +1,4 @@
-"""PISA's source objective, Eq. (overall_loss), and the rows of the component ablation."""
+"""PISA's source objective, Eq. (overall_loss), the rows of the component ablation, and controls."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class ControlMethod(PisaMethod):
 
     L = L_cls + λ_aug L_cls(x̃) + λ_kl KL(p(x) ‖ p(x̃)) + λ_sup L_supcon
 
-    What PISA gains over this is the structure's doing; what this gains over Single is the objective's. Weights and
-    perturbed view are the paper's; a dropped antenna is a channel of zeros.
+    PISA's gain over this is the structure's; this one's gain over Single is the objective's. Weights and perturbed view
+    are the paper's; a dropped antenna is a channel of zeros.
     """
 
     Settings = ControlSettings  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class ControlMethod(PisaMethod):
 
 
 class SinglePerAntenna(Single):
-    """Single whose encoder hears one antenna at a time: the mean of its features over the antennas that are there."""
+    """Single whose encoder reads one antenna at a time; its features are averaged over the antennas present."""
 
     def __init__(self, classes: int, antennas: int, encoder: str, embedding: int, runs: int = 1) -> None:
         super().__init__(classes, antennas, encoder, embedding, runs)
@@ -179,8 +179,8 @@ class PerAntennaMethod(SingleMethod):
 
     min E L_ce(h(1/A Σ_a f(x_a)), y)
 
-    Other baselines stack the antennas and PISA does not. What this gains over Single is the doing of one encoder for
-    each antenna; what PISA gains over this is that of attention across them, and of its objective.
+    Other baselines stack the antennas and PISA does not. The gain over Single is that of one encoder for each antenna;
+    PISA's gain over this is that of attention across antennas, and of its objective.
     """
 
     title = "Single per antenna"

@@ -1,4 +1,4 @@
-"""Whether frames begin with the preamble that an equaliser or an alignment goes by."""
+"""Whether frames begin with the preamble that an equaliser or an alignment needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which method to try first on given frames: the one that led where it was measured.
+"""Which method to try first on given frames: the best one in our measurements.
 
 Closed form: results/studies/closed-form.json; the networks: docs/results/tables.md.
 """

@@ -21,7 +21,7 @@ from pisa_capc.model.encoders import ENCODERS
 
 @dataclass(frozen=True)
 class Setup:
-    """What a model needs to know of the data.
+    """What a model needs to know about the data.
 
     source_environments: indices of the environments the training frames are from; a model that only infers needs no
     more than their number.
@@ -61,7 +61,7 @@ class Method:
     title: ClassVar[str]  # what tables and figures call it; the name it is registered under where it says nothing
     citation: ClassVar[str] = ""
     least_environments: ClassVar[int] = 1  # source environments without which the objective has no meaning
-    needs: ClassVar[tuple[str, ...]] = ()  # what it needs of the data besides labelled frames and environments
+    needs: ClassVar[tuple[str, ...]] = ()  # what the data must have besides labelled frames and environments
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full": {}}
     as_reported: ClassVar[bool] = False  # whether channel state reaches it without a front end, because it has its own
     in_epochs: ClassVar[bool] = True  # whether an encoder is trained; if not, `solve` makes the model at once
@@ -120,12 +120,12 @@ def method_names() -> list[str]:
 
 
 def method_title(name: str) -> str:
-    """What tables and figures call a method; its name where the class has no title of its own, or is not here."""
+    """The title of a method in tables and figures; its name if the class is unknown or has no title of its own."""
     return str(vars(METHODS[name]).get("title", name)) if name in METHODS else name
 
 
 def is_solved(method: str) -> bool:
-    """Whether a method has no epochs, and no encoder either; not of one that is not here."""
+    """Whether a method has neither epochs nor encoder; false for an unknown one."""
     return method in METHODS and not METHODS[method].in_epochs
 
 
@@ -135,7 +135,7 @@ def plugins_used(method: str, encoder: str) -> list[dict[str, str]]:
 
 
 def method_list() -> list[dict[str, Any]]:
-    """Every method: name, what it is in a line, where it is from, what it needs, its settings with their defaults."""
+    """Every method: name, summary, source, requirements, and settings with their defaults."""
     return [
         {
             "name": name,
@@ -150,7 +150,7 @@ def method_list() -> list[dict[str, Any]]:
 
 
 def check_names(method: str, encoder: str, variant: str = "full") -> None:
-    """Refuse what is not there by its name, before anything is read for it."""
+    """Refuse an unknown method, encoder or variant, before anything is read."""
     variants = METHODS[method].variants
     if METHODS[method].in_epochs:
         ENCODERS[encoder]

@@ -34,9 +34,9 @@ class SingleMethod(Method):
     min E L_ce(h_s(f_θ(x)), y). Antennas are channels, there is no structure. Empirical risk minimisation with this
     encoder is the same thing, so `erm` and `single` are two names of one method.
 
-    Comparison methods extend it: the same network and optimiser, and their own terms beside cross-entropy. Where
-    a publication has no value for a weight that carries over to this network, the default is one. No default was chosen
-    by a score: a grid over weights, judged on a source environment that is left out, is a protocol's to run.
+    Comparison methods extend it with terms of their own, on the same network and optimiser. Where a publication has no
+    weight that carries over to this network, the default is one. No default was chosen by a score: a protocol can
+    search a grid of weights on a source environment that is left out.
     """
 
     Settings = SingleSettings

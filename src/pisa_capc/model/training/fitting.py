@@ -18,7 +18,7 @@ from pisa_capc.data.frames import samples_seen
 from pisa_capc.data.protocol import Split
 from pisa_capc.model.inference.devices import choose_device, choose_precision
 from pisa_capc.model.inference.model import TrainedModel
-from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method
+from pisa_capc.model.methods.registry import METHODS, Setup, build_method
 from pisa_capc.model.runs import NO_ENCODER, Run, TrainingConfig, training_config
 from pisa_capc.model.stacked import check_run_axis, load_compiler
 from pisa_capc.model.stacked.compilers import compilers
@@ -91,7 +91,7 @@ def fit(
         raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
     if not METHODS[method].in_epochs:
         encoder = NO_ENCODER
-    built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
+    built = build_method(method, setup_for(runs[0].split, encoder, how.samples), variant, settings)
     if built.in_epochs:
         check_run_axis(built.build, f"method {method!r}")
         _check_batch(how.batch, runs)
@@ -131,7 +131,7 @@ def checked_runs(runs: Run | Sequence[Run]) -> list[Run]:
 
 
 def behind_front_end(runs: Sequence[Run], method: str, front: str = AUTO) -> list[Run]:
-    """The runs on frames as the method is to see them."""
+    """The runs on frames behind the method's front end."""
     given = runs[0].split.train.subcarriers
     if METHODS[method].as_reported and given is not None:
         if front not in (AUTO, given.front):
@@ -147,15 +147,8 @@ def behind_front_end(runs: Sequence[Run], method: str, front: str = AUTO) -> lis
     return [replace(run, split=behind(run.split)) for run in runs]
 
 
-def method_for(
-    part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
-) -> Method:
-    """The method, built for the frames of a split."""
-    return build_method(method, setup_for(part, encoder, samples), variant, settings)
-
-
 def setup_for(part: Split, encoder: str, samples: int) -> Setup:
-    """What a method has to know of the frames of a split."""
+    """What a method needs to know about the frames of a split."""
     train = part.train
     environments = tuple(np.unique(train.environment).tolist())
     seen = samples_seen(samples, train.source.samples)

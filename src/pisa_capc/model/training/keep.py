@@ -1,4 +1,4 @@
-"""What a training has finished and where it is kept, so that a killed one goes on and a finished one is loaded."""
+"""What a training keeps on disk, so that a killed training resumes and a finished one is loaded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CheckpointWriter:
             self._begun = self._thread.submit(save_checkpoint, self.folder, copies(tensors), progress)
 
     def wait(self) -> None:
-        """Until the last one is written; raises what was in the way."""
+        """Wait until the last one is written; raises its error."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.result()
@@ -76,7 +76,7 @@ class CheckpointWriter:
 
 
 def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU as they are now, whatever becomes of them.
+    """Copies of the tensors on the CPU.
 
     All of one type come from a device at once: each transfer would wait for it.
     """
@@ -105,7 +105,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> tuple[dict[str, Tenso
 
 
 def begun_with(folder: Path) -> list[dict[str, Any]]:
-    """What determines the runs of a checkpoint, read alone; empty if it cannot be read."""
+    """The runs of a checkpoint, without its tensors; empty if it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
         with safe_open(folder / CHECKPOINT, framework="pt") as file:
             runs = parse_json(file.metadata()["progress"])["runs"]
@@ -169,7 +169,7 @@ class Keep:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder, so that no other training writes there, and look what is finished in it."""
+        """Lock the folder against other trainings, and load what is finished in it."""
         with nullcontext() if self.out is None else only_runner(self.out):
             self._models = [_finished(*pair) for pair in zip(self._folders, self._described, strict=True)]
             yield
@@ -189,7 +189,7 @@ class Keep:
         return self.out if len(group) == len(self._models) else self._folders[group[0]]
 
     def add(self, group: Sequence[int], models: Sequence[TrainedModel]) -> None:
-        """Take over the models of a group; its checkpoint has done its service."""
+        """Keep the models of a group and remove its checkpoint."""
         for i, model in zip(group, models, strict=True):
             folder = self._folders[i]
             if folder is not None:
@@ -218,7 +218,7 @@ def kept_threads(out: str | Path | None, runs: Sequence[Run]) -> int | None:
 
 
 def _described(folder: Path) -> list[dict[str, Any]]:
-    """What `model.json` says, where there is one that can be read; who loads it says what is wrong with it."""
+    """The content of `model.json`, if it can be read; loading the model reports what is wrong with it."""
     with suppress(OSError, ValueError):
         found = read_json(folder / "model.json")
         return [found] if isinstance(found, dict) else []
@@ -226,7 +226,7 @@ def _described(folder: Path) -> list[dict[str, Any]]:
 
 
 def _prepare(out: Path, several: bool) -> None:
-    """Make the folder, for an hour of training should not end at a bad path; refuse one that holds something else."""
+    """Make the folder before the training, and refuse one that holds something else."""
     if (out / "dataset.json").is_file():
         raise DataError(f"{out}: holds a dataset. Choose another --out for the model.")
     inside = runs_inside(out)
@@ -244,7 +244,7 @@ def _prepare(out: Path, several: bool) -> None:
 
 
 def _finished(folder: Path | None, run: ModelRun) -> TrainedModel | None:
-    """The model in `folder` if it is this very run; an error if it is another."""
+    """The model in `folder` if it is of this run; an error if it is of another."""
     if folder is None or not (folder / "model.json").is_file():
         return None
     found = load_model(folder)

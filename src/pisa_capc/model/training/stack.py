@@ -166,7 +166,7 @@ class Stack:
                 running.close()
 
     def _is_ours(self) -> bool:
-        """Whether all that a step does is known, so that it does no harm to take one with whatever is in memory."""
+        """Whether all that a step does is known, so that a step on arbitrary memory does no harm."""
         parts = (self.method, *self.model.modules())
         return all(type(part).__module__.startswith(("pisa_capc.", "torch.nn.")) for part in parts)
 

@@ -68,7 +68,7 @@ def device_profile(scene: Scene, seed: int, device: str) -> DeviceProfile:
 
 
 def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
-    """Propagation of one capture: reflectors belong to the place, their fine structure to whom the scene says.
+    """Propagation of one capture: reflectors belong to the place, their fine structure to the place or the device.
 
     With rays of the device the channel is of one device in one capture: it can name the device to a model that has seen
     that capture, and in no other. With rays of the place all devices meet the same paths, in phases of their own; where

@@ -175,7 +175,7 @@ def tap_basis(
     """(P, A, L) band-limited taps of each ray at each antenna; `ray_phasors @ tap_basis` is the impulse response.
 
     Taps are delayed by `half_width` samples, to hold the part of the kernels before the first arrival; `occupied` as
-    in `interpolation.delay_kernel`.
+    in `numerics.delay_kernel`.
     """
     delay = rays.delay_s * sample_rate_hz
     kernel = delay_kernel(delay, half_width, 2 * half_width + 1 + int(np.ceil(delay.max())), occupied)

@@ -93,7 +93,7 @@ def draw_profile(spread: HardwareSpread, antennas: int, rng: np.random.Generator
 def sampling_offset(x: Complex, offset_ppm: float, occupied: float, kernel: Kernel = delay_kernel) -> Complex:
     """Sampling frequency offset: y[n] = x(n (1 + ε)), ε = offset · 10⁻⁶. A fast clock ends the waveform early.
 
-    occupied: part of the Nyquist band that the signal uses, see `interpolation.delay_kernel`.
+    occupied: part of the Nyquist band that the signal uses, see `numerics.delay_kernel`.
     """
     return resample(x, 1 + offset_ppm * 1e-6, occupied, kernel=kernel)
 
@@ -106,12 +106,6 @@ def iq_imbalance(x: Complex, gain_db: float, phase_deg: float) -> Complex:
     """
     branch = 10 ** (gain_db / 20) * np.exp(1j * np.deg2rad(phase_deg))
     return (1 + branch) / 2 * x + (1 - branch) / 2 * np.conj(x)
-
-
-def image_rejection_db(gain_db: float, phase_deg: float) -> float:
-    """|μ/ν|² = (1 + 2 g cos φ + g²) / (1 − 2 g cos φ + g²), in dB."""
-    g, cosine = 10 ** (gain_db / 20), np.cos(np.deg2rad(phase_deg))
-    return float(10 * np.log10((1 + 2 * g * cosine + g * g) / (1 - 2 * g * cosine + g * g)))
 
 
 def dc_offset(x: Complex, level_db: float, phase_rad: float) -> Complex:

@@ -1,7 +1,7 @@
 """What devices say to each other: exchanges of frames with addresses, one network per waveform.
 
-A network knows which rates there are, the address of a device, what belongs to one exchange, and the samples of each of
-its messages. When exchanges happen is not its business, see `traffic`.
+A network knows its rates, the address of a device, the messages of one exchange, and the samples of each. `traffic`
+decides when exchanges happen.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Network:
     def exchange(
         self, rng: np.random.Generator, sender: Station, others: Sequence[str], rates: Sequence[float], answered: bool
     ) -> list[Message]:
-        """What `sender` and one of the others that answers it say, in order; what it says alone if not `answered`."""
+        """The messages of `sender` and of another device that answers, in order; without answers if not `answered`."""
         raise NotImplementedError
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:

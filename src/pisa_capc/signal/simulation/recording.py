@@ -292,7 +292,7 @@ def _heard(
     senders: Sequence[str],
     interferer: str | None,
 ) -> Heard:
-    """The place, with the loudest that is heard in it, which sets the scale of what is stored."""
+    """The place and its loudest signal, which sets the scale of the stored numbers."""
     if take < 0:
         raise ConfigError(f"take: expected a number from 0 on, found {take}.")
     environment, capture = place

@@ -33,7 +33,7 @@ FEWEST_FRAMES = 8  # a capture is never scaled below this
 @dataclass(frozen=True)
 class Signal:
     """What is sent. kind: the waveform's name. channel_half_width_samples: kernel of the multipath taps, see
-    `interpolation.delay_kernel`."""
+    `numerics.delay_kernel`."""
 
     kind: str
     carrier_hz: float  # of the radio channel
@@ -87,7 +87,7 @@ OWNERS = ("device", "place")
 
 @dataclass(frozen=True)
 class Propagation:
-    """Whose the channel of a capture is: of each device in it, or of the place (environment and capture).
+    """Whether the channel of a capture belongs to each device in it, or to the place (environment and capture).
 
     rays: the delays, directions, powers and Doppler shifts of the paths. Devices that stand metres apart have paths of
     their own, `device`; put down at one spot, theirs are centimetres longer or shorter and otherwise the same, `place`.
@@ -201,7 +201,7 @@ def scene_names() -> list[str]:
 
 
 def scene_file(name: str) -> Path:
-    """Where a scene stands: the built-in one of this name, or a YAML file of one's own."""
+    """The file of a scene: the built-in one of this name, or your own YAML file."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     if name not in scene_names():

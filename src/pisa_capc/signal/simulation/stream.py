@@ -1,4 +1,4 @@
-"""What the antennas of one place hear without a break: noise, an interferer, and every frame that is sent.
+"""What the antennas of one place receive continuously: noise, an interferer, and every frame that is sent.
 
 Levels are counted from the noise, which has unit power on each antenna, and are stored as 16-bit integers. Samples are
 made in segments of a fixed size, each with a generator of its own, and a frame is always computed as a whole: what is

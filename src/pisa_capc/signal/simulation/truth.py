@@ -1,4 +1,4 @@
-"""What is known of a simulated recording, as SigMF metadata: an annotation per frame, with who really sent it."""
+"""The ground truth of a simulated recording, as SigMF metadata: an annotation per frame, with its true sender."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def metadata(
 
 
 def annotation(heard: Heard, one: Transmission, snr_db: Sequence[float], enrolled: Sequence[str]) -> dict[str, Any]:
-    """One frame. pisa:address is whom it claims to be from, signal:emitter who sent it."""
+    """One frame. pisa:address is the claimed sender, signal:emitter the true one."""
     waveform, message = heard.scene.waveform, one.message
     network = NETWORKS[waveform.kind]
     edge_hz = waveform.occupied * waveform.sample_rate_hz / 2
