@@ -25,7 +25,7 @@ from pisa_capc import Card, Frames, detect, measure, open_recording, simulate
 from pisa_capc.cli.output import print_table
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.signal.detection.dataset import read_frames
-from pisa_capc.signal.measurement.senders import DIFFERENT
+from pisa_capc.signal.measurement.cards import DIFFERENT
 
 SCENES = ("wifi", "lora", "wifi-own-place", "lora-own-place")
 FEW = 10  # frames of a device in one capture

@@ -2,8 +2,9 @@
 
     make study-limits ARGS="--out results/studies/limits.json"
 
-The sets are simulated anew at full size and thrown away. The informed receiver (`pisa limit`) and the closed form, learnt
-from each pair and from each single other environment, decide on the same frames, evenly spread over each recording.
+The sets are simulated anew at full size and thrown away. The informed receiver (`pisa limit`) and the closed form,
+which is learnt from each pair and from each single other environment, decide on the same frames, evenly spread over
+each recording.
 Intervals are of 95 %, by recordings drawn again with replacement among those of each device, since the frames of one
 recording share a place; `behind` is the limit less the closed form in the same draws. The last line is one JSON object.
 """

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from pisa_capc.signal.formats import export_dataset as export_dataset
     from pisa_capc.signal.formats import import_dataset as import_dataset
     from pisa_capc.signal.formats import register_format as register_format
-    from pisa_capc.signal.measurement.senders import Card as Card
+    from pisa_capc.signal.measurement.cards import Card as Card
     from pisa_capc.signal.measurement.senders import measure as measure
     from pisa_capc.signal.recordings import open_recording as open_recording
     from pisa_capc.signal.simulation.generate import simulate as simulate
@@ -111,7 +111,8 @@ _PUBLIC = {
     "signal.recordings": "open_recording",
     "signal.formats": "ExportOptions Format ImportOptions export_dataset import_dataset register_format",
     "signal.waveforms": "Waveform register_waveform",
-    "signal.measurement.senders": "Card measure",
+    "signal.measurement.cards": "Card",
+    "signal.measurement.senders": "measure",
     "signal.simulation.generate": "simulate",
     "signal.detection": "FoundFrame detect",
     "model.encoders": "Encoder build_encoder register_encoder",

@@ -55,8 +55,8 @@ def test_the_table_has_a_row_per_sender_and_says_what_its_bars_are(pisa: Command
     assert done.code == 0, done.err
     assert "Wi-Fi, 32 frames" in done.out
     rows = [line.split() for line in done.out.splitlines() if line.strip().startswith(("left", "right"))]
-    assert [row[:2] for row in rows] == [["left", "16"], ["right", "16"]]
-    assert float(rows[0][2]) == pytest.approx(-20 * np.log10(abs(0.03 - 0.02j)), abs=1)
+    assert [row[:3] for row in rows] == [["left", "16", "316"], ["right", "16", "316"]]
+    assert float(rows[0][3]) == pytest.approx(-20 * np.log10(abs(0.03 - 0.02j)), abs=1)
     assert "95 % intervals" in done.err
     assert "compare cards of one receiver" in done.err
 

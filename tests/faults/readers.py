@@ -78,7 +78,7 @@ def _origins(folder: Path) -> Any:
 
 
 def _card(folder: Path) -> Any:
-    from pisa_capc.signal.measurement.senders import Card
+    from pisa_capc.signal.measurement.cards import Card
 
     return vars(Card.load(folder / "card.json"))
 

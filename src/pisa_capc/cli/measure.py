@@ -19,7 +19,8 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
-    from pisa_capc.signal.measurement.senders import Card, Comparison, Measured
+    from pisa_capc.signal.measurement.cards import Card, Comparison
+    from pisa_capc.signal.measurement.senders import Measured
 
 ANOTHER = 1  # exit code
 LEAST_P = 1e-9  # that is told: no model of errors holds farther out
@@ -64,6 +65,9 @@ def measure_(
     against: list[Path] = typer.Option(
         [], metavar="CARD", help="Is it the same radio? Compare each sender with a card; may be given again."
     ),
+    preamble: bool = typer.Option(
+        False, "--preamble", help="Of recordings, measure preambles alone: for cards to compare with those of datasets."
+    ),
     pseudonyms: Path | None = PseudonymKey,
     force: bool = typer.Option(False, "--force", help="Replace existing files of --csv and --card."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
@@ -71,14 +75,15 @@ def measure_(
     """Measure transmitters, without training: image, leakage, compression, CFO and SNR, each with its error.
 
     Frames have to begin with a known waveform. Senders are the devices of a dataset; of recordings the addresses that
-    frames claim with a right checksum.
+    frames claim with a right checksum. Frames of recordings that have one are measured whole, the others on their
+    preamble.
 
     Exit code 0: frames were measured and, with --against, each sender can be the radio of one of the cards; 1: some
     sender is of none of them, or no frame was found; 2: something could not be measured.
     """
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.evidence.figures.style import check_picture
-    from pisa_capc.signal.measurement.senders import Card
+    from pisa_capc.signal.measurement.cards import Card
 
     for path in (to_csv, card):
         if path is not None:
@@ -86,7 +91,7 @@ def measure_(
     if figure is not None:
         check_picture(figure)
     kept = [Card.load(path) for path in against]
-    measured = _measured(data, reading, waveform, pseudonyms, not as_json)
+    measured = _measured(data, reading, waveform, pseudonyms, not preamble, not as_json)
     if sender is not None:
         measured = measured.of(sender)
     cards = measured.cards
@@ -108,10 +113,10 @@ def measure_(
 
 
 def _measured(
-    data: Sequence[str], reading: Reading, waveform: str | None, pseudonyms: Path | None, show: bool
+    data: Sequence[str], reading: Reading, waveform: str | None, pseudonyms: Path | None, whole: bool, show: bool
 ) -> Measured:
     from pisa_capc.data.frames import load
-    from pisa_capc.signal.detection.dataset import read_frames
+    from pisa_capc.signal.detection.dataset import read_frames, whole_frames
     from pisa_capc.signal.measurement.senders import measure
 
     if any(Path(each).is_dir() for each in data):
@@ -124,7 +129,7 @@ def _measured(
     found = reading.find_in_all(opened, waveform or "wifi", show, rename)
     frames, each = read_frames(found)
     senders = [(frame.header.fcs and frame.header.transmitter) or NOBODY for frame in each]
-    return measure(frames, found[0].waveform.name, senders)
+    return measure(frames, found[0].waveform.name, senders, whole_frames(found) if whole else ())
 
 
 def _write(
@@ -181,17 +186,23 @@ def _show(measured: Measured, cards: Sequence[Card]) -> None:
         [
             card.name,
             f"{card.frames:,}",
+            f"{card.samples:,}",
             *(own[key] for key in columns.values()),
             f"{round(card.suspected * card.frames):,}",
         ]
         for card, own in zip(cards, found, strict=True)
     ]
     title = f"{measured.waveform.title}, {len(measured.measurement):,} frames"
-    print_table(title, ["sender", "frames", *columns, "suspected"], rows)
+    print_table(title, ["sender", "frames", "samples", *columns, "suspected"], rows)
     said = [
         "±: 95 % intervals, of a sender's mean; those of CFO and SNR hold 95 % of its frames.",
         RECEIVER,
     ]
+    if measured.whole.any():
+        said.append(
+            f"Whole frames: {int(measured.whole.sum()):,}, those with a right checksum. Image and leakage of a sender "
+            "who has any are those of the data in them; all else is measured on preambles."
+        )
     if any(card.suspected for card in cards):
         said.append(
             "Suspected: frames in which something beyond these flaws was sent or received, as a filter, a late echo "
@@ -204,7 +215,7 @@ def _show(measured: Measured, cards: Sequence[Card]) -> None:
 
 
 def _show_compared(compared: dict[str, list[Comparison]]) -> None:
-    from pisa_capc.signal.measurement.senders import DIFFERENT
+    from pisa_capc.signal.measurement.cards import DIFFERENT
 
     flaws = next(iter(compared.values()))[0].each
     rows = [

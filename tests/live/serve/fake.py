@@ -29,7 +29,7 @@ from pisa_capc.model.inference import SourceStatistics
 from pisa_capc.model.runs import ModelRun
 from pisa_capc.signal.detection import FoundFrame, Identity
 from pisa_capc.signal.detection.base import NO_IQ
-from pisa_capc.signal.measurement.senders import Quantity
+from pisa_capc.signal.measurement.quantities import Quantity
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.recordings.encoding import Encoding
 

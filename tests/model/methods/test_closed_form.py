@@ -34,7 +34,7 @@ from pisa_capc.model.runs import NO_ENCODER
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.fitting import setup_for
 from pisa_capc.signal.detection import Identity
-from pisa_capc.signal.measurement.senders import Quantity
+from pisa_capc.signal.measurement.quantities import Quantity
 from pisa_capc.signal.simulation.generate import generate
 from tests.model.training.tools import assert_identical
 from tests.problems import runs, small_frames

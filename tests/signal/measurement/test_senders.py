@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.seal import sealed
-from pisa_capc.signal.measurement import senders
-from pisa_capc.signal.measurement.senders import Card, Measured, Quantity, measure, quantities, waveform_for
+from pisa_capc.signal.measurement import cards, senders
+from pisa_capc.signal.measurement.cards import Card
+from pisa_capc.signal.measurement.quantities import Quantity, quantities
+from pisa_capc.signal.measurement.senders import Measured, measure, waveform_for
 from tests.signal.measurement.frames import received, sent_with, white
 
 FLAWED = {"image": 0.03 - 0.02j, "leakage": 0.01 + 0.01j, "compression": -0.02 + 0.03j}
@@ -110,7 +112,7 @@ def test_one_radio_is_taken_for_one_and_another_for_another(rng: np.random.Gener
 
 def test_one_radio_is_almost_never_called_another(rng: np.random.Generator) -> None:
     """Though each place shifts it."""
-    shift = 10 ** (-senders.SHIFT_DB / 20) / np.sqrt(4 * 320)
+    shift = 10 ** (-cards.SHIFT_DB / 20) / np.sqrt(4 * 320)
     chances = []
     for _ in range(30):
         moved = [{name: own + shift * white(rng)[()] for name, own in FLAWED.items()} for _ in range(2)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.methods.closed_form import FlawsInClosedForm
-from pisa_capc.signal.measurement.senders import Quantity, quantities
+from pisa_capc.signal.measurement.quantities import Quantity, quantities
 
 Real = NDArray[np.floating[Any]]
 Readings = dict[str, Quantity]

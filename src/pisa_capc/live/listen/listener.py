@@ -54,7 +54,7 @@ from pisa_capc.model.inference import TrainedModel
 from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.detection.base import NO_IQ
 from pisa_capc.signal.detection.finding import renamed
-from pisa_capc.signal.measurement.senders import Quantity
+from pisa_capc.signal.measurement.quantities import Quantity
 from pisa_capc.signal.recordings import About
 
 GRID = 131072  # samples: a file that is read on is read from a multiple of these

@@ -24,7 +24,7 @@ from pisa_capc.live.serve.views import PlaneProjection, projection
 from pisa_capc.model.inference import SourceStatistics, TrainedModel
 from pisa_capc.model.runs import ModelRun
 from pisa_capc.signal.detection import FoundFrame
-from pisa_capc.signal.measurement.senders import Quantity
+from pisa_capc.signal.measurement.quantities import Quantity
 
 
 class Known(Protocol):

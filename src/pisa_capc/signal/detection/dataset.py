@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec, Dataset
 from pisa_capc.data.store.native import write_capture_chunks
 from pisa_capc.data.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
 from pisa_capc.signal.detection.base import FoundFrame
-from pisa_capc.signal.detection.finding import Found
+from pisa_capc.signal.detection.finding import Found, finder_of
+from pisa_capc.signal.measurement.whole import Whole
 from pisa_capc.signal.recordings import About, Annotation
 from pisa_capc.signal.recordings.encoding import without_ending
 
@@ -32,6 +33,7 @@ KINDS = ("address", "annotation", "pattern", "none")
 SLACK = 32  # samples by which an annotation may begin after its frame
 AT_ONCE = 256  # frames in memory
 TURNS = 32  # samples
+DECODED = 16  # whole frames in memory
 
 Label = Callable[[FoundFrame], str | None]
 
@@ -121,12 +123,7 @@ def read_frames(found: Sequence[Found]) -> tuple[UnlabelledFrames, list[FoundFra
     """
     first, waveform = alike([one.recording.about for one in found]), found[0].waveform
     samples = len(waveform.preamble())
-    chosen = [
-        _Chosen(one, frame)
-        for one in found
-        for frame in one.frames
-        if frame.at + samples <= one.stream.about.length and np.isfinite(frame.cfo_hz).any()
-    ]
+    chosen = _with_preamble(found)
     if not chosen:
         names = ", ".join(one.recording.about.name for one in found)
         raise DataError(
@@ -146,6 +143,35 @@ def read_frames(found: Sequence[Found]) -> tuple[UnlabelledFrames, list[FoundFra
         carrier_hz=first.carrier_hz or 0.0,
     )
     return frames, [each.frame for each in chosen]
+
+
+def whole_frames(found: Sequence[Found]) -> Iterator[Whole]:
+    """Those of the frames of `read_frames`, by the same numbers, that can be rebuilt from their bits, each whole."""
+    right = [
+        (row, chosen.found, chosen.frame, chosen.frame.samples)
+        for row, chosen in enumerate(_with_preamble(found))
+        if chosen.frame.header.fcs and chosen.frame.samples
+    ]
+    for first in range(0, len(right), DECODED):
+        some = right[first : first + DECODED]
+        one = some[0][1]  # recordings of one array at one carrier
+        read = [replace(frame, iq=own.stream.read(frame.at, samples)) for _, own, frame, samples in some]
+        sent = finder_of(one.waveform.name).sent(read, one.recording.about)
+        for (row, *_), frame, signal in zip(some, read, sent, strict=True):
+            if signal is not None:
+                known = np.isfinite(frame.cfo_hz)
+                iq, cfo_hz = np.where(known[:, None], frame.iq, 0), np.where(known, frame.cfo_hz, 0.0)
+                yield Whole(row, without_cfo(iq, cfo_hz, one.waveform.sample_rate_hz), signal)
+
+
+def _with_preamble(found: Sequence[Found]) -> list[_Chosen]:
+    """Frames whose preamble was recorded whole."""
+    return [
+        _Chosen(one, frame)
+        for one in found
+        for frame in one.frames
+        if frame.at + len(one.waveform.preamble()) <= one.stream.about.length and np.isfinite(frame.cfo_hz).any()
+    ]
 
 
 def common(abouts: Sequence[About]) -> About:

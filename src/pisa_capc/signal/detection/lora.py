@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,7 +13,7 @@ from scipy.special import gammainccinv
 
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.detection.finders import Finder, History, register_finder
-from pisa_capc.signal.phy.lora import Modulation
+from pisa_capc.signal.phy.lora import LoraHeader, Modulation, rebuild
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS
 from pisa_capc.signal.phy.lora.despread import correlate, normalised_power
 from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, SYNC_SYMBOLS
@@ -20,6 +21,7 @@ from pisa_capc.signal.phy.lora.reception import receive_frame
 from pisa_capc.signal.phy.lora.synchronise import LOOK_AHEAD, Preamble, synchronise
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
+from pisa_capc.signal.waveforms.lora import SPREADING_FACTOR
 
 RUN = 6  # symbols in a row that must have their peak in the same bin
 TRIGGERS_PER_S = 0.1  # how often noise may look like such a run
@@ -99,6 +101,16 @@ class LoraFinder(Finder):
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
     ) -> Detector:
         return LoraDetector(carrier_hz=about.carrier_hz)
+
+    def sent(self, found: Sequence[FoundFrame], about: About) -> list[NDArray[np.complex128] | None]:
+        """Of frames at the spreading factor of the known preamble."""
+        own = Modulation(SPREADING_FACTOR)
+        return [
+            rebuild(one.iq, one.cfo_hz, own, carrier_hz=about.carrier_hz)
+            if isinstance(one.header, LoraHeader) and one.header.spreading_factor == SPREADING_FACTOR
+            else None
+            for one in found
+        ]
 
 
 @dataclass

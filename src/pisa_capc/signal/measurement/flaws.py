@@ -27,23 +27,25 @@ class Flaw:
 
     role: "identity": tells devices apart for good. "nuisance": there, but changes with time, so it is fitted and set
     aside. "detail": refines another flaw; it is measured and shown, and an identity does without it.
+    in_data: whether data show the same of it as a preamble, whose peaks are lower.
     """
 
     title: str
     role: Role
     of: Callable[[Complex], Complex]
+    in_data: bool = True
 
 
 FLAWS: Registry[Flaw] = Registry("flaw")
 
 
 def register_flaw(
-    name: str, title: str, role: Role = "identity"
+    name: str, title: str, role: Role = "identity", in_data: bool = True
 ) -> Callable[[Callable[[Complex], Complex]], Callable[[Complex], Complex]]:
     """Make a function x → b(x) known as the flaw `name`."""
 
     def add(of: Callable[[Complex], Complex]) -> Callable[[Complex], Complex]:
-        FLAWS.add(name, Flaw(title, role, of))
+        FLAWS.add(name, Flaw(title, role, of, in_data))
         return of
 
     return add
@@ -62,13 +64,13 @@ def leakage(x: Complex) -> Complex:
     return np.ones_like(x)
 
 
-@register_flaw("compression", "compression")
+@register_flaw("compression", "compression", in_data=False)
 def compression(x: Complex) -> Complex:
     """|x|²x: the amplifier's third order; its real part is AM/AM, its imaginary part AM/PM."""
     return np.abs(x) ** 2 * x
 
 
-@register_flaw("compression-5", "compression, fifth order", role="detail")
+@register_flaw("compression-5", "compression, fifth order", role="detail", in_data=False)
 def compression_5(x: Complex) -> Complex:
     """|x|⁴x: the amplifier's fifth order. Beside |x|²x it follows its curve; by itself it tells no device apart."""
     return np.abs(x) ** 4 * x

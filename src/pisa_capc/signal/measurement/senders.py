@@ -1,234 +1,31 @@
-"""Frames measured sender by sender: quantities that engineers name, each with an interval of 95 %, and cards to keep.
-
-A card holds the measurements of one device and their uncertainty. Two cards can be of one radio where they differ
-by no more than that. The image and the leakage of the receiver are in every estimate: cards compare at one receiver.
-"""
+"""Frames measured sender by sender, for a card of each."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
-from pisa_capc.core.errors import ConfigError, DataError, unknown_name
+from pisa_capc.core.errors import DataError, unknown_name
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.dataset import TIME
-from pisa_capc.data.store.files import read_json, reading, write_text_atomic
-from pisa_capc.data.store.seal import sealed, unsealed
+from pisa_capc.signal.measurement.cards import Card, device_mean
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
 from pisa_capc.signal.measurement.flaws import FLAWS
+from pisa_capc.signal.measurement.quantities import WIDE, around, json_number, offset_quantities, quantities
+from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
-SCHEMA = 1
-WIDE = 1.96  # standard deviations to either side of an interval of 95 %
-ABOVE_DB = 3  # the amplifier is described from mean power to this much above it
-MOST_FLAWS = 64  # of a card that is read
-SHIFT_DB = 26.0  # SNR at which noise moves one frame as far as a place may move all: one real radio moved nearly so
-PLACES = 2.0  # that this expectation counts for
 SUSPECTED = 0.01  # chance below which a frame's misfit is no accident
-DIFFERENT = 0.01  # chance below which two cards are not of one radio
 FAINT_DB = -30.0  # the lowest SNR that is told
 HEARD_DB = 6.0  # SNR of a channel's estimate: with less its noise, which is not in the bars, is no small part of it
 AT_ONCE = 2**28  # bytes of frames in memory
 
 Real = NDArray[np.floating[Any]]
-Complex = NDArray[np.complexfloating[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What a flaw amounts to, as data sheets give it. low, high: an interval of 95 %; infinite where nothing bounds it.
-
-    >>> print(Quantity("image rejection", "dB", 38.94, 38.2, 39.8))
-    38.94 ± 0.86 dB
-    >>> print(Quantity("leakage", "dBc", -48.0, -math.inf, -41.3))
-    below -41.3 dBc
-    """
-
-    name: str
-    unit: str
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.unit}"
-
-    @property
-    def number(self) -> str:
-        """Without its unit."""
-        bounded = math.isfinite(self.low), math.isfinite(self.high)
-        if not math.isfinite(self.value) or not any(bounded):
-            return "–"
-        if not all(bounded):
-            return f"above {self.low:.1f}" if bounded[0] else f"below {self.high:.1f}"
-        half = max(self.high - self.value, self.value - self.low)
-        decimals = 3 if half < 0.01 else 2 if half < 1 else 1 if half < 10 else 0
-        return f"{self.value:.{decimals}f} ± {half:.{decimals}f}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: _told(value) for name, value in asdict(self).items()}
-
-
-def quantities(flaws: Mapping[str, complex], variance: Mapping[str, float]) -> Iterator[Quantity]:
-    """What θ and the variances of its circular error (both parts together) amount to.
-
-    Image rejection −20 lg |θ| and its angle; leakage 20 lg |θ| relative to the signal; compression as the change of
-    gain and phase from mean power to `ABOVE_DB` above it, g(r) = 1 + θ r². Bounds of a modulus are taken before the
-    logarithm, so that what is not told from zero has no lower bound, and no angle.
-    """
-    for name, title, unit, sign in (("image", "image rejection", "dB", -1), ("leakage", "leakage", "dBc", 1)):
-        if name in flaws:
-            size, bar = abs(flaws[name]), WIDE * math.sqrt(variance[name] / 2)
-            ends = sorted((sign * _db(size - bar), sign * _db(size + bar)))
-            yield Quantity(title, unit, sign * _db(size), *ends)
-            turn = math.degrees(np.angle(flaws[name]))
-            wide = math.degrees(math.asin(bar / size)) if bar < size else math.inf
-            yield _around(f"{name} angle", "°", turn, wide)
-    if "compression" in flaws:
-        theta, power = flaws["compression"], 10 ** (ABOVE_DB / 10)
-        change = np.log((1 + theta * power) / (1 + theta))
-        slope = abs(power / (1 + theta * power) - 1 / (1 + theta))
-        bar = WIDE * slope * math.sqrt(variance["compression"] / 2)
-        for title, unit, value, scale in (
-            ("AM/AM", "dB", change.real, 20 / math.log(10)),
-            ("AM/PM", "°", change.imag, 180 / math.pi),
-        ):
-            yield _around(title, unit, value * scale, bar * scale)
-
-
-def _db(size: float) -> float:
-    return 20 * math.log10(size) if size > 0 else -math.inf
-
-
-def _around(name: str, unit: str, value: float, half: float) -> Quantity:
-    return Quantity(name, unit, float(value), float(value - half), float(value + half))
-
-
-def _offset(cfo_hz: float, std_hz: float, carrier_hz: float) -> Iterator[Quantity]:
-    yield _around("CFO", "Hz", cfo_hz, WIDE * std_hz)
-    if carrier_hz:
-        yield _around("CFO", "ppm", 1e6 * cfo_hz / carrier_hz, 1e6 * WIDE * std_hz / carrier_hz)
-
-
-def _told(value: Any) -> Any:
-    """JSON has no word for what is not finite."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@dataclass(frozen=True)
-class Card:
-    """One device as measured. mean: (2J,) real and imaginary parts of its flaws. error: (2J, 2J), places included.
-
-    cfo_hz, snr_db: mean over its frames; cfo_std_hz, snr_std_db: their scatter. What is not known is NaN. suspected:
-    share of frames that the model does not explain.
-    """
-
-    name: str
-    waveform: str
-    flaws: tuple[str, ...]
-    mean: Real
-    error: Real
-    frames: int
-    places: int
-    snr_db: float
-    snr_std_db: float
-    cfo_hz: float
-    cfo_std_hz: float
-    carrier_hz: float
-    suspected: float
-
-    @property
-    def theta(self) -> dict[str, complex]:
-        half = len(self.flaws)
-        return {name: complex(self.mean[i], self.mean[half + i]) for i, name in enumerate(self.flaws)}
-
-    @property
-    def variance(self) -> dict[str, float]:
-        """Of both parts together."""
-        half, diagonal = len(self.flaws), self.error.diagonal()
-        return {name: float(diagonal[i] + diagonal[half + i]) for i, name in enumerate(self.flaws)}
-
-    @property
-    def quantities(self) -> list[Quantity]:
-        """All quantities of the table. Intervals of flaws are those of the mean; those of CFO and SNR, which change,
-        hold 95 % of the frames."""
-        return [
-            *quantities(self.theta, self.variance),
-            *_offset(self.cfo_hz, self.cfo_std_hz, self.carrier_hz),
-            _around("SNR", "dB", self.snr_db, WIDE * self.snr_std_db),
-        ]
-
-    def compared(self, other: Card) -> Comparison:
-        """Whether two cards can be of one radio."""
-        if (self.waveform, self.flaws) != (other.waveform, other.flaws):
-            raise ConfigError(
-                f"cards of {self.waveform} ({', '.join(self.flaws)}) and {other.waveform} ({', '.join(other.flaws)}): "
-                "expected the same waveform and flaws. Measure both from the same kind of frames."
-            )
-        off, error = self.mean - other.mean, self.error + other.error
-        distance = float(off @ np.linalg.solve(error, off))
-        half = len(self.flaws)
-        sizes = off**2 / error.diagonal()
-        each = {name: float(np.sqrt((sizes[i] + sizes[half + i]) / 2)) for i, name in enumerate(self.flaws)}
-        return Comparison(other.name, float(chi2.sf(distance, 2 * half)), each)
-
-    def to_json(self) -> dict[str, Any]:
-        own = {field.name: _told(getattr(self, field.name)) for field in fields(self)}
-        own |= {"flaws": list(self.flaws), "mean": self.mean.tolist(), "error": self.error.tolist()}
-        return {"schema": SCHEMA, **own, "quantities": [each.to_json() for each in self.quantities]}
-
-    def save(self, path: str | Path) -> None:
-        """Keep it, with a digest by which damage is noticed."""
-        text = json.dumps(sealed(self.to_json()), indent=1, ensure_ascii=False, allow_nan=False)
-        write_text_atomic(Path(path), text + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Card:
-        """A stored card; an invalid one is refused with the reason."""
-        path = Path(path)
-        with reading(path, "a card as `pisa measure --card` writes"):
-            value = unsealed(read_json(path), path)
-            if value["schema"] != SCHEMA:
-                raise DataError(f"{path}: written with schema {value['schema']}; this version reads {SCHEMA}.")
-            flaws = tuple(str(name) for name in value["flaws"])
-            size = 2 * len(flaws)
-            mean, error = (np.array(value[name], dtype=np.float64) for name in ("mean", "error"))
-            fits = 0 < len(flaws) <= MOST_FLAWS and mean.shape == (size,) and error.shape == (size, size)
-            if not fits or not np.isfinite(mean).all() or not np.isfinite(error).all():
-                raise ValueError("mean and error do not fit its flaws")
-            if not np.allclose(error, error.T) or np.linalg.eigvalsh(error).min() <= 0:
-                raise ValueError("its error is no covariance")
-            numbers = {
-                name: math.nan if value[name] is None else float(value[name])
-                for name in ("snr_db", "snr_std_db", "cfo_hz", "cfo_std_hz", "carrier_hz", "suspected")
-            }
-            frames, places = int(value["frames"]), int(value["places"])
-            return cls(str(value["name"]), str(value["waveform"]), flaws, mean, error, frames, places, **numbers)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A card against another, `name`. p_value: chance that one radio, measured twice, differs as much or more.
-
-    each: how far apart each flaw is, in standard deviations of that difference.
-    """
-
-    name: str
-    p_value: float
-    each: dict[str, float]
-
-    @property
-    def same(self) -> bool:
-        """Whether they can be of one radio."""
-        return self.p_value >= DIFFERENT
 
 
 @dataclass(frozen=True)
@@ -236,6 +33,8 @@ class Measured:
     """Frames as measured, and who sent each: `sender` (N,) is a number in `names`, place (N,) one in `places`.
 
     cfo_hz: (N,) with what a receiver had taken off before. cfo_std_hz: (N,) its error, NaN where it is not known.
+    samples: (N,) that were measured of each frame. data_snr_db: (N,) of the data, where all that the model does
+    not explain is noise; NaN where the preamble alone was measured.
     """
 
     waveform: Waveform
@@ -247,16 +46,26 @@ class Measured:
     cfo_hz: Real
     cfo_std_hz: Real
     carrier_hz: float
+    samples: NDArray[np.int64]
+    data_snr_db: Real
 
     def of(self, name: str) -> Measured:
         """The frames of one sender."""
         if name not in self.names:
             raise DataError(unknown_name("sender", name, self.names))
         mine = np.flatnonzero(self.sender == self.names.index(name))
-        own = {column: getattr(self, column)[mine] for column in ("place", "cfo_hz", "cfo_std_hz")}
+        own = {
+            column: getattr(self, column)[mine]
+            for column in ("place", "cfo_hz", "cfo_std_hz", "samples", "data_snr_db")
+        }
         return replace(
             self, names=(name,), sender=np.zeros_like(mine), measurement=self.measurement.select(mine), **own
         )
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """(N,) frames that were measured behind their preamble, too."""
+        return np.isfinite(self.data_snr_db)
 
     @property
     def snr_db(self) -> Real:
@@ -269,7 +78,7 @@ class Measured:
 
     @property
     def cards(self) -> list[Card]:
-        """A card for each sender of whom a frame could be measured."""
+        """A card for each sender of whom a frame could be measured; of whole frames alone, where there are any."""
         flaws = tuple(name for name in self.measurement.flaws if FLAWS[name].role == "identity")
         value, error = self.measurement.features()
         snr_db, suspicion = self.snr_db, self.measurement.suspicion
@@ -278,7 +87,10 @@ class Measured:
             mine = np.flatnonzero((self.sender == number) & self.measurement.measured)
             if not len(mine):
                 continue
-            mean, uncertain, places = _device(value[mine], error[mine], snr_db[mine], self.place[mine])
+            if (whole := self.whole[mine]).any():
+                mine = mine[whole]
+            heard_db = self._flaw_snr_db(flaws)[mine]
+            mean, uncertain, places = device_mean(value[mine], error[mine], heard_db, self.place[mine])
             cards.append(
                 Card(
                     name,
@@ -294,6 +106,8 @@ class Measured:
                     _scatter(self.cfo_hz[mine], self.cfo_std_hz[mine]),
                     self.carrier_hz,
                     float(np.mean(suspicion[mine] < SUSPECTED)),
+                    int(np.median(self.samples[mine])),
+                    bool(whole.any()),
                 )
             )
         return cards
@@ -309,14 +123,24 @@ class Measured:
                 variance = dict(zip(found.flaws, found.covariance[n].diagonal().real.tolist(), strict=True))
                 told = [
                     *quantities(theta, variance),
-                    *_offset(float(self.cfo_hz[n]), float(self.cfo_std_hz[n]), self.carrier_hz),
-                    _around("SNR", "dB", snr_db[n], WIDE * self._snr_std_db[n]),
+                    *offset_quantities(float(self.cfo_hz[n]), float(self.cfo_std_hz[n]), self.carrier_hz),
+                    around("SNR", "dB", snr_db[n], WIDE * self._snr_std_db[n]),
                 ]
                 for each in told:
                     own = f"{each.name} ({each.unit})"
-                    row |= {own: _told(each.value), f"{own} low": _told(each.low), f"{own} high": _told(each.high)}
+                    row |= {
+                        own: json_number(each.value),
+                        f"{own} low": json_number(each.low),
+                        f"{own} high": json_number(each.high),
+                    }
                 row |= {"misfit": float(found.misfit[n]), "misfit p": float(suspicion[n])}
+                row["samples"] = int(self.samples[n])
             yield row
+
+    def _flaw_snr_db(self, flaws: Sequence[str]) -> Real:
+        """(N, 2J) SNR of what each of the features was measured on."""
+        in_data = np.tile([FLAWS[name].in_data for name in flaws], 2)
+        return np.where(in_data & self.whole[:, None], self.data_snr_db[:, None], self.snr_db[:, None])
 
     @property
     def _snr_std_db(self) -> Real:
@@ -329,39 +153,16 @@ def _scatter(value: Real, std: Real) -> float:
     return float(np.std(value, ddof=1)) if len(value) > 1 else float(std[0])
 
 
-def _device(value: Real, error: Real, snr_db: Real, place: NDArray[np.int64]) -> tuple[Real, Real, int]:
-    """Mean of a device's frames and its covariance, by the frames' bars, their scatter and what places may add.
-
-    Bars that are narrower than the scatter within a place are widened to it. A place may shift a device, and no number
-    of frames averages that out: with the weight of `PLACES` places by as much as noise at `SHIFT_DB` moves one frame,
-    and for the rest as several places show.
-    """
-    weight, size = np.linalg.inv(error), value.shape[1]
-    own, centres = [], []
-    for number in np.unique(place):
-        mine = place == number
-        inside = np.linalg.inv(weight[mine].sum(0))
-        centre = inside @ np.einsum("nij,nj->i", weight[mine], value[mine])
-        off = value[mine] - centre
-        spread = np.einsum("ni,nij,nj->", off, weight[mine], off) / max(1, size * (len(off) - 1))
-        own.append(max(1.0, float(spread)) * inside)
-        centres.append(centre)
-    places = len(centres)
-    at_0_db = np.mean(weight / 10 ** (snr_db / 10)[:, None, None], axis=0)
-    scale = at_0_db * 10 ** (SHIFT_DB / 10)  # inverse of the expected shift's covariance
-    apart = np.stack(centres) - np.mean(centres, axis=0)
-    chance = (1 - 1 / places) * np.einsum("ij,cji->", scale, np.stack(own))
-    beyond = max(0.0, float(np.einsum("ci,ij,cj->", apart, scale, apart) - chance)) / size
-    shift = (PLACES + beyond) / (PLACES + places - 1) * np.linalg.inv(scale)
-    trust = np.linalg.inv(shift + np.stack(own))
-    uncertain = np.linalg.inv(trust.sum(0))
-    return uncertain @ np.einsum("cij,cj->i", trust, np.stack(centres)), (uncertain + uncertain.T) / 2, places
-
-
-def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequence[str] | None = None) -> Measured:
+def measure(
+    frames: UnlabelledFrames,
+    waveform: str | None = None,
+    senders: Sequence[str] | None = None,
+    whole: Iterable[Whole] = (),
+) -> Measured:
     """Measure frames that begin with a known waveform; that of their sample rate unless it is named.
 
     senders: (N,) who sent each; the device of labelled frames, and by default one for all others.
+    whole: those of the frames whose bits are known, which are then measured on all of their samples.
     """
     if frames.domain != TIME:
         raise DataError(
@@ -379,9 +180,15 @@ def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequ
             f"{known.title}, on antennas that are neither silent nor NaN. See what they hold, or name their --waveform."
         )
     cfo_hz, cfo_std_hz = _cfo(frames, found, estimator.samples)
+    fitted = ((one.row, behind(known, one, estimator.flaws)) for one in whole if found.measured[one.row])
+    data = {row: own for row, own in fitted if own is not None}
+    samples, rows = np.full(len(found), estimator.samples), list(data)
+    samples[rows] += np.array([own.samples for own in data.values()], dtype=np.int64)
+    data_snr_db = np.full(len(found), np.nan)
+    data_snr_db[rows] = [own.snr_db for own in data.values()]
     return Measured(
         known,
-        found,
+        with_data(found, data),
         sender,
         names,
         place.astype(np.int64),
@@ -389,6 +196,8 @@ def measure(frames: UnlabelledFrames, waveform: str | None = None, senders: Sequ
         cfo_hz,
         cfo_std_hz,
         frames.carrier_hz,
+        samples,
+        data_snr_db,
     )
 
 

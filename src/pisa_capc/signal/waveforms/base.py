@@ -27,6 +27,7 @@ class Waveform:
     channel; None: all of the preamble do.
     taps: samples before and after the first arrival that a channel may reach, where it is estimated. ridge: of that
     estimate, of the preamble's power; for signals that leave much of their band free, in which it would run wild.
+    block: samples in which all of the band shows, and for which a channel stands still.
     """
 
     name: ClassVar[str] = ""
@@ -37,6 +38,7 @@ class Waveform:
     periodic: ClassVar[int | None] = None
     taps: ClassVar[tuple[int, int]] = (4, 13)
     ridge: ClassVar[float] = 0.0
+    block: ClassVar[int] = 320
 
     def preamble(self) -> NDArray[np.complex128]:
         """(P,) the known beginning of every frame: what an equaliser refers to."""

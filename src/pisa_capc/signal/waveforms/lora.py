@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pisa_capc.signal.waveforms.base import Waveform, register_waveform
 
@@ -22,10 +22,17 @@ def chirp(
     the end of a symbol, so symbols follow each other continuously (Vangelista, IEEE Signal Processing Letters 24(12),
     2017).
     """
-    chips, os = 2**spreading_factor, oversampling
-    n = np.arange(chips * os)
+    n = np.arange(2**spreading_factor * oversampling)
+    return np.exp(2j * np.pi * phase_turns(n, symbol, spreading_factor, oversampling))
+
+
+def phase_turns(
+    n: ArrayLike, symbol: ArrayLike, spreading_factor: int = SPREADING_FACTOR, oversampling: int = OVERSAMPLING
+) -> NDArray[np.float64]:
+    """(…,) the phase of such chirps at n samples, whole or not, from their beginning, in turns."""
+    n, symbol, chips, os = np.asarray(n), np.asarray(symbol), 2**spreading_factor, oversampling
     wrapped = n >= (chips - symbol) * os
-    return np.exp(2j * np.pi * (n**2 / (2 * chips * os**2) + n * (symbol / chips - 0.5 - wrapped) / os))
+    return np.asarray(n**2 / (2 * chips * os**2) + n * (symbol / chips - 0.5 - wrapped) / os)
 
 
 def upchirps(symbols: int = PREAMBLE_SYMBOLS) -> NDArray[np.complex128]:
@@ -42,6 +49,7 @@ class LoRa(Waveform):
     occupied = 1 / OVERSAMPLING
     longest_samples = PREAMBLE_SYMBOLS * SYMBOL_SAMPLES
     taps = (2, 2)  # a sample is 300 m
+    block = SYMBOL_SAMPLES
     ridge = 1e-4  # 320 samples of a chirp show half of its band
 
     def preamble(self) -> NDArray[np.complex128]:

@@ -10,10 +10,14 @@ headers      whom they claim to be from
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.detection.finders import Finder, register_finder
 from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST, WifiDetector
 from pisa_capc.signal.detection.wifi.headers import with_headers
+from pisa_capc.signal.phy.wifi import rebuild
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
 
@@ -34,3 +38,6 @@ class WifiFinder(Finder):
 
     def with_headers(self, found: Sequence[FoundFrame], addresses_only: bool = False) -> list[FoundFrame]:
         return with_headers(found, header_only=addresses_only)
+
+    def sent(self, found: Sequence[FoundFrame], about: About) -> list[NDArray[np.complex128] | None]:
+        return rebuild([one.iq for one in found], [one.cfo_hz for one in found])

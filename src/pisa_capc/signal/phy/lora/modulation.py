@@ -82,3 +82,16 @@ class Modulation:
         sync = [self.chirp(8 * nibble % self.chips) for nibble in divmod(sync_word, 16)]
         down = np.tile(self.upchirp.conj(), 3)[: round(DOWNCHIRPS * self.symbol_samples)]
         return np.concatenate([np.tile(self.upchirp, upchirps), *sync, down])
+
+    def sampled(self, symbols: NDArray[np.int64], upchirps: int, sync_word: int, step: float) -> NDArray[np.complex128]:
+        """(T,) a whole frame whose symbols last `step` samples each, as by a clock that is not the receiver's."""
+        sync = [8 * nibble % self.chips for nibble in divmod(sync_word, 16)]
+        before = upchirps + SYNC_SYMBOLS
+        every = np.array([*[0] * upchirps, *sync, *symbols.tolist()])
+        t = np.arange(round((before + DOWNCHIRPS + len(symbols)) * step)) / step  # in symbols
+        falling = (t >= before) & (t < before + DOWNCHIRPS)
+        along = np.where(t < before, t, t - np.where(falling, before, DOWNCHIRPS))
+        number = np.minimum(along.astype(np.int64), len(every) - 1)
+        value = np.where(falling, 0, every[number])
+        phase = lora.phase_turns(along % 1 * self.symbol_samples, value, self.spreading_factor, self.oversampling)
+        return np.asarray(np.exp(2j * np.pi * np.where(falling, -phase, phase)))

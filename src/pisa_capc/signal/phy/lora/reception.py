@@ -49,21 +49,21 @@ class Symbols:
         signal, noise = preamble.signal, preamble.noise
         floor = np.maximum(noise, signal * np.finfo(np.float32).eps)  # a recording without noise has rounding
         self._weights = np.divide(signal, floor * (signal + floor), out=np.zeros_like(signal), where=signal > 0)
-        self._step = symbol_step(modulation, preamble.common_cfo_hz, carrier_hz)
+        self.step = symbol_step(modulation, preamble.common_cfo_hz, carrier_hz)
         self._upchirps = upchirps
 
     @property
     def after_header(self) -> float:
         """Where the first symbol after the explicit header begins."""
-        return header_at(self._preamble.start, self._step, self._upchirps) + coding.HEADER_SYMBOLS * self._step
+        return header_at(self._preamble.start, self.step, self._upchirps) + coding.HEADER_SYMBOLS * self.step
 
     def end(self, payload_symbols: int) -> int:
         """The frame's end."""
-        return round(self.after_header + payload_symbols * self._step)
+        return round(self.after_header + payload_symbols * self.step)
 
     def sync_word(self) -> int:
         """From two symbols, each eight bins for one of a nibble."""
-        power = self._power(self._preamble.start + (self._upchirps + np.arange(SYNC_SYMBOLS)) * self._step)
+        power = self._power(self._preamble.start + (self._upchirps + np.arange(SYNC_SYMBOLS)) * self.step)
         high, low = (round(int(best) / 8) % 16 for best in power.argmax(axis=1))
         return high << 4 | low
 
@@ -72,7 +72,7 @@ class Symbols:
 
         A few may: a slow transmitter's frame is longer than its symbols say.
         """
-        starts = header_at(self._preamble.start, self._step, self._upchirps) + (first + np.arange(count)) * self._step
+        starts = header_at(self._preamble.start, self.step, self._upchirps) + (first + np.arange(count)) * self.step
         if starts[-1] + NEEDED * self._modulation.symbol_samples > self._samples.shape[1]:
             return None
         return self._power(starts)
@@ -114,17 +114,44 @@ def receive_frame(
     carrier_hz: float | None,
 ) -> LoraHeader:
     """The header of one frame (A, T)."""
+    return _read(samples, cfo_hz, modulation, upchirps, carrier_hz)[0]
+
+
+def rebuild(
+    samples: NDArray[np.complexfloating],
+    cfo_hz: NDArray[np.float64],
+    modulation: Modulation,
+    upchirps: int = 8,
+    carrier_hz: float | None = None,
+) -> NDArray[np.complex128] | None:
+    """(T,) what was sent of a frame (A, T'), see `receive`, from its bits; None where no checksum says that all are
+    right. Its symbols are as long as the carrier's offset makes them."""
+    said, octets, step = _read(samples, cfo_hz, modulation, upchirps, carrier_hz)
+    if not said.fcs or said.length is None or said.coding_rate is None or said.sync_word is None:
+        return None
+    symbols = coding.encode(octets[: said.length], said.coding_rate, True, modulation)
+    return modulation.sampled(symbols, upchirps, said.sync_word, step)
+
+
+def _read(
+    samples: NDArray[np.complexfloating],
+    cfo_hz: NDArray[np.float64],
+    modulation: Modulation,
+    upchirps: int,
+    carrier_hz: float | None,
+) -> tuple[LoraHeader, bytes, float]:
+    """The header of a frame, its payload with checksum as far as it is there, and the length of its symbols."""
     symbols = Symbols(
         samples, measure(samples, 0.0, cfo_hz, modulation, upchirps, carrier_hz), modulation, upchirps, carrier_hz
     )
     said = LoraHeader(spreading_factor=modulation.spreading_factor, sync_word=symbols.sync_word())
     first = symbols.block(0, coding.HEADER_SYMBOLS)
     if first is None:
-        return said
+        return said, b"", symbols.step
     nibbles = coding.block_nibbles(first, modulation.spreading_factor - 2, modulation)
     header = coding.parse_header(nibbles)
     if header is None:
-        return said
+        return said, b"", symbols.step
     count = header.payload_symbols(modulation)
     bits_per_second = modulation.spreading_factor * modulation.bin_hz * 4 / (4 + header.coding_rate)
     said = replace(
@@ -136,7 +163,8 @@ def receive_frame(
         samples=symbols.end(count),
     )
     payload = _payload(symbols, header, nibbles[coding.HEADER_NIBBLES :], modulation)
-    return said if payload is None else _with_payload(said, header, payload)
+    said = said if payload is None else _with_payload(said, header, payload)
+    return said, payload or b"", symbols.step
 
 
 def _payload(

@@ -5,7 +5,7 @@ transmission  octets to samples
 demodulate    samples of all antennas to equalised points
 signal        L-SIG and HT-SIG
 viterbi       soft decoding of many sequences at once
-reception     samples to addresses
+reception     samples to addresses, and to what was sent
 mac           frames of octets: build, check, parse
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from pisa_capc.core.moved import by_old_name
 from pisa_capc.signal.phy.wifi import mac
-from pisa_capc.signal.phy.wifi.reception import Front, fronts, receive
+from pisa_capc.signal.phy.wifi.reception import Front, fronts, rebuild, receive
 from pisa_capc.signal.phy.wifi.signal import SignalField
 from pisa_capc.signal.phy.wifi.transmission import transmit, transmit_ht
 
-__all__ = ["Front", "SignalField", "fronts", "mac", "receive", "transmit", "transmit_ht"]
+__all__ = ["Front", "SignalField", "fronts", "mac", "rebuild", "receive", "transmit", "transmit_ht"]
 
 
 def __getattr__(name: str) -> Any:

@@ -104,6 +104,19 @@ def first_of_aggregate(octets: bytes) -> tuple[bytes, int] | None:
     return None
 
 
+def aggregate_is_right(octets: bytes) -> bool:
+    """Whether an A-MPDU has a frame, and all its delimiters and checksums are right."""
+    at, found = 0, False
+    while at + DELIMITER_OCTETS <= len(octets):
+        begin, length = at + DELIMITER_OCTETS, int.from_bytes(octets[at : at + 2], "little") >> 4
+        if octets[at:begin] != _delimiter(length):
+            return False
+        if length and not fcs_is_right(octets[begin : begin + length]):
+            return False
+        found, at = found or length > 0, begin + -(-length // 4) * 4
+    return found
+
+
 def aggregate(frames: Sequence[bytes]) -> bytes:
     """An A-MPDU of frames, each with its delimiter and all but the last padded to four octets."""
     parts = [_delimiter(len(frame)) + frame for frame in frames]

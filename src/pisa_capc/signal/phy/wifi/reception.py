@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pisa_capc.signal.phy.base import Header
 from pisa_capc.signal.phy.wifi import mac, viterbi
-from pisa_capc.signal.phy.wifi.coding import LEGACY, SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
+from pisa_capc.signal.phy.wifi.coding import HT, LEGACY, SERVICE_BITS, TAIL_BITS, Coding, ht_pilots
 from pisa_capc.signal.phy.wifi.demodulate import SHORT, Fronts, whole_symbols
 from pisa_capc.signal.phy.wifi.signal import (
     DATA_START,
@@ -21,7 +21,7 @@ from pisa_capc.signal.phy.wifi.signal import (
     read_formats,
     read_signals,
 )
-from pisa_capc.signal.phy.wifi.transmission import HT_DATA_SUBCARRIERS, SHORT_GUARD_SAMPLES
+from pisa_capc.signal.phy.wifi.transmission import HT_DATA_SUBCARRIERS, SHORT_GUARD_SAMPLES, transmit, transmit_ht
 from pisa_capc.signal.waveforms import wifi
 
 _FRAMES_TOGETHER = 256
@@ -77,6 +77,19 @@ class _Data:
         rate_mbps = round(self.coding.rate_mbps * wifi.SYMBOL_SAMPLES / self.spacing, 1)
         return Header(kind="ht-mixed" if self.ht else "non-ht", rate_mbps=rate_mbps, length=self.length)
 
+    def waveform(self, bits: NDArray[np.uint8]) -> NDArray[np.complex128] | None:
+        """(T,) the whole frame whose DATA field has these bits, as received; None where they are not all right."""
+        octets = _octets(bits)
+        service, psdu = octets[:2], octets[2 : 2 + self.length]
+        right = mac.aggregate_is_right if self.aggregated else mac.fcs_is_right
+        if not self.whole or service != bytes(2) or not right(psdu) or not bits[:7].any():
+            return None
+        scrambler = _SCRAMBLERS[bytes(bits[:7].tolist())]
+        if self.ht:
+            short = self.spacing < wifi.SYMBOL_SAMPLES
+            return transmit_ht(psdu, HT.index(self.coding), scrambler, aggregated=self.aggregated, short_guard=short)
+        return transmit(psdu, self.coding.rate_mbps, scrambler)
+
 
 @dataclass(frozen=True, eq=False)
 class Front:
@@ -116,17 +129,22 @@ def receive(
     for i, front in zip(unknown, fronts([frames[i] for i in unknown], [cfo_hz[i] for i in unknown]), strict=True):
         own[i] = front
     headers = [Header() for _ in frames]
-    for chosen in _together(frames):
-        there = [front for i in chosen if (front := own[i]) is not None]
-        joined = Fronts(
-            [frames[i] for i in chosen],
-            np.array([front.cfo_hz for front in there]),
-            np.stack([front.channel for front in there]),
-            np.stack([front.noise for front in there]),
-        )
-        for i, header in zip(chosen, _receive(joined, [front.signal for front in there], header_only), strict=True):
+    for chosen, joined, signals in _joined(frames, own):
+        for i, header in zip(chosen, _receive(joined, signals, header_only), strict=True):
             headers[i] = header
     return headers
+
+
+def rebuild(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[NDArray[np.complex128] | None]:
+    """(T,) what was sent of each frame, see `receive`, from its bits; None where no checksum says that all are right.
+
+    Of an aggregate the checksums of all its frames have to be right.
+    """
+    found: list[NDArray[np.complex128] | None] = [None] * len(frames)
+    for chosen, joined, signals in _joined(frames, fronts(frames, cfo_hz)):
+        for i, data, bits in _decoded(joined, signals, header_only=False)[1]:
+            found[chosen[i]] = data.waveform(bits)
+    return found
 
 
 def fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo) -> list[Front | None]:
@@ -157,6 +175,21 @@ def _together(frames: Sequence[NDArray[np.complex64]]) -> Iterator[list[int]]:
     yield from waiting.values()
 
 
+def _joined(
+    frames: Sequence[NDArray[np.complex64]], known: Sequence[Front | None]
+) -> Iterator[tuple[list[int], Fronts, list[SignalField | None]]]:
+    """Frames that are worked on together, with what is known of them."""
+    for chosen in _together(frames):
+        there = [front for i in chosen if (front := known[i]) is not None]
+        joined = Fronts(
+            [frames[i] for i in chosen],
+            np.array([front.cfo_hz for front in there]),
+            np.stack([front.channel for front in there]),
+            np.stack([front.noise for front in there]),
+        )
+        yield chosen, joined, [front.signal for front in there]
+
+
 def _fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, chosen: Sequence[int]) -> Fronts:
     antennas = len(frames[chosen[0]])
     each = np.stack([np.broadcast_to(np.asarray(cfo_hz[i], dtype=np.float64), antennas) for i in chosen])
@@ -164,6 +197,16 @@ def _fronts(frames: Sequence[NDArray[np.complex64]], cfo_hz: Cfo, chosen: Sequen
 
 
 def _receive(fronts: Fronts, signals: Sequence[SignalField | None], header_only: bool) -> list[Header]:
+    headers, decoded = _decoded(fronts, signals, header_only)
+    for i, data, bits in decoded:
+        headers[i] = _header(data, headers[i], _octets(bits))
+    return headers
+
+
+def _decoded(
+    fronts: Fronts, signals: Sequence[SignalField | None], header_only: bool
+) -> tuple[list[Header], list[tuple[int, _Data, NDArray[np.uint8]]]]:
+    """What SIGNAL fields say of each frame; and the number of each whose DATA field was demodulated, with its bits."""
     headers = [Header() for _ in range(len(fronts))]
     alike: dict[tuple[Coding, int, int], dict[int, _Data]] = defaultdict(dict)
     for i, data in _data_fields(fronts, signals, header_only).items():
@@ -179,9 +222,7 @@ def _receive(fronts: Fronts, signals: Sequence[SignalField | None], header_only:
         for (i, data), soft in zip(group.items(), _soft_bits(fronts, group), strict=True)
     ]
     decoded = viterbi.decode([soft for _, _, soft in demodulated], [data.whole for _, data, _ in demodulated])
-    for (i, data, _), bits in zip(demodulated, decoded, strict=True):
-        headers[i] = _header(data, headers[i], _octets(bits))
-    return headers
+    return headers, [(i, data, bits) for (i, data, _), bits in zip(demodulated, decoded, strict=True)]
 
 
 def _data_fields(fronts: Fronts, signals: Sequence[SignalField | None], header_only: bool) -> dict[int, _Data | Header]:
@@ -232,6 +273,7 @@ def _descramblers() -> list[bytes]:
 
 
 _DESCRAMBLERS = _descramblers()
+_SCRAMBLERS = {bytes(wifi.scrambler_sequence(np.array(state), 7).tolist()): state for state in range(1, 128)}
 
 
 def _octets(bits: NDArray[np.uint8]) -> bytes:
