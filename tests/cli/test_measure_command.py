@@ -76,6 +76,14 @@ def test_json_and_csv_hold_every_number(pisa: Command, data: Path, tmp_path: Pat
     assert each.mean() == pytest.approx(left["quantities"][0]["value"], abs=0.5)
 
 
+def test_frames_with_a_right_checksum_are_measured_whole(pisa: Command, talk: Path) -> None:  # noqa: F811
+    whole, preambles = (pisa("measure", talk, *PLAIN, "2", *more) for more in ([], ["--preamble"]))
+    assert "Whole frames: 4" in whole.err
+    assert "Whole frames" not in preambles.err
+    assert " 316 " not in whole.out
+    assert preambles.out.count(" 316 ") == 3
+
+
 def test_is_it_the_same_radio(pisa: Command, data: Path, tmp_path: Path) -> None:  # noqa: F811
     card = tmp_path / "left.json"
     assert pisa("measure", data, "--sender", "left", "--card", card).code == 0

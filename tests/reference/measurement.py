@@ -47,3 +47,42 @@ def flaws_of_frame(y: Array, waveform: Waveform, names: Sequence[str]) -> tuple[
         c += shapes.conj().T @ left / noise
     covariance = np.linalg.inv(information)
     return covariance @ c, covariance, np.array(noises)
+
+
+def flaws_of_data(
+    y: Array, sent: Array, waveform: Waveform, flaws: Sequence[str], size: int, blocks: int
+) -> tuple[Array, Array]:
+    """θ̂ and its covariance of what is behind a preamble, (A, T) samples, block by block and antenna by antenna."""
+    before, after = waveform.taps
+    first = len(waveform.preamble())
+    amplifier = [np.abs(sent) ** power * sent for power in (2, 4, 6)]
+    rows = []
+    by_chance: Array = np.zeros((len(flaws) + 4, len(flaws) + 4), dtype=complex)
+    for block in range(blocks):
+        n = first + block * size + np.arange(size)
+
+        def late(x: Array, n: Array = n) -> Array:
+            return np.stack([x[n - delay] for delay in range(-before, after + 1)], axis=1)
+
+        x = late(sent)
+        ramp = (np.arange(size) / size - 0.5)[:, None]
+        shapes = [late(FLAWS[name].of(sent)) for name in flaws] + [late(own) for own in amplifier] + [x * ramp]
+        beyond = np.eye(size) - x @ np.linalg.pinv(x)
+        shapes = [beyond @ own for own in shapes]
+        unit = np.linalg.inv(x.conj().T @ x)
+        chance = np.array([[np.trace(unit @ one.conj().T @ other) for other in shapes] for one in shapes])
+        for antenna in y:
+            by_chance += chance
+            channel = np.linalg.pinv(x) @ antenna[n]
+            model = np.stack([own @ channel for own in shapes], axis=1)
+            rows.append((model, beyond @ antenna[n]))
+    theta = np.zeros(len(by_chance), dtype=complex)
+    freedom = size - before - 1 - after - len(theta) / len(rows)
+    for _ in range(3):
+        weights = [freedom / np.linalg.norm(left - model @ theta) ** 2 for model, left in rows]
+        information = sum(w * model.conj().T @ model for w, (model, _) in zip(weights, rows, strict=True))
+        match = sum(w * model.conj().T @ left for w, (model, left) in zip(weights, rows, strict=True))
+        inverse = np.linalg.inv(information - by_chance)
+        theta = inverse @ match
+    covariance = inverse @ information @ inverse
+    return theta[: len(flaws)], covariance[: len(flaws), : len(flaws)]

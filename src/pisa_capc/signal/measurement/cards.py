@@ -127,9 +127,9 @@ class Card:
                 for name in ("snr_db", "snr_std_db", "cfo_hz", "cfo_std_hz", "carrier_hz", "suspected")
             }
             frames, places = int(value["frames"]), int(value["places"])
-            measured = int(value.get("samples", 0)), bool(value.get("whole", False))  # not in cards of before
+            samples, whole = int(value.get("samples", 0)), bool(value.get("whole", False))  # not in cards of before
             own = str(value["name"]), str(value["waveform"]), flaws, mean, error, frames, places
-            return cls(*own, *numbers.values(), *measured)
+            return cls(*own, **numbers, samples=samples, whole=whole)
 
 
 @dataclass(frozen=True)
