@@ -122,14 +122,14 @@ class Card:
                 raise ValueError("mean and error do not fit its flaws")
             if not np.allclose(error, error.T) or np.linalg.eigvalsh(error).min() <= 0:
                 raise ValueError("its error is no covariance")
-            numbers = {
-                name: math.nan if value[name] is None else float(value[name])
+            snr_db, snr_std_db, cfo_hz, cfo_std_hz, carrier_hz, suspected = (
+                math.nan if value[name] is None else float(value[name])
                 for name in ("snr_db", "snr_std_db", "cfo_hz", "cfo_std_hz", "carrier_hz", "suspected")
-            }
+            )
             frames, places = int(value["frames"]), int(value["places"])
             samples, whole = int(value.get("samples", 0)), bool(value.get("whole", False))  # not in cards of before
             own = str(value["name"]), str(value["waveform"]), flaws, mean, error, frames, places
-            return cls(*own, **numbers, samples=samples, whole=whole)
+            return cls(*own, snr_db, snr_std_db, cfo_hz, cfo_std_hz, carrier_hz, suspected, samples, whole)
 
 
 @dataclass(frozen=True)
