@@ -15,7 +15,7 @@ from pisa_capc import cli
 
 STAGES = {
     "Data": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
-    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
+    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model", "sign"),
     "Calibration": ("calibrate",),
     "Identification": ("predict", "identify", "verify", "enrol", "listen", "serve"),
     "Benchmarks": ("bench",),

@@ -34,6 +34,7 @@ NOTHING_USUAL = {  # these decide nothing, go by a calibration that was kept, or
         "encoders",
         "methods",
         "export-model",
+        "sign",
         "calibrate apply",
         "enrol",
         "bench run",

@@ -31,7 +31,8 @@ app = typer.Typer(
 )
 
 
-PLUGIN = "--plugin"
+PLUGIN, TRUSTED, UNSEALED = "--plugin", "--trusted", "--unsealed"
+WITH_FILE = (PLUGIN, TRUSTED)  # options of every command that take a file
 INTERRUPTED = 130  # exit code
 # What these have finished is kept, and the same command does the rest.
 GO_ON = (("simulate",), ("import",), ("train",), ("detect",), ("bench", "run"), ("bench", "select"))
@@ -55,32 +56,52 @@ def _stages(
         help="A file with encoders, methods or other parts of your own; of any command, in any place of the line.",
         show_default=False,
     ),
+    trusted: list[Path] = typer.Option(
+        [],
+        TRUSTED,
+        metavar="KEY.pub",
+        help="Read only models, datasets and calibrations that this key signed (`pisa sign`); of any command.",
+        show_default=False,
+    ),
+    unsealed: bool = typer.Option(
+        False, UNSEALED, help="Read files of earlier versions that have no digest; of any command."
+    ),
 ) -> None:
     """With a callback, typer keeps naming a command even where it is the only one."""
+    if unsealed:
+        from pisa_capc.data.store import seal
+
+        os.environ[seal.VARIABLE] = "1"
+    if trusted:
+        from pisa_capc.data.store import signature
+
+        signature.trust(trusted)
     for file in plugin:
         plugins.load_file(file)
 
 
-def plugins_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with every `--plugin FILE` in front of the command, where it is an option of all of them.
+def common_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with those options in front of the command that all commands have, as `--plugin FILE`.
 
-    >>> plugins_first(["train", "wifi", "--plugin", "mine.py", "--encoder", "mine"])
+    >>> common_first(["train", "wifi", "--plugin", "mine.py", "--encoder", "mine"])
     ['--plugin', 'mine.py', 'train', 'wifi', '--encoder', 'mine']
     """
-    files: list[str] = []
+    common: list[str] = []
     others: list[str] = []
     left = iter(arguments)
     for argument in left:
         name, equals, value = argument.partition("=")
         if argument == "--":
             others += [argument, *left]
-        elif name != PLUGIN:
+        elif argument == UNSEALED:
+            common.append(argument)
+        elif name not in WITH_FILE:
             others.append(argument)
         elif file := value if equals else next(left, ""):
-            files += [PLUGIN, file]
+            common += [name, file]
         else:
-            raise ConfigError(f"{PLUGIN}: expected a file, as {PLUGIN} mine.py.")
-    return [*files, *others]
+            raise ConfigError(f"{name}: expected a file, as {name} {'mine.py' if name == PLUGIN else 'key.pub'}.")
+    return [*common, *others]
 
 
 def goes_on(arguments: Sequence[str]) -> bool:
@@ -89,7 +110,8 @@ def goes_on(arguments: Sequence[str]) -> bool:
     >>> goes_on(["--plugin", "mine.py", "train", "wifi"]), goes_on(["evaluate", "run", "wifi"])
     (True, False)
     """
-    words = [word for before, word in zip(("", *arguments), arguments, strict=False) if PLUGIN not in (before, word)]
+    pairs = zip(("", *arguments), arguments, strict=False)
+    words = [word for before, word in pairs if before not in WITH_FILE and word not in (*WITH_FILE, UNSEALED)]
     return any(tuple(words[: len(command)]) == command for command in GO_ON)
 
 
@@ -115,6 +137,7 @@ def main() -> None:
     from pisa_capc.cli import serve  # noqa: F401
     from pisa_capc.cli import bench  # noqa: F401
     from pisa_capc.cli import report  # noqa: F401
+    from pisa_capc.cli import sign  # noqa: F401
 
     sys.exit(_run())
 
@@ -124,7 +147,7 @@ def _run() -> int | str | None:
     try:
         try:
             with warnings_as_notes():
-                app(plugins_first(sys.argv[1:]), standalone_mode=True)
+                app(common_first(sys.argv[1:]), standalone_mode=True)
             code: int | str | None = 0
         except SystemExit as ended:
             code = ended.code

@@ -46,19 +46,24 @@ def enrol_(
     ),
     label: str | None = typer.Option(None, help="What the new device is called.", show_default=False),
     remove: str | None = typer.Option(None, help="Take this device out instead.", show_default=False),
+    update: str | None = typer.Option(
+        None, help="Follow this device instead, whose hardware has aged: newer frames of it.", show_default=False
+    ),
     out: Path = typer.Option(help="New folder for the model; RUN stays as it is.", show_default=False),
     address: str | None = typer.Option(
         None, help="Of recordings in which several send: frames that claim this address.", show_default=False
     ),
     environment: str | None = typer.Option(None, help="Of datasets: these environments, as E2.", show_default=False),
-    anyway: bool = typer.Option(False, "--anyway", help="Even if it resembles an enrolled device."),
+    anyway: bool = typer.Option(
+        False, "--anyway", help="Even if it resembles another device, or not the one to be updated."
+    ),
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
     device: str = Device,
     as_json: bool = AsJson,
 ) -> None:
-    """Add a device to a trained model by what its frames look like, or remove one. Nothing is trained.
+    """Add a device to a trained model by what its frames look like, update or remove one. Nothing is trained.
 
     The result is a model like any other. docs/enrolment.md says how well devices are recognised that way, and what it
     costs the others.
@@ -66,34 +71,39 @@ def enrol_(
     from pisa_capc.data.store.files import new_folder, whole
     from pisa_capc.decide.enrolment import enrol
     from pisa_capc.decide.enrolment import remove as removed
+    from pisa_capc.decide.enrolment import update as updated
     from pisa_capc.model.inference import load_model
     from pisa_capc.model.inference.devices import choose_device
 
     new_folder(out)
-    if (label is None) == (remove is None) or bool(frames) != (label is not None):
-        raise ConfigError("enrol: give --label NAME with recordings or a dataset, or --remove NAME without.")
-    before = load_model(run)
-    if label is None:
-        after = removed(before, str(remove))
+    names = [name for name in (label, update, remove) if name is not None]
+    if len(names) != 1 or bool(frames) != (remove is None):
+        raise ConfigError(
+            "enrol: give --label NAME or --update NAME with recordings or a dataset, or --remove NAME without."
+        )
+    before, [name] = load_model(run), names
+    if remove is not None:
+        after = removed(before, name)
         with whole(out) as folder:
             after.save(folder)
-        _show(before, after, str(remove), out, as_json)
+        _show(before, after, name, out, as_json)
         return
     folders = [name for name in frames if Path(name).is_dir()]
     if folders and len(folders) < len(frames):
         raise ConfigError("enrol: found recordings beside datasets; give either.")
     if folders:
-        own, origin = _of_datasets(frames, label, environment)
+        own, origin = _of_datasets(frames, name, environment)
     else:
         opened = reading.open(frames)
         seen = _heard(before, opened, reading, waveform, keep_cfo, equalise_antennas, not as_json)
         own, origin = _of_recordings(seen, opened, address)
     with progress("embed", len(own), not as_json) as bar:
         place = choose_device(device)
-        after = enrol(before, label, own, origin=origin, anyway=anyway, device=place, after_batch=bar.advance)
+        change = enrol if update is None else updated
+        after = change(before, name, own, origin=origin, anyway=anyway, device=place, after_batch=bar.advance)
     with whole(out) as folder:
         after.save(folder)
-    _show(before, after, label, out, as_json)
+    _show(before, after, name, out, as_json)
 
 
 def _of_datasets(folders: Sequence[str], label: str, environment: str | None) -> tuple[UnlabelledFrames, Origins]:

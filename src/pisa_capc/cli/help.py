@@ -22,7 +22,7 @@ from pisa_capc.core.progress import PlainConsole
 
 STAGES = {  # with their commands, in the order the data flows
     "Frames in": ("simulate", "detect", "import", "inspect", "measure", "check", "limit", "split", "export"),
-    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model"),
+    "Model": ("encoders", "methods", "train", "embed", "evaluate", "export-model", "sign"),
     "Calibration": ("calibrate", "calibrate fit", "calibrate apply", "calibrate stream"),
     "Decisions": ("predict", "identify", "verify", "enrol"),
     "On the air": ("listen", "serve"),

@@ -26,6 +26,10 @@ class ModelError(PisaError):
     """A saved model cannot be used here, or a training cannot go on."""
 
 
+class SealError(PisaError):
+    """A file lacks the digest or the signature by which it is known to be what was written."""
+
+
 class PluginError(PisaError):
     """A plugin cannot be loaded, or is not the one that was asked for."""
 

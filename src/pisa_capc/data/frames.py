@@ -22,6 +22,7 @@ from pisa_capc.data.sources import FrameSource, JoinedSource, MemorySource, Sele
 from pisa_capc.data.store.dataset import TIME, UNLABELLED, Subcarriers, together
 from pisa_capc.data.store.files import new_folder
 from pisa_capc.data.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
+from pisa_capc.data.store.signature import check_signature
 
 __all__ = ["MODEL_SAMPLES", "FrameSource", "Frames", "JoinedSource", "MemorySource", "UnlabelledFrames", "load"]
 
@@ -330,6 +331,7 @@ def load(folder: str | Path) -> Frames:
     """
     folder = Path(folder)
     dataset = Dataset.read(folder)
+    check_signature(folder)
     if missing := dataset.missing(folder):
         raise DataError(
             f"{folder}: {len(missing)} of {len(dataset.captures)} captures are missing, first {missing[0].path}. "

@@ -43,6 +43,7 @@ from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import MODEL_SAMPLES
 from pisa_capc.data.scores import CaptureScore, Scores, score
 from pisa_capc.data.store.native import CaptureSpec, Dataset, StoreSource
+from pisa_capc.data.store.signature import check_signature
 from pisa_capc.signal.simulation.capture import device_profile, recording_snr_db
 from pisa_capc.signal.simulation.channel import LONGEST_DELAY_SPREADS
 from pisa_capc.signal.simulation.hardware import DeviceProfile, transmit
@@ -216,6 +217,7 @@ def limit(
     """The scores of the informed receiver on a simulated dataset, whose devices are known from its provenance."""
     folder = Path(data)
     dataset = Dataset.read(folder)
+    check_signature(folder)
     scene, seed = scene_of(dataset, folder)
     if frames < 1:
         raise ConfigError(f"frames: expected at least 1, found {frames}.")

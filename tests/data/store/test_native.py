@@ -213,8 +213,8 @@ class TestBadFiles:
         [
             ("{", "cannot be read"),
             ("[]", "not a pisa dataset description"),
-            ('{"schema": 99}', "written with schema 99; this version reads 1"),
-            ('{"schema": 1}', "not a pisa dataset description"),
+            (json.dumps(sealed({"schema": 99})), "written with schema 99; this version reads 1"),
+            (json.dumps(sealed({"schema": 1})), "not a pisa dataset description"),
         ],
     )
     def test_a_damaged_description_is_named(self, text: str, message: str, folder: Path) -> None:

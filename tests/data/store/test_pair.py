@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.core.errors import DataError, ModelError
+from pisa_capc.core.errors import DataError, ModelError, SealError
 from pisa_capc.data.store import pair
 from pisa_capc.data.store.dataset import Dataset
 from pisa_capc.data.store.native import fingerprint
@@ -62,7 +62,8 @@ def test_killed_at_any_moment_the_old_pair_or_the_new_one_is_read(
         assert left in ({"stream.json", "stream.safetensors"}, {"stream.json", "stream.2.safetensors"})
 
 
-def test_a_pair_of_an_earlier_version_is_read_and_replaced(tmp_path: Path) -> None:
+def test_a_pair_of_an_earlier_version_is_read_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PISA_UNSEALED", "1")
     write(tmp_path, 1)
     about = json.loads((tmp_path / "stream.json").read_text())
     for key in ("arrays", "digest"):
@@ -107,7 +108,9 @@ class TestSeals:
         with pytest.raises(ModelError, match=r"stream.json: damaged .*it was changed"):
             read(tmp_path)
 
-    def test_an_edited_dataset_is_refused_and_one_without_a_digest_is_read_with_a_warning(self, tmp_path: Path) -> None:
+    def test_an_edited_dataset_is_refused_and_so_is_one_without_a_digest_unless_it_is_asked_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         folder = write_random(tmp_path / "set")
         path, named = folder / "dataset.json", fingerprint(folder)
         described = json.loads(path.read_text())
@@ -116,6 +119,9 @@ class TestSeals:
             Dataset.read(folder)
         del described["digest"]
         path.write_text(json.dumps(described))
+        with pytest.raises(SealError, match=r"dataset.json: without a digest, .*`pisa sign FOLDER`, .*--unsealed"):
+            Dataset.read(folder)
+        monkeypatch.setenv("PISA_UNSEALED", "1")
         with pytest.warns(UserWarning, match=r"dataset.json: without a digest, .* would not be noticed"):
             assert fingerprint(folder) == named
         random_dataset().create(folder)  # goes on with it

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import pisa_capc
-from pisa_capc.core.errors import DataError, ModelError
+from pisa_capc.core.errors import DataError, ModelError, SealError
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.evidence.evaluation import load_runs
 from pisa_capc.model.inference import TrainedModel, embed, load_model
@@ -169,11 +169,17 @@ def test_the_weights_of_another_run_are_refused(folder: Path, finished: tuple[Pa
         load_model(folder)
 
 
-def test_a_model_written_before_there_were_digests_is_read(folder: Path, finished: tuple[Path, TrainedModel]) -> None:
+def test_a_model_written_before_there_were_digests_is_read_where_that_is_asked_for(
+    folder: Path, finished: tuple[Path, TrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = folder / "model.safetensors"
     save_file(load_file(path), path)
     change(folder, lambda about: about.pop("sha256"))
-    assert_identical(load_model(folder), finished[1])
+    with pytest.raises(SealError, match=r"model\.safetensors: without a digest"):
+        load_model(folder)
+    monkeypatch.setenv("PISA_UNSEALED", "1")
+    with pytest.warns(UserWarning, match="without a digest"):
+        assert_identical(load_model(folder), finished[1])
 
 
 def test_a_guard_of_an_earlier_version_is_left_out(folder: Path, finished: tuple[Path, TrainedModel]) -> None:
@@ -201,7 +207,10 @@ def test_a_description_without_bounds_is_refused(folder: Path, text: str) -> Non
         load_model(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "devices": 3}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", *(json.dumps(sealed(values)) for values in ({"schema": 1}, {"schema": 1, "devices": 3})), "\x00"],
+)
 def test_a_foreign_description_is_refused(folder: Path, text: str) -> None:
     (folder / "model.json").write_text(text)
     with pytest.raises(ModelError, match=r"model\.json: not a model description"):

@@ -20,7 +20,9 @@ from pisa_capc.data.scores import openset_score
 from pisa_capc.decide.calibration import OpenSet
 from pisa_capc.decide.calibration.peers import Direct
 from pisa_capc.decide.calibration.policy import usual
-from pisa_capc.decide.enrolment import enrol, remove
+from pisa_capc.decide.enrolment import enrol, remove, update
+from pisa_capc.decide.enrolment.change import observed_of
+from pisa_capc.decide.enrolment.following import FARTHEST, moved
 from pisa_capc.decide.identification import Identified
 from pisa_capc.decide.identification.explain import Explainer, _apart
 from pisa_capc.evidence.evaluation import infer
@@ -312,3 +314,57 @@ def test_a_listener_judges_claims_and_strangers_by_error_bars(frames: Frames) ->
         verifier.tested(Sender(1, claimed, np.empty((0, 4)), 0.0), 0.0, got, 0)
     assert asked[0] is None
     assert asked[1] is not None
+
+
+def test_an_updated_device_follows_its_frames_and_no_others(
+    trained: TrainedModel, frames: Frames, tmp_path: Path
+) -> None:
+    there = frames.where(environment="E1", capture="L1")
+    own = there.where(device="D03").unlabelled()
+    after = update(trained, "D03", own, origin=[{"dataset": "E1"}], device="cpu")
+    assert after.devices == (*(name for name in trained.devices if name != "D03"), "D03")
+    k, last = trained.devices.index("D03"), len(after.devices) - 1
+    before, now = (np.asarray(model.statistics.device_mean) for model in (trained, after))
+    heard = embed(trained, own, "cpu").embedding.mean(axis=0)
+    assert np.linalg.norm(now[last] - heard) < np.linalg.norm(before[k] - heard)
+    np.testing.assert_allclose(np.delete(now, last, 0), np.delete(before, k, 0), atol=1e-9)
+    assert after.run.changes[-1]["step"] == pytest.approx((now[last] - before[k]).tolist())
+    assert after.score(there, "cpu") >= trained.score(there, "cpu")
+    after.save(tmp_path)
+    np.testing.assert_allclose(np.asarray(load_model(tmp_path).statistics.device_mean), now, atol=1e-9)
+    other = there.where(device="D04").unlabelled()
+    with pytest.raises(DataError, match="farther from it than a second recording would be"):
+        update(trained, "D03", other, device="cpu")
+    with pytest.raises(DataError, match="frames are not of the sender of the others"):
+        update(trained, "D03", there.where(device=["D03", "D04"]).unlabelled(), device="cpu")
+    with pytest.raises(ConfigError, match="unknown device 'D99'"):
+        update(trained, "D99", own, device="cpu")
+
+
+def test_no_series_of_updates_leads_to_another_device(trained: TrainedModel, frames: Frames) -> None:
+    backend = trained.statistics.backend()
+    other = frames.where(environment="E1", capture="L1", device="D04").unlabelled()
+    observed, measured = observed_of(backend, trained.statistics, embed(trained, other, "cpu"))
+    number, place = str(trained.devices.index("D03")), other.capture_key[measured]
+    total, spread, far = np.zeros(len(backend.frame)), backend.population[1], [0.0]
+    said = ""
+    while not said and len(far) < 100:
+        old = backend.devices[number]
+        try:
+            learnt = moved(backend, number, observed, place, total, "D03", anyway=True)
+        except DataError as error:
+            said = str(error)
+            continue
+        step = learnt.mean - old.mean
+        assert step @ np.linalg.solve(backend.after_ageing(number), step) <= len(step) * (1 + 1e-9)
+        total, backend = total + step, replace(backend, devices=backend.devices | {number: learnt})
+        far.append(float(np.sqrt(total @ np.linalg.solve(spread, total))))
+    assert "standard deviations of the devices since it was enrolled" in said
+    assert far == sorted(far)
+    assert far[-1] <= FARTHEST
+
+
+def test_a_network_has_no_error_bars_to_follow_a_device_by(trained: TrainedModel, frames: Frames) -> None:
+    without = replace(trained, statistics=replace(trained.statistics, device_mean=None))
+    with pytest.raises(ModelError, match="no error bars"):
+        update(without, "D03", frames.where(device="D03").unlabelled(), device="cpu")

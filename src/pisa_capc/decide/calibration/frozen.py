@@ -26,6 +26,7 @@ import torch
 from pisa_capc.core.config import from_mapping
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.data.store.pair import check_shapes, described, write_pair
+from pisa_capc.data.store.signature import check_signature
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.inputs import Array, Captures, Inputs, check_inputs
@@ -190,6 +191,7 @@ class FrozenCalibration:
         Of one that an earlier version fitted under its guard, the guard's decisions are left out: they are already in
         the prototypes and potentials.
         """
+        check_signature(Path(folder))
         with described(Path(folder), NAME, SCHEMA, "a calibration", MADE_BY) as (arrays, about):
             settings = from_mapping(UCAPC, about["settings"], "settings")
             captures, classes, features = tuple(about["captures"]), about["classes"], about["features"]

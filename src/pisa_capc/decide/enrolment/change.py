@@ -21,8 +21,8 @@ from pisa_capc.decide.calibration.openset.scores import single
 from pisa_capc.decide.enrolment.alike import MIXED, OUTSIDE, measured_like, outsiders, sounds_like
 from pisa_capc.decide.enrolment.row import Row, within_ridge
 from pisa_capc.decide.enrolment.statistics import checked, with_device, without_device
-from pisa_capc.model.gaussian import Observations
-from pisa_capc.model.inference import SourceStatistics, TrainedModel, embed
+from pisa_capc.model.gaussian import GaussianBackend, Observations
+from pisa_capc.model.inference import Embedding, SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.inference.tensors import digest
 from pisa_capc.model.methods.closed_form import ClosedForm
@@ -82,11 +82,8 @@ def enrol(
         how = f"their mean rank among its own is {like.p:.2f} (its own have 0.50)"
     else:
         backend = source.backend()
-        error = None if scores.error is None else torch.from_numpy(scores.error)
-        observed, measured = observations(
-            backend, source, single(torch.from_numpy(own), torch.from_numpy(scores.logits), error=error)
-        )
-        _check_one_sender(name, observed, anyway)
+        observed, measured = observed_of(backend, source, scores)
+        check_one_sender(name, observed, anyway)
         learnt = backend.learn(observed, frames.capture_key[measured])
         like = measured_like(backend, observed, learnt)
         how = f"its second recording would be as far from its first with a chance of {like.p:.2f}"
@@ -99,7 +96,16 @@ def enrol(
     kept = np.arange(len(trained.devices))
     change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
     statistics = with_device(source, own, row, scores.cfo_hz, learnt)
-    return _changed(trained, (*trained.devices, name), kept, statistics, change)
+    return changed_model(trained, (*trained.devices, name), kept, statistics, change)
+
+
+def observed_of(
+    backend: GaussianBackend, source: SourceStatistics, scores: Embedding
+) -> tuple[Observations, NDArray[np.bool_]]:
+    """The frames that could be measured, and which of all they are."""
+    error = None if scores.error is None else torch.from_numpy(scores.error)
+    value, logits = torch.from_numpy(scores.embedding.astype(np.float64)), torch.from_numpy(scores.logits)
+    return observations(backend, source, single(value, logits, error=error))
 
 
 def remove(trained: TrainedModel, name: str) -> TrainedModel:
@@ -111,7 +117,7 @@ def remove(trained: TrainedModel, name: str) -> TrainedModel:
     k = trained.devices.index(name)
     kept = np.delete(np.arange(len(trained.devices)), k)
     left = tuple(trained.devices[i] for i in kept)
-    return _changed(trained, left, kept, without_device(checked(trained.statistics), k), {"removed": name})
+    return changed_model(trained, left, kept, without_device(checked(trained.statistics), k), {"removed": name})
 
 
 def _check_name(trained: TrainedModel, name: str) -> None:
@@ -122,7 +128,7 @@ def _check_name(trained: TrainedModel, name: str) -> None:
         raise ConfigError(f"{name}: is a device of this model already. Choose another name, or remove it first.")
 
 
-def _changed(
+def changed_model(
     trained: TrainedModel,
     devices: tuple[str, ...],
     kept: NDArray[np.int64],
@@ -146,7 +152,7 @@ def _changed(
     return replace(trained, model=model.eval(), run=run, statistics=statistics)
 
 
-def _check_one_sender(name: str, observed: Observations, anyway: bool) -> None:
+def check_one_sender(name: str, observed: Observations, anyway: bool) -> None:
     if not len(observed):
         raise DataError(f"{name}: none of these frames could be measured. Record the device again.")
     outside = outsiders(observed)

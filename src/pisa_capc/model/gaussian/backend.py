@@ -26,6 +26,8 @@ from scipy.stats import chi2
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.model.gaussian.algebra import gaussians, information, inverse_of
 
+AGEING = 0.1  # of what the devices differ by: how far hardware may move between two updates
+
 Real = NDArray[np.floating[Any]]
 
 
@@ -180,6 +182,27 @@ class GaussianBackend:
         weight = inverse_of(self.place + pooled.own)
         error = inverse_of(weight.sum(axis=0))
         return Device(error @ np.einsum("cij,cj->i", weight, pooled.value), error, len(evidence), len(pooled))
+
+    def updated(self, name: str, evidence: Observations, place: Iterable[Any]) -> Device:
+        """A known device with newer frames, whose mean m̄ has the error V̄ (`learn`); what is older is forgotten.
+
+        A device may have moved since, by Q: V⁻ = V + Q, m' = m + V⁻ (V⁻ + V̄)⁻¹ (m̄ − m), V' = (V⁻⁻¹ + V̄⁻¹)⁻¹. So the
+        weight of frames decays exponentially with the updates after them. The step is shortened to one error bar in
+        the mean over the d numbers: (m' − m)ᵀ (V⁻)⁻¹ (m' − m) ≤ d.
+        """
+        new = self.learn(evidence, place)
+        old, expected = self.devices[name], self.after_ageing(name)
+        step = expected @ np.linalg.solve(expected + new.error, new.mean - old.mean)
+        far = float(step @ np.linalg.solve(expected, step)) / len(step)
+        error = inverse_of(inverse_of(expected) + inverse_of(new.error))
+        mean = old.mean + step / max(1.0, np.sqrt(far))
+        return Device(mean, error, old.frames + new.frames, old.places + new.places)
+
+    def after_ageing(self, name: str) -> Real:
+        """(d, d) V⁻ of a device at its next update: Q is `AGEING`² of the covariance of the devices."""
+        if name not in self.devices:
+            raise ConfigError(unknown_name("device", name, self.devices))
+        return np.asarray(self.devices[name].error + AGEING**2 * self.population[1])
 
     def _each(self, evidence: Observations) -> tuple[Real, Real]:
         """(N, K) distances and log-likelihoods."""

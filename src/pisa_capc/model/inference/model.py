@@ -25,6 +25,7 @@ from pisa_capc.data.protocol import SplitRecipe
 from pisa_capc.data.scores import as_probability
 from pisa_capc.data.store.files import cannot_be_read, read_json, write_text_atomic
 from pisa_capc.data.store.seal import sealed, unsealed
+from pisa_capc.data.store.signature import check_signature
 from pisa_capc.model.encoders import ENCODERS
 from pisa_capc.model.inference.statistics import SourceStatistics
 from pisa_capc.model.inference.tensors import digest, read_tensors, save_tensors
@@ -191,6 +192,7 @@ def load_model(folder: str | Path) -> TrainedModel:
         raise ModelError(
             f"{folder}: holds no model.json and model.safetensors as `pisa train` writes.{hint}{unfinished}"
         )
+    check_signature(folder)
     try:
         about = unsealed(read_json(path), path)
         if about["schema"] != SCHEMA:

@@ -1,6 +1,6 @@
 """Tensors in one file that is replaced whole and holds the digest of all of them, so damage is recognised.
 
-Files without a digest are those of earlier versions: they are read with a warning.
+Files without a digest are those of earlier versions: `refuse_unsealed` says what becomes of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pisa_capc.core.errors import ModelError
 from pisa_capc.data.store.files import atomic, cannot_be_read
-from pisa_capc.data.store.seal import warn_unsealed
+from pisa_capc.data.store.seal import refuse_unsealed
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
@@ -32,6 +32,26 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the metadata that `save_tensors` wrote; `advice` is what to do about a damaged file."""
+    tensors, metadata = _read(path, advice)
+    written = metadata.pop("sha256", None)
+    if written is None:
+        refuse_unsealed(str(path))
+    elif written != digest(tensors, metadata):
+        raise ModelError(f"{path}: damaged (it does not have the SHA-256 that it was written with). {advice}")
+    return tensors, metadata
+
+
+def seal_tensors(path: Path, advice: str) -> bool:
+    """Give a file of an earlier version its digest; whether it had none. One with a digest must fit it."""
+    tensors, metadata = _read(path, advice)
+    if "sha256" in metadata:
+        read_tensors(path, advice)
+        return False
+    save_tensors(path, tensors, metadata)
+    return True
+
+
+def _read(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         path.open("rb").close()
     except OSError as error:
@@ -42,11 +62,6 @@ def read_tensors(path: Path, advice: str) -> tuple[dict[str, Tensor], dict[str, 
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path}: damaged ({error}). {advice}") from error
-    written = metadata.pop("sha256", None)
-    if written is None:
-        warn_unsealed(str(path))
-    elif written != digest(tensors, metadata):
-        raise ModelError(f"{path}: damaged (it does not have the SHA-256 that it was written with). {advice}")
     return tensors, metadata
 
 
