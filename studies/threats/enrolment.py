@@ -25,12 +25,14 @@ def study(worlds: list[World], pairs: int) -> dict[str, Any]:
     for kind in ("an enrolled device", "a stranger"):
         for share in SHARES:
             rows = [_one(world, pair, kind, share) for world in worlds for pair in range(pairs)]
-            found = [row for row in rows if not np.isnan(row["found"])]
-            table[f"{kind}, {share:g}"] = {
-                **mean_of([{name: row[name] for name in ("refused", "own", "moved")} for row in rows]),
-                **(mean_of([{"found": row["found"]} for row in found]) if found else {}),
-            }
+            table[f"{kind}, {share:g}"] = mean_of(rows) | {"moved_unrefused": _unrefused(rows)}
     return table
+
+
+def _unrefused(rows: list[dict[str, float]]) -> float | None:
+    """How far those enrolments are off, in the mean, that are not refused."""
+    done = [row["moved"] for row in rows if not row["refused"]]
+    return round(float(np.mean(done)), 4) if done else None
 
 
 def _one(world: World, pair: int, kind: str, share: float) -> dict[str, float]:
@@ -50,11 +52,17 @@ def _one(world: World, pair: int, kind: str, share: float) -> dict[str, float]:
     )
     outside = outsiders(mixed)
     here = np.zeros(FRAMES, dtype=int)
-    clean, poisoned = (receiver.backend.learn(observed, here) for observed in (own, mixed))
-    off = poisoned.mean - clean.mean
+    clean = receiver.backend.learn(own, here)
+
+    def off(observed: Observations) -> float:
+        """Of the new device's mean, in its error bars."""
+        moved = receiver.backend.learn(observed, here[: len(observed)]).mean - clean.mean
+        return float(np.sqrt(moved @ np.linalg.solve(clean.error, moved)))
+
     return {
         "refused": float(outside.sum() > max(1, MIXED * FRAMES)),
-        "found": float(outside[bad].mean()) if count else float("nan"),
+        "found": float(outside[bad].mean()) if count else 0.0,
         "own": float(outside[~bad].mean()),
-        "moved": float(np.sqrt(off @ np.linalg.solve(clean.error, off))),  # in error bars of the new device
+        "moved": off(mixed.select(~outside)) if not outside.all() else 0.0,  # those outside are left out
+        "moved_by_all": off(mixed),
     }

@@ -122,7 +122,7 @@ def test_who_is_there_is_not_enrolled_again_unless_told(pisa: Command, saved: Pa
 def test_what_makes_no_sense_is_refused(pisa: Command, saved: Path, data: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "larger")
     for arguments in ((), ("--label", "D4"), (data,), (data, "--remove", "D1"), ("--label", "a", "--remove", "D1")):
-        refused(pisa("enrol", saved, *arguments, *out), "give --label NAME with recordings or a dataset, or --remove")
+        refused(pisa("enrol", saved, *arguments, *out), "give --label NAME or --update NAME with recordings")
     (tmp_path / "a.cs16").touch()
     refused(pisa("enrol", saved, data, tmp_path / "a.cs16", "--label", "D9", *out), "recordings beside datasets")
     refused(pisa("enrol", saved, data, "--label", "D9", *out), "holds 4 devices", "none of them 'D9'")

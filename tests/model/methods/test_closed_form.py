@@ -341,6 +341,21 @@ def test_an_updated_device_follows_its_frames_and_no_others(
         update(trained, "D99", own, device="cpu")
 
 
+def test_a_few_frames_of_another_sender_are_reported_and_left_out_of_an_enrolment(
+    trained: TrainedModel, frames: Frames
+) -> None:
+    smaller, room = remove(trained, "D10"), frames.where(environment="E2")
+    own, foreign = (np.flatnonzero(room.device == number)[:count] for number, count in ((9, 30), (8, 2)))
+    poison = room.select(np.concatenate([own, foreign])).unlabelled()
+    clean = enrol(smaller, "new", room.select(own).unlabelled(), device="cpu")
+    with pytest.warns(UserWarning, match=r"new: 2 of 32 frames are not of .*\(numbers 30, 31\) and are left out"):
+        poisoned = enrol(smaller, "new", poison, device="cpu")
+    forced = enrol(smaller, "new", poison, device="cpu", anyway=True)
+    means = [np.asarray(model.statistics.device_mean)[-1] for model in (clean, poisoned, forced)]
+    np.testing.assert_allclose(means[1], means[0], atol=1e-6)
+    assert np.linalg.norm(means[2] - means[0]) > 0.1
+
+
 def test_no_series_of_updates_leads_to_another_device(trained: TrainedModel, frames: Frames) -> None:
     backend = trained.statistics.backend()
     other = frames.where(environment="E1", capture="L1", device="D04").unlabelled()

@@ -75,7 +75,7 @@ def enrol(
         )
     source = checked(trained.statistics)
     scores = embed(trained, frames, device, after_batch=after_batch)
-    own = scores.embedding.astype(np.float64)
+    own, carrier_hz = scores.embedding.astype(np.float64), scores.cfo_hz
     learnt = None
     if source.device_mean is None:
         like = sounds_like(source, own)
@@ -83,8 +83,11 @@ def enrol(
     else:
         backend = source.backend()
         observed, measured = observed_of(backend, source, scores)
-        check_one_sender(name, observed, anyway)
-        learnt = backend.learn(observed, frames.capture_key[measured])
+        inside = check_one_sender(name, observed, anyway)
+        observed, place = observed.select(inside), frames.capture_key[measured][inside]
+        rows = np.delete(np.arange(len(own)), np.flatnonzero(measured)[~inside])
+        own, carrier_hz = own[rows], None if carrier_hz is None else carrier_hz[rows]
+        learnt = backend.learn(observed, place)
         like = measured_like(backend, observed, learnt)
         how = f"its second recording would be as far from its first with a chance of {like.p:.2f}"
     if like.alike and not anyway:
@@ -95,7 +98,7 @@ def enrol(
         )
     kept = np.arange(len(trained.devices))
     change = {"enrolled": name, "frames": len(frames), "from": [dict(part) for part in origin]}
-    statistics = with_device(source, own, row, scores.cfo_hz, learnt)
+    statistics = with_device(source, own, row, carrier_hz, learnt)
     return changed_model(trained, (*trained.devices, name), kept, statistics, change)
 
 
@@ -152,17 +155,25 @@ def changed_model(
     return replace(trained, model=model.eval(), run=run, statistics=statistics)
 
 
-def check_one_sender(name: str, observed: Observations, anyway: bool) -> None:
+def check_one_sender(name: str, observed: Observations, anyway: bool) -> NDArray[np.bool_]:
+    """Which frames (N,) to learn a device from: those inside the error bars of the others, or all where it is forced.
+
+    Too many outside are refused: then two senders are among them. A few are reported and left out.
+    """
     if not len(observed):
         raise DataError(f"{name}: none of these frames could be measured. Record the device again.")
     outside = outsiders(observed)
-    if outside.sum() > max(1, MIXED * len(outside)) and not anyway:
-        some = ", ".join(str(i) for i in np.flatnonzero(outside)[:NAMED].tolist())
+    if anyway or not outside.any():
+        return np.ones(len(outside), dtype=bool)
+    some = ", ".join(str(i) for i in np.flatnonzero(outside)[:NAMED].tolist()) + ", …" * int(outside.sum() > NAMED)
+    found = f"{name}: {outside.sum()} of {len(outside)} frames are not of the sender of the others (numbers {some})"
+    if outside.sum() > max(1, MIXED * len(outside)):
         raise DataError(
-            f"{name}: {outside.sum()} of {len(outside)} frames are not of the sender of the others (numbers {some}, "
-            f"…); of one sender {OUTSIDE:.1%} would be so far off. Record the device alone, or choose its frames by "
-            "address. If all are its own, enrol it with --anyway (in Python: anyway=True)."
+            f"{found}; of one sender {OUTSIDE:.1%} would be so far off. Record the device alone, or choose its frames "
+            "by address. If all are its own, enrol it with --anyway (in Python: anyway=True)."
         )
+    warnings.warn(f"{found} and are left out; of one sender {OUTSIDE:.1%} would be so far off.", stacklevel=3)
+    return ~outside
 
 
 def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:

@@ -57,11 +57,13 @@ def update(
     k, source = trained.devices.index(name), checked(trained.statistics)
     backend, scores = source.backend(), embed(trained, frames, device, after_batch=after_batch)
     observed, measured = observed_of(backend, source, scores)
-    check_one_sender(name, observed, anyway)
-    before = np.asarray(source.device_mean)[k]
-    learnt = moved(backend, str(k), observed, frames.capture_key[measured], _steps(trained, name), name, anyway)
-    own = scores.embedding.astype(np.float64)
-    statistics = with_device(without_device(source, k), own, within_ridge, scores.cfo_hz, learnt)
+    inside = check_one_sender(name, observed, anyway)
+    rows, before = np.flatnonzero(measured)[inside], np.asarray(source.device_mean)[k]
+    place = frames.capture_key[rows]
+    learnt = moved(backend, str(k), observed.select(inside), place, _steps(trained, name), name, anyway)
+    own, carrier_hz = scores.embedding[rows].astype(np.float64), scores.cfo_hz
+    carrier_hz = None if carrier_hz is None else carrier_hz[rows]
+    statistics = with_device(without_device(source, k), own, within_ridge, carrier_hz, learnt)
     kept = np.append(np.delete(np.arange(len(trained.devices)), k), k)
     step = (learnt.mean - before).tolist()
     change = {"updated": name, "frames": len(frames), "from": [dict(part) for part in origin], "step": step}
