@@ -33,7 +33,8 @@ def runs_leaving_one_out(run: Run, least_environments: int = 1) -> dict[str, Run
             known, domains = captures_as_environments(known)
             others, target = leave_one_out({n: domains.get(n, []) for n in names})[name]
         if len(known) and len(others) >= least_environments:
-            parts = split(known, others, target, run.split_seed, run.split.recipe.validation, few_shot=0)
+            recipe = run.split.recipe
+            parts = split(known, others, target, run.split_seed, recipe.validation, 0, recipe.held_out)
             found[name] = Run(parts, run.seed)
     return found
 

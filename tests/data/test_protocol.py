@@ -14,7 +14,7 @@ import pytest
 import pisa_capc
 from pisa_capc import Frames, UnlabelledFrames
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.data.protocol import FEW_SHOT, Evaluator, few_shot_note, frames_left_out, split
+from pisa_capc.data.protocol import FEW_SHOT, Evaluator, SplitRule, few_shot_note, frames_left_out, split
 
 
 def wifi_layout(static: int = 512, mobile: int = 1024) -> Frames:
@@ -180,3 +180,42 @@ def test_an_evaluator_of_some_frames_scores_those() -> None:
     evaluator = Evaluator(Frames.from_arrays(np.ones((4, 1, 1)), device=list("abab")))
     assert evaluator.select([0, 3]).score([[0.9, 0.1], [0.2, 0.8]]).accuracy == 1
     assert len(evaluator.select([True, False, True, True])) == 3
+
+
+class TestBlocksOfTime:
+    def test_validation_is_one_block_of_every_group_with_a_gap_on_either_side(self, frames: Frames) -> None:
+        parts = split(frames, ["E2", "E3"], "E1", 2026, held_out="block")
+        for device, capture in ((0, "L1"), (3, "M"), (9, "L3")):
+            held, kept = (
+                part.frame[
+                    (part.device == device) & (part.capture == frames.captures.index(capture)) & (part.environment == 1)
+                ]
+                for part in (parts.validation, parts.train)
+            )
+            assert len(held) == round(0.2 * (1024 if capture == "M" else 512))
+            np.testing.assert_array_equal(held, np.arange(held[0], held[0] + len(held)))
+            assert np.abs(kept[:, None] - held).min() == 32  # 31 frames in neither: a window of 32 reaches no further
+        assert len(parts.validation) == 10118
+        assert len(parts.target) == 24960
+
+    def test_blocks_lie_elsewhere_with_another_seed_and_in_every_group(self, frames: Frames) -> None:
+        def starts(seed: int) -> list[int]:
+            held = split(frames, ["E2"], "E1", seed, held_out="block").validation
+            return [int(held.frame[(held.device == d) & (held.capture == 0)].min()) for d in range(10)]
+
+        assert starts(1) == starts(1)
+        assert starts(1) != starts(2)
+        assert len(set(starts(1))) > 5
+
+    def test_short_recordings_keep_training_frames(self) -> None:
+        few = Frames.from_arrays(np.ones((30, 1, 1)), device=list("ab") * 15, environment=["E1"] * 20 + ["E2"] * 10)
+        parts = split(few, "E1", "E2", 1, held_out="block")
+        assert (len(parts.validation), min(Counter(parts.train.device.tolist()).values())) == (4, 4)
+
+    def test_the_published_split_is_described_as_before(self) -> None:
+        assert SplitRule().to_json() == {"validation": 0.2, "few_shot": 16}
+        assert SplitRule(held_out="block").to_json() == {"validation": 0.2, "few_shot": 16, "held_out": "block"}
+
+    def test_another_way_is_refused(self, frames: Frames) -> None:
+        with pytest.raises(ConfigError, match=r"split.held_out: unknown choice 'blocks'. Did you mean 'block'"):
+            split(frames, "E2", "E1", 1, held_out="blocks")

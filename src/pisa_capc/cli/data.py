@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from pisa_capc.cli import app
+from pisa_capc.cli.options import HeldOut
 from pisa_capc.cli.output import listed, say
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import PlainConsole
@@ -211,6 +212,7 @@ def split_(
     source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
     target: str = typer.Option(help="Target environments, as E1.", show_default=False),
     seed: int = typer.Option(2026, help="Seed of the split."),
+    held_out: str = HeldOut,
     as_json: bool = AsJson,
 ) -> None:
     """Count the frames of a split: source training and validation, and target, per device and capture."""
@@ -218,7 +220,7 @@ def split_(
     from pisa_capc.data.protocol import FEW_SHOT, few_shot_note, split
 
     frames = load(folder)
-    parts = split(frames, listed(source), listed(target), seed)
+    parts = split(frames, listed(source), listed(target), seed, held_out=held_out)
     # Counting devices of the target is for people; the split itself keeps them to its evaluator.
     labelled: dict[str, Frames] = {
         "train": parts.train,

@@ -11,6 +11,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
+from pisa_capc.cli.options import HeldOut
 from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
@@ -87,6 +88,7 @@ def train(
         None, help="Temporal encoder, transformer unless named; see `pisa encoders`.", show_default=False
     ),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
+    held_out: str = HeldOut,
     seed: str = typer.Option("2026", help="Seeds of the training; every pair of seeds is a run."),
     epochs: int | None = typer.Option(None, help="Epochs; 30 as in the paper.", show_default=False),
     batch: int | None = typer.Option(None, help="Frames of a step; 128 as in the paper.", show_default=False),
@@ -146,7 +148,7 @@ def train(
     frames = load(dataset)
     runs = []
     for split_number in listed_numbers("--split-seed", split_seed):
-        parts = split(frames, listed(source), listed(target), split_number)
+        parts = split(frames, listed(source), listed(target), split_number, held_out=held_out)
         runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
     if method == AUTO:

@@ -123,3 +123,10 @@ def _typer(hint: Any, metavar: str | None) -> Any:
     if metavar is not None:
         return Annotated[kind, typer.Argument(metavar=metavar, help=help)]
     return Annotated[kind, typer.Option(help=help)]
+
+
+HeldOut = typer.Option(
+    "random",
+    help="Validation frames of a recording: random, as published, or block, one block of time with a gap on either "
+    "side, so that neighbours are not in both parts.",
+)

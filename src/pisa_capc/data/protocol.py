@@ -4,6 +4,9 @@ For every environment–device–capture group of n frames, a source gives round
 rest to training; a target leaves out 16 random frames (at most a quarter), the few-shot subset of the released
 benchmark, which nothing here uses. Each group's draw depends on the split seed and the group's names alone.
 
+Frames that are next to each other share their channel, and the windows of the CFO descriptor reach over 32 of them, so
+random validation frames are not independent of the training. `held_out: block` takes one block of time instead.
+
 Target labels are hidden by type: the target frames have no device column, and the `Evaluator` only returns scores. Its
 one exception says what it is for by its name: `Evaluator.labels_for_drawing`.
 """
@@ -13,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.deployments import Deployment, Drawn, draw_frames
+from pisa_capc.data.descriptors import WINDOW
 from pisa_capc.data.frames import Frames, UnlabelledFrames, check_labelled, group_name, groups_of
 from pisa_capc.data.scores import CaptureScore, OpenSetScores, Scores, as_probability, macro_f1, openset_score, score
 from pisa_capc.data.trials import VerificationScores, claim_scores
@@ -33,6 +38,7 @@ STAGE_TITLES = MappingProxyType({PAPER: "U-CAPC", SAFE: "U-CAPC, safe"})
 # Calibrations of earlier versions, and what to use instead: records hold their scores, and nothing makes new ones.
 DROPPED = MappingProxyType({SAFE: "careful, which gains as much without further trainings"})
 VALIDATION = 0.2  # of each source group
+HELD_OUT = RANDOM, BLOCK = "random", "block"  # how its frames are chosen
 FEW_SHOT = 16  # frames of each target group
 
 
@@ -153,8 +159,15 @@ class SplitRule:
 
     validation: float = VALIDATION  # share of the frames of each source group (device and capture), not trained on
     few_shot: int = FEW_SHOT  # frames that each target group (device and capture) leaves out of the scores
+    held_out: str = RANDOM  # validation frames: random, as published, or one block of time in each source group
+
+    def to_json(self) -> dict[str, Any]:
+        """For records and models, which it names in part; what came later is left out where it is as published."""
+        return {name: value for name, value in vars(self).items() if (name, value) != ("held_out", RANDOM)}
 
     def __post_init__(self) -> None:
+        if self.held_out not in HELD_OUT:
+            raise ConfigError("split.held_out: " + unknown_name("choice", self.held_out, HELD_OUT))
         if not 0 < self.validation < 1 or self.few_shot < 0:
             raise ConfigError(
                 f"split: expected 0 < validation < 1 and few_shot ≥ 0, found {self.validation} and {self.few_shot}."
@@ -166,7 +179,9 @@ class SplitRecipe:
     """All that a split of given frames is determined by.
 
     source, target: names of environments; none may be both. validation: share of each source group, rounded to whole
-    frames. few_shot: frames each target group leaves out; see `frames_left_out`.
+    frames. few_shot: frames each target group leaves out; see `frames_left_out`. held_out: `random` validation frames,
+    or a `block` of time of each source group, at a random place. Beside a block as many frames on either side are in
+    neither part, 31 at most, so that no window of a descriptor reaches from one into the other.
     """
 
     source: tuple[str, ...]
@@ -174,23 +189,28 @@ class SplitRecipe:
     seed: int
     validation: float = VALIDATION
     few_shot: int = FEW_SHOT
+    held_out: str = RANDOM
 
     def __post_init__(self) -> None:
         check_unseen(self.source, self.target)
-        SplitRule(self.validation, self.few_shot)  # refused where no group can give it
+        assert self.rule  # refused where no group can give it
 
     @property
     def rule(self) -> SplitRule:
-        return SplitRule(self.validation, self.few_shot)
+        return SplitRule(self.validation, self.few_shot, self.held_out)
 
     def split(self, frames: Frames) -> Split:
         """The frames as source training, source validation and target, in dataset order within each part."""
         source, target = self._part(frames, "source", self.source), self._part(frames, "target", self.target)
         _check_classes(source, target)
-        held_out = _draw(source, self.seed, "split", lambda n: round(self.validation * n))
+        if self.held_out == BLOCK:
+            held_out, trained = _blocks(source, self.seed, lambda n: round(self.validation * n))
+        else:
+            held_out = _draw(source, self.seed, "split", lambda n: round(self.validation * n))
+            trained = ~held_out
         _check_not_empty(source, held_out, "validation")
-        _check_not_empty(source, ~held_out, "training")
-        return Split(source.select(~held_out), source.select(held_out), *self._scored(target), self)
+        _check_not_empty(source, trained, "training")
+        return Split(source.select(trained), source.select(held_out), *self._scored(target), self)
 
     def split_target(self, frames: Frames) -> Split:
         """Only the target part, of frames that need not hold the source; the other parts are empty."""
@@ -233,9 +253,10 @@ def split(
     seed: int,
     validation: float = VALIDATION,
     few_shot: int = FEW_SHOT,
+    held_out: str = RANDOM,
 ) -> Split:
     """Split frames into source training, source validation and target; see `SplitRecipe`."""
-    return SplitRecipe(_names(source), _names(target), seed, validation, few_shot).split(frames)
+    return SplitRecipe(_names(source), _names(target), seed, validation, few_shot, held_out).split(frames)
 
 
 def leave_one_out(domains: Mapping[str, Sequence[str]]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -296,6 +317,20 @@ def _draw(frames: Frames, seed: int, purpose: str, count: Callable[[int], int]) 
         order = generator(seed, purpose, *group_name(frames, int(members[0]))).permutation(len(members))
         drawn[in_time[order[: count(len(members))]]] = True
     return drawn
+
+
+def _blocks(frames: Frames, seed: int, count: Callable[[int], int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(N,) masks of a block of `count(n)` frames of every group of n, in time, and of what is far enough from it."""
+    block, apart = np.zeros(len(frames), dtype=bool), np.ones(len(frames), dtype=bool)
+    for members in groups_of(frames):
+        in_time = members[np.argsort(frames.frame[members], kind="stable")]
+        n, size = len(members), count(len(members))
+        rng = generator(seed, "block", *group_name(frames, int(members[0])))
+        start = int(rng.integers(n - size + 1))
+        gap = min(WINDOW - 1, size)
+        block[in_time[start : start + size]] = True
+        apart[in_time[max(0, start - gap) : start + size + gap]] = False
+    return block, apart
 
 
 def _check_not_empty(frames: Frames, part: NDArray[np.bool_], name: str) -> None:

@@ -125,7 +125,7 @@ class RunSpec:
     @property
     def recipe(self) -> SplitRecipe:
         """How its frames are split."""
-        return SplitRecipe(self.source, self.target, self.split_seed, self.split.validation, self.split.few_shot)
+        return SplitRecipe(self.source, self.target, self.split_seed, *vars(self.split).values())
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class ModelRun(RunSpec):
 
 def _plain(value: Any) -> Any:
     """The value as JSON reads it back."""
-    if isinstance(value, ArrayGeometry):
+    if isinstance(value, ArrayGeometry | SplitRule):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))

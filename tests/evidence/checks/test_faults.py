@@ -122,7 +122,7 @@ def test_without_one_there_is_none(healthy: Frames) -> None:
     checked = check_frames(healthy)
     assert checked.fit
     told = {name for name, finding in checked.findings.items() if finding.verdict != Verdict.FINE}
-    assert told <= {"recorded-cfo", "residual-cfo", "neighbours", "frames", "room"}
+    assert told <= {"recorded-cfo", "cfo-descriptor", "residual-cfo", "neighbours", "frames", "room"}
 
 
 def test_devices_that_keep_their_spot_in_every_capture_are_found(healthy: Frames) -> None:
@@ -218,6 +218,26 @@ def test_the_cfo_that_moves_between_captures_is_told_from_one_that_stays(healthy
     assert "identifies devices" in given(0.0).found
     assert "only within a capture" in given(1e7).found
     assert "no CFO was recorded" in check_frames(changed(plain, cfo_hz=None).frames()).findings["recorded-cfo"].found
+
+
+def test_a_jitter_of_each_recording_is_told_from_one_of_the_place_and_one_of_the_device(healthy: Frames) -> None:
+    plain, rng = Plain.of(healthy), np.random.default_rng(3)
+    recordings = np.unique(np.stack([plain.environment, plain.device, plain.capture]), axis=1).T
+
+    def given(owner: Callable[[str, str, str], str]) -> Finding:
+        sizes, cfo_hz = {owner(*one): rng.uniform(50, 1500) for one in recordings}, np.empty((len(plain.iq), 4))
+        for one in recordings:
+            here = plain.where(*one)
+            cfo_hz[here] = rng.normal(0, sizes[owner(*one)], (len(here), 4))
+        return check_frames(changed(plain, cfo_hz=cfo_hz).frames()).findings["cfo-descriptor"]
+
+    of_recording = given(lambda environment, device, capture: f"{environment}/{device}/{capture}")
+    assert of_recording.verdict == Verdict.NOTE
+    assert "--held-out block" in of_recording.advice
+    assert given(lambda environment, device, capture: f"{environment}/{capture}").verdict == Verdict.FINE
+    assert given(lambda environment, device, capture: device).verdict == Verdict.FINE  # what hardware may be
+    none = check_frames(changed(plain, cfo_hz=None).frames()).findings["cfo-descriptor"]
+    assert "no CFO was recorded" in none.found
 
 
 def test_one_antenna_without_a_preamble_says_what_it_cannot_tell(healthy: Frames) -> None:

@@ -241,3 +241,38 @@ def test_stored_frames_have_unit_mean_power(kind: str, samples: int) -> None:
     assert y.dtype == np.complex64
     assert y.shape == (8, 4, samples)
     np.testing.assert_allclose(np.mean(np.abs(y) ** 2, axis=(1, 2)), 1, rtol=1e-5)
+
+
+def jitter_hz(capture: Capture) -> float:
+    """How far the recorded CFO scatters around its drift, over frames and antennas."""
+    return float(np.std(np.diff(capture.cfo_hz, axis=0))) / np.sqrt(2)
+
+
+def test_noise_of_the_place_is_the_same_for_all_devices_in_it_and_other_elsewhere() -> None:
+    scene = load_scene("wifi")
+    shared = replace(scene, propagation=replace(scene.propagation, noise="place"))
+    specs = [CaptureSpec("E2", f"D{d:02d}", "L1", 256) for d in range(1, 5)]
+    for chosen, spread in ((scene, 0.1), (shared, 0.0)):
+        captures = [prepare(chosen, 2026, spec) for spec in specs]
+        assert (np.std([c.snr_db for c in captures]) > 0.3) == (spread > 0)
+        size = [jitter_hz(c) for c in captures]
+        assert (np.std(size) / np.mean(size) > 0.1) == (spread > 0)  # 256 × 4 draws tell a size to about 3 %
+        left = [float(np.std(c.residual_hz.mean(axis=1) - 0.01 * c.cfo_hz.mean(axis=1))) for c in captures]
+        assert (np.std(left) / np.mean(left) > 0.1) == (spread > 0)
+    there, elsewhere = (prepare(shared, 2026, replace(specs[0], capture=name)) for name in ("L1", "L2"))
+    assert there.snr_db - elsewhere.snr_db != pytest.approx(3, abs=1e-6)  # drawn for each, and not the means alone
+    assert jitter_hz(there) != pytest.approx(jitter_hz(elsewhere), rel=0.01)
+
+
+def test_noise_of_the_device_leaves_every_draw_as_it_was() -> None:
+    """Scenes that do not name the setting give the samples, and the description, of earlier versions."""
+    scene = load_scene("wifi")
+    assert "noise" not in scene.to_json()["propagation"]
+    named = replace(scene, propagation=replace(scene.propagation, noise="device"))
+    assert named.to_json() == scene.to_json()
+    shared = replace(scene, propagation=replace(scene.propagation, noise="place"))
+    assert shared.to_json()["propagation"]["noise"] == "place"
+    spec = CaptureSpec("E2", "D03", "L1", 8)
+    own, other = prepare(scene, 2026, spec), prepare(shared, 2026, spec)
+    np.testing.assert_array_equal(own.taps, other.taps)  # noise alone differs
+    assert own.snr_db != other.snr_db

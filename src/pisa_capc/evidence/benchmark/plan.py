@@ -52,7 +52,7 @@ class PlannedRun(RunSpec):
     @cached_property
     def _described(self) -> dict[str, Any]:
         described = {part.name: getattr(self, part.name) for part in fields(self)}
-        described |= {"split": asdict(self.split), "training": asdict(self.training)}
+        described |= {"split": self.split.to_json(), "training": asdict(self.training)}
         described["calibration"] = {stage: as_first_named(own) for stage, own in self.calibration.items()}
         later = ("deployments", "strangers", "plugins", "calibration_plugins")
         return {name: plain(value) for name, value in described.items() if value or name not in later}

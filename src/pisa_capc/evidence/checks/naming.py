@@ -61,6 +61,16 @@ class Numbers:
         return np.asarray(-np.abs(x[:, None] - others))
 
 
+class Points:
+    """Real vectors (N, D): likeness −‖x − u‖²."""
+
+    def centre(self, x: Real) -> Real:
+        return np.asarray(np.median(x, axis=0))
+
+    def likeness(self, x: Real, others: Real) -> Real:
+        return np.asarray(2 * x @ others.T - (others**2).sum(axis=1))  # ‖x‖² is the same for all others
+
+
 @dataclass(frozen=True)
 class Named:
     """Balanced accuracy, its interval, what guessing gives, and how many observations it rests on."""

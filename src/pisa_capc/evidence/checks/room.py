@@ -76,7 +76,7 @@ def neighbours(evidence: Evidence) -> Finding:
             Verdict.NOTE,
             f"Frames next to each other share their channel: {told}.",
             "Validation frames from a random split are then not independent, and their score is too high: hold "
-            "out the ends of recordings, captures or environments.",
+            "out the ends of recordings, captures or environments (pisa train --held-out block).",
             following.to_json(),
         )
     return Finding(Verdict.FINE, f"Neighbouring frames give little away: {told}.", numbers=following.to_json())
@@ -106,6 +106,26 @@ MEANING = (
 def recorded_cfo(evidence: Evidence) -> Finding:
     """The CFO that the receiver wrote beside the frames."""
     return _names("The recorded CFO", evidence.recorded_cfo, "no CFO was recorded with the frames.")
+
+
+@register_check("cfo-descriptor")
+def cfo_descriptor(evidence: Evidence) -> Finding:
+    """How the recorded CFO varies around a frame, four numbers that PISA's dynamics read (`data.descriptors`)."""
+    places = evidence.descriptor
+    later, elsewhere = (pooled(getattr(p, question) for p in places or []) for question in ("later", "elsewhere"))
+    if places is None or later is None:
+        return Finding(Verdict.FINE, "The CFO descriptor was not tested: no CFO was recorded, or there are few frames.")
+    abroad = "there is no other capture" if elsewhere is None else f"{elsewhere} in other captures"
+    told = f"{later} of the frames at the other end of their recording, {abroad}"
+    if later.surely_beyond_chance > 0 and (elsewhere is None or elsewhere.surely_beyond_chance <= 0):
+        return Finding(
+            Verdict.NOTE,
+            f"How the CFO varies tells recordings, not devices: the CFO descriptor identifies {told}.",
+            "A model with CFO dynamics can learn this instead of the hardware, and random validation frames reward it. "
+            "Train with --held-out block, and compare with --variant no-cfo-dynamics.",
+            summary(places),
+        )
+    return Finding(Verdict.FINE, f"The CFO descriptor: {told}.", numbers=summary(places))
 
 
 @register_check("residual-cfo")

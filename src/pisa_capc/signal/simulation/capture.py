@@ -107,8 +107,14 @@ def draw_rays(scene: Scene, seed: int, spec: CaptureSpec) -> channel.Rays:
 
 def recording_snr_db(scene: Scene, seed: int, spec: CaptureSpec) -> float:
     """SNR of one capture, against a mean received power of one."""
-    drawn = scene.captures[spec.capture].snr_db.draw(capture_stream(scene, seed, spec, "snr"))
+    rng = noise_stream(scene, seed, spec, "snr") or capture_stream(scene, seed, spec, "snr")
+    drawn = scene.captures[spec.capture].snr_db.draw(rng)
     return drawn + scene.environments[spec.environment].snr_offset_db
+
+
+def noise_stream(scene: Scene, seed: int, spec: CaptureSpec, purpose: str) -> np.random.Generator | None:
+    """The generator of what noise a place has for every device in it; None where each device has its own."""
+    return place_stream(scene, seed, spec, "noise", purpose) if scene.propagation.noise == "place" else None
 
 
 def wavelength_m(scene: Scene) -> float:
@@ -128,7 +134,8 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
     frame_time_s = waveform.frame_interval_s * np.arange(spec.frames, dtype=np.float64)
     if cfo_hz is None:
         in_place = temperature_stream(scene, seed, spec)
-        cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, in_place, stream("cfo"))
+        streams = in_place, stream("cfo"), noise_stream(scene, seed, spec, "cfo")
+        cfo_hz = nominal_cfo_hz(profile, scene.frequency, waveform.carrier_hz, frame_time_s, *streams)
     return Capture(
         scene=scene,
         seed=seed,
@@ -137,7 +144,9 @@ def prepare(scene: Scene, seed: int, spec: CaptureSpec, cfo_hz: NDArray[np.float
         taps=impulse_responses(scene, seed, spec, frame_time_s),
         snr_db=recording_snr_db(scene, seed, spec),
         cfo_hz=cfo_hz,
-        residual_hz=residual_cfo_hz(cfo_hz, scene.frequency, stream("residual")),
+        residual_hz=residual_cfo_hz(
+            cfo_hz, scene.frequency, stream("residual"), noise_stream(scene, seed, spec, "residual")
+        ),
         phase_rad=stream("phase").uniform(-np.pi, np.pi, spec.frames),
         delay_samples=scene.receiver.timing_jitter_samples * stream("timing").standard_normal(spec.frames),
     )

@@ -66,7 +66,7 @@ def describe_dataset(name: str, scene: Scene, seed: int, scale: float, cfo_from:
             "command": f"pisa simulate {Path(name).name}",
             "revision": REVISION,
             "seed": seed,
-            "scene": asdict(scene),
+            "scene": scene.to_json(),
             "cfo_from": None if cfo_from is None else fingerprint(cfo_from),
             **({"plugins": used} if used else {}),
         },

@@ -55,18 +55,28 @@ def nominal_cfo_hz(
     frame_time_s: NDArray[np.float64],
     environment_rng: np.random.Generator,
     capture_rng: np.random.Generator,
+    jitter_rng: np.random.Generator | None = None,
 ) -> NDArray[np.float64]:
-    """(F, A) what a receiver notes of each frame: f + jitter, f as in `oscillator_cfo_hz`."""
+    """(F, A) what a receiver notes of each frame: f + jitter, f as in `oscillator_cfo_hz`.
+
+    `jitter_rng`: of the place, where the size of the jitter is its own; by default it is the capture's.
+    """
     offset_hz = oscillator_cfo_hz(profile, spread, carrier_hz, frame_time_s, environment_rng, capture_rng)
-    jitter_std_hz = spread.jitter_hz.draw(capture_rng)
+    jitter_std_hz = spread.jitter_hz.draw(capture_rng if jitter_rng is None else jitter_rng)
     return offset_hz + jitter_std_hz * capture_rng.standard_normal(offset_hz.shape)
 
 
 def residual_cfo_hz(
-    nominal_hz: NDArray[np.float64], spread: FrequencySpread, rng: np.random.Generator
+    nominal_hz: NDArray[np.float64],
+    spread: FrequencySpread,
+    rng: np.random.Generator,
+    jitter_rng: np.random.Generator | None = None,
 ) -> NDArray[np.float64]:
-    """(F, A) what is left in the I/Q: ρ f + jitter; the jitter of a frame is common to its antennas (one LO)."""
-    std_hz = spread.residual_jitter_hz.draw(rng)
+    """(F, A) what is left in the I/Q: ρ f + jitter; the jitter of a frame is common to its antennas (one LO).
+
+    `jitter_rng`: as in `nominal_cfo_hz`.
+    """
+    std_hz = spread.residual_jitter_hz.draw(rng if jitter_rng is None else jitter_rng)
     return spread.residual_fraction * nominal_hz + std_hz * rng.standard_normal((len(nominal_hz), 1))
 
 

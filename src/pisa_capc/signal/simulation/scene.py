@@ -13,8 +13,9 @@ write a whole scene:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pisa_capc.core.config import from_mapping, merged, read_yaml
 from pisa_capc.core.errors import ConfigError, unknown_name
@@ -87,20 +88,25 @@ OWNERS = ("device", "place")
 
 @dataclass(frozen=True)
 class Propagation:
-    """Whether the channel of a capture belongs to each device in it, or to the place (environment and capture).
+    """Whether channel and noise of a capture belong to each device in it, or to the place (environment and capture).
 
     rays: the delays, directions, powers and Doppler shifts of the paths. Devices that stand metres apart have paths of
     their own, `device`; put down at one spot, theirs are centimetres longer or shorter and otherwise the same, `place`.
     phases: of the paths at the carrier, to which centimetres are turns. Devices put down by hand have phases of their
     own, `device`; in one holder, or behind one antenna, they share them, `place`. The walk of a mobile capture is
     always the device's own.
+    noise: the SNR of a capture, and the size of the jitter of its CFO, recorded and residual. Drawn for each device in
+    each capture, `device`, they stay over a recording as hardware does, and name the device to a model that has seen
+    the recording: the CFO descriptor measures such jitters. With noise of the `place` all devices of a capture share
+    them.
     """
 
     rays: str = "device"
     phases: str = "device"
+    noise: str = "device"
 
     def __post_init__(self) -> None:
-        for name in ("rays", "phases"):
+        for name in ("rays", "phases", "noise"):
             if getattr(self, name) not in OWNERS:
                 raise ConfigError(f"propagation.{name}: " + unknown_name("owner", getattr(self, name), OWNERS))
         if (self.rays, self.phases) == ("device", "place"):
@@ -171,7 +177,7 @@ class Scene:
     frequency: FrequencySpread  # how oscillators move
     environments: dict[str, Environment]  # the places by name
     captures: dict[str, CaptureSetting]  # positions and motion by name
-    propagation: Propagation = field(default_factory=Propagation)  # whose the channel is
+    propagation: Propagation = field(default_factory=Propagation)  # whose the channel and the noise are
 
     def __post_init__(self) -> None:
         _require_positive("devices", self.devices, most=10_000)
@@ -181,6 +187,13 @@ class Scene:
         for name in self.absent:
             if name not in known:
                 raise ConfigError("absent: " + unknown_name("capture", name, known))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dataset's provenance has it; what came later is left out where a scene does not use it."""
+        described = asdict(self)
+        if self.propagation.noise == Propagation.noise:
+            del described["propagation"]["noise"]
+        return described
 
     def layout(self, scale: float = 1.0) -> tuple[CaptureSpec, ...]:
         """Every capture of the set; `scale` shrinks the frames of each, never below eight, and leaves none out."""
