@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 from pisa_capc.core.moved import MOVED
@@ -65,3 +67,15 @@ def test_the_page_lists_every_old_name() -> None:
             {name: f"{place}.{name}" for name in modules} if kept else {place.removeprefix("pisa_capc."): modules[0]}
         )
     assert listed == {old: f"pisa_capc.{new}" for old, new in MOVED.items()}
+
+
+def test_each_class_name_is_used_once() -> None:
+    """Private classes and the layers of `stacked`, which are twins of PyTorch's, are left out."""
+    places: dict[str, list[str]] = defaultdict(list)
+    package = ROOT / "src" / "pisa_capc"
+    for path in package.rglob("*.py"):
+        if "stacked" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(str(path.relative_to(package)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -19,7 +19,7 @@ from pisa_capc.core.progress import console as notes
 if TYPE_CHECKING:
     from pisa_capc.data.frames import Frames
     from pisa_capc.data.scores import Scores
-    from pisa_capc.evidence.evaluation import Later, RunScores, Strangers
+    from pisa_capc.evidence.evaluation import Later, RunScores, UnknownDeviceScores
     from pisa_capc.model.inference import TrainedModel
 
 
@@ -183,7 +183,7 @@ def _later(trained: TrainedModel, frames: Frames, environments: list[str], anywa
     return found
 
 
-def _print_strangers(found: list[Strangers]) -> None:
+def _print_strangers(found: list[UnknownDeviceScores]) -> None:
     """How well unknown devices are told from known ones, mean and spread over the runs."""
     from pisa_capc.data.scores import mean_and_spread
 

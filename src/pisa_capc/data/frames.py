@@ -19,7 +19,7 @@ from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.geometry import ArrayGeometry, default_geometry
 from pisa_capc.data.samples import check_samples
 from pisa_capc.data.sources import FrameSource, JoinedSource, MemorySource, SelectedSource, groups
-from pisa_capc.data.store.dataset import TIME, UNLABELLED, Subcarriers, together
+from pisa_capc.data.store.dataset import TIME, UNLABELLED, Subcarriers, joined_subcarriers
 from pisa_capc.data.store.files import new_folder
 from pisa_capc.data.store.native import CaptureSpec, Dataset, StoreSource, write_dataset
 from pisa_capc.data.store.signature import check_signature
@@ -262,7 +262,7 @@ class Frames(UnlabelledFrames):
                     raise DataError(
                         f"concatenate: part {i} has {name} {getattr(part, name)}, part 0 has {getattr(first, name)}."
                     )
-            subcarriers = together(subcarriers, part.subcarriers, "concatenate")
+            subcarriers = joined_subcarriers(subcarriers, part.subcarriers, "concatenate")
         names: dict[str, Any] = {
             kind: tuple(sorted(set().union(*(getattr(part, kind) for part in parts))))
             for kind in ("devices", "environments", "captures")

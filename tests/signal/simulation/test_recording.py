@@ -29,7 +29,7 @@ from pisa_capc.signal.simulation.networks import NETWORKS, Message, Station
 from pisa_capc.signal.simulation.numerics import delay_kernel, resample, tabulated_kernel
 from pisa_capc.signal.simulation.recording import record
 from pisa_capc.signal.simulation.scene import Scene, load_scene
-from pisa_capc.signal.simulation.stream import Heard, quantised
+from pisa_capc.signal.simulation.stream import Reception, quantised
 from pisa_capc.signal.simulation.traffic import Spoof, Traffic, Transmission
 from pisa_capc.signal.waveforms.lora import upchirps
 from pisa_capc.signal.waveforms.wifi import preamble
@@ -157,7 +157,7 @@ def quiet(scene: Scene) -> Scene:
 def test_a_frame_of_a_recording_is_the_datasets_frame_and_goes_on(kind: str, samples: int) -> None:
     """Same device, same place: but for a phase, the preambles are equal."""
     scene = quiet(load_scene(kind, samples=samples))
-    heard = Heard(scene, 2026, "E1", "L3", take=0, length=10**6, strongest_db=100.0)
+    heard = Reception(scene, 2026, "E1", "L3", take=0, length=10**6, strongest_db=100.0)
     network = NETWORKS[kind]
     rng = np.random.default_rng(0)
     message = network.exchange(rng, Station("D04", network.address("D04")), ["D02"], network.usual, True)[0]
@@ -173,7 +173,7 @@ def test_a_frame_of_a_recording_is_the_datasets_frame_and_goes_on(kind: str, sam
 
 def test_a_mobile_device_walks_on_and_its_channel_with_it() -> None:
     scene = quiet(load_scene("wifi"))
-    heard = Heard(scene, 2026, "E1", "M", take=0, length=2 * 10**7, strongest_db=100.0)
+    heard = Reception(scene, 2026, "E1", "M", take=0, length=2 * 10**7, strongest_db=100.0)
     message = Message("D01", "ack", None, None, 6.0, mac.ack("02:00:00:00:00:01"), 1120)
     near, then = (heard.arrival(Transmission(0, start, 0.0, message)).samples for start in (100, 10**7))
     again = heard.arrival(Transmission(0, 100, 0.0, message)).samples

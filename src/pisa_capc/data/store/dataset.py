@@ -236,7 +236,7 @@ class Dataset:
                 raise DataError(
                     f"{where}: its {name} is {here}; that of what is to be added is {there}. Write two datasets."
                 )
-        kept = together(self.subcarriers, more.subcarriers, str(where))
+        kept = joined_subcarriers(self.subcarriers, more.subcarriers, str(where))
         if twice := sorted({c.name for c in self.captures} & {c.name for c in more.captures}):
             raise DataError(
                 f"{where}: has {twice[0]} already. Give what is added another --environment or --capture, or a "
@@ -247,7 +247,7 @@ class Dataset:
         return replace(self, captures=captures, provenance=provenance, subcarriers=kept)
 
 
-def together(one: Subcarriers | None, other: Subcarriers | None, where: str) -> Subcarriers | None:
+def joined_subcarriers(one: Subcarriers | None, other: Subcarriers | None, where: str) -> Subcarriers | None:
     """The subcarriers of two sets that are joined: those empty in both are empty. Different front ends are refused."""
     if one is None or other is None or one == other:
         if one != other:

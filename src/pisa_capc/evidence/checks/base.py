@@ -23,7 +23,7 @@ from pisa_capc.core.registry import Registry
 from pisa_capc.data.descriptors import cfo_descriptors
 from pisa_capc.data.frames import Frames, check_labelled, group_name, groups_of, load
 from pisa_capc.evidence.checks.measure import SetMeasured, draw_sample, measure
-from pisa_capc.evidence.checks.naming import Directions, Numbers, PlaceNamed, Points, name_devices
+from pisa_capc.evidence.checks.naming import Directions, Numbers, PlaceNaming, Points, name_devices
 
 
 @dataclass(frozen=True)
@@ -75,27 +75,27 @@ class Evidence:
         }
 
     @cached_property
-    def room(self) -> list[PlaceNamed] | None:
+    def room(self) -> list[PlaceNaming] | None:
         """Devices identified by channels alone."""
         channel = self.found.channel
         return None if channel is None else name_devices(self.found, Directions(), channel)
 
     @cached_property
-    def recorded_cfo(self) -> list[PlaceNamed] | None:
+    def recorded_cfo(self) -> list[PlaceNaming] | None:
         """Devices identified by the recorded CFO alone, the mean of the antennas."""
         cfo_hz = self.found.cfo_hz
         return None if cfo_hz is None else name_devices(self.found, Numbers(), cfo_hz.mean(axis=1))
 
     @cached_property
-    def descriptor(self) -> list[PlaceNamed] | None:
-        """Devices named by the CFO descriptor alone, each of its numbers in units of its spread over the set."""
+    def descriptor(self) -> list[PlaceNaming] | None:
+        """Devices identified by the CFO descriptor alone, each of its numbers in units of its spread over the set."""
         if self.found.cfo_hz is None or (found := cfo_descriptors(self.found.frames.unlabelled())) is None:
             return None
         spread = found.std(axis=0)
         return name_devices(self.found, Points(), (found / np.where(spread > 0, spread, 1)).astype(np.float64))
 
     @cached_property
-    def residual_cfo(self) -> list[PlaceNamed] | None:
+    def residual_cfo(self) -> list[PlaceNaming] | None:
         """Devices identified by the offset left in the frames."""
         offset_hz = self.found.offset_hz
         return None if offset_hz is None else name_devices(self.found, Numbers(), offset_hz)

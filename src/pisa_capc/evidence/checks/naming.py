@@ -72,7 +72,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamingScore:
     """Balanced accuracy, its interval, what guessing gives, and how many observations it rests on."""
 
     accuracy: float
@@ -99,13 +99,13 @@ class Named:
 
 
 @dataclass(frozen=True)
-class PlaceNamed:
+class PlaceNaming:
     """How well the devices of one place are identified; None where a question cannot be asked."""
 
     name: str
-    later: Named | None
-    next: Named | None
-    elsewhere: Named | None
+    later: NamingScore | None
+    next: NamingScore | None
+    elsewhere: NamingScore | None
 
     def to_json(self) -> dict[str, Any]:
         questions = {q: getattr(self, q) for q in QUESTIONS}
@@ -115,7 +115,7 @@ class PlaceNamed:
 QUESTIONS = ("later", "next", "elsewhere")
 
 
-def name_devices(found: SetMeasured, quantity: Comparable, x: Any) -> list[PlaceNamed]:
+def name_devices(found: SetMeasured, quantity: Comparable, x: Any) -> list[PlaceNaming]:
     """The three questions in every place where two devices or more were recorded; x: (N, …) of each frame."""
     places = found.frames.capture_key
     device, third, neighbour = found.frames.device, found.sample.third, found.sample.neighbour
@@ -128,7 +128,7 @@ def name_devices(found: SetMeasured, quantity: Comparable, x: Any) -> list[Place
         later = [*recalls(quantity, x, device, first, last), *recalls(quantity, x, device, last, first)]
         following = recalls(quantity, x, device, even, odd, every=True)
         abroad = recalls(quantity, x, device, ~here, here)
-        answers.append(PlaceNamed(name, *(balanced(own) for own in (later, following, abroad))))
+        answers.append(PlaceNaming(name, *(balanced(own) for own in (later, following, abroad))))
     return answers
 
 
@@ -159,15 +159,15 @@ def recalls(
     return [(float(right[device[asked] == k].mean()), 1 / len(devices)) for k in np.unique(device[asked])]
 
 
-def balanced(observations: Sequence[tuple[float, float]]) -> Named | None:
+def balanced(observations: Sequence[tuple[float, float]]) -> NamingScore | None:
     """The mean of observations (recall, chance), with its interval."""
     if not observations:
         return None
     accuracy, chance = np.mean(observations, axis=0).tolist()
-    return Named(accuracy, *wilson(accuracy, len(observations)), chance, len(observations))
+    return NamingScore(accuracy, *wilson(accuracy, len(observations)), chance, len(observations))
 
 
-def pooled(answers: Iterable[Named | None]) -> Named | None:
+def pooled(answers: Iterable[NamingScore | None]) -> NamingScore | None:
     """All places together, each counted by its observations."""
     there = [own for own in answers if own is not None]
     return balanced([(own.accuracy, own.chance) for own in there for _ in range(own.observations)])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pisa_capc.evidence.checks.base import Evidence, Finding, Verdict, named, register_check
-from pisa_capc.evidence.checks.naming import QUESTIONS, Named, PlaceNamed, pooled
+from pisa_capc.evidence.checks.naming import QUESTIONS, NamingScore, PlaceNaming, pooled
 
 # The room gives a device away where its channel alone closes more than half of the gap between chance and one: a model
 # may then get most of its score from the room, and a validation on the same recordings cannot tell.
@@ -82,11 +82,11 @@ def neighbours(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"Neighbouring frames give little away: {told}.", numbers=following.to_json())
 
 
-def gives_away(answer: Named | None) -> bool:
+def gives_away(answer: NamingScore | None) -> bool:
     return answer is not None and answer.surely_beyond_chance > GIVEN_AWAY
 
 
-def summary(places: list[PlaceNamed]) -> dict[str, Any]:
+def summary(places: list[PlaceNaming]) -> dict[str, Any]:
     """Each question over all places, and all of them by place."""
     whole = {question: pooled(getattr(place, question) for place in places) for question in QUESTIONS}
     return {
@@ -161,7 +161,7 @@ def cfo_drift(evidence: Evidence) -> Finding:
     return Finding(Verdict.FINE, f"The CFO stays within a recording: it moves {told}.", numbers=numbers)
 
 
-def _names(what: str, places: list[PlaceNamed] | None, otherwise: str) -> Finding:
+def _names(what: str, places: list[PlaceNaming] | None, otherwise: str) -> Finding:
     later, elsewhere = (pooled(getattr(p, question) for p in places or []) for question in ("later", "elsewhere"))
     if places is None or later is None:
         return Finding(Verdict.FINE, f"{what} was not looked at: {otherwise if places is None else 'too few frames.'}")

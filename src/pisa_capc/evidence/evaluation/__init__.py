@@ -20,14 +20,14 @@ from pisa_capc.evidence.evaluation.runs import (
     load_runs,
     unseen_frames,
 )
-from pisa_capc.evidence.evaluation.strangers import Strangers
+from pisa_capc.evidence.evaluation.strangers import UnknownDeviceScores
 
 __all__ = [
     "METRICS",
     "Inference",
     "Later",
     "RunScores",
-    "Strangers",
+    "UnknownDeviceScores",
     "check_dataset",
     "deploy",
     "doubts",

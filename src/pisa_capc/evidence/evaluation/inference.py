@@ -19,7 +19,7 @@ from pisa_capc.data.trials import VerificationScores
 from pisa_capc.decide.calibration import UCAPC, Calibration, Calibrator, Careful
 from pisa_capc.decide.calibration.careful import warn_of
 from pisa_capc.evidence.evaluation.runs import Later, split_for
-from pisa_capc.evidence.evaluation.strangers import Strangers, score_strangers
+from pisa_capc.evidence.evaluation.strangers import UnknownDeviceScores, score_strangers
 from pisa_capc.model.inference import Embedding, TrainedModel, embed, embed_many
 
 # What is said of every stage, by the name that people read. The last three are of claims: see `data.trials`.
@@ -48,7 +48,7 @@ class Inference:
     stages: dict[str, Calibration]
     evaluator: Evaluator = field(repr=False)
     folder: Path = Path()
-    strangers: Strangers | None = None
+    strangers: UnknownDeviceScores | None = None
 
     def probability(self, stage: str) -> NDArray[np.float64]:
         """(N, C) class probabilities after a stage."""
@@ -150,7 +150,7 @@ class RunScores:
     folder: Path
     stages: dict[str, Scores]
     claims: dict[str, VerificationScores] = field(default_factory=dict)
-    strangers: Strangers | None = None
+    strangers: UnknownDeviceScores | None = None
 
     def to_json(self) -> dict[str, Any]:
         scores = {stage: scores.to_json() for stage, scores in self.stages.items()}

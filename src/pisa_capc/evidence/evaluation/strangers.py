@@ -22,7 +22,7 @@ ALPHA = 0.05  # of the threshold, as every command has it that rejects
 
 
 @dataclass(frozen=True)
-class Strangers:
+class UnknownDeviceScores:
     """score: the unknown score that this model is used with. frames: of unknown devices.
 
     accepted: share of these that are taken as known, and rejected: of known frames that are not, at the threshold that
@@ -42,7 +42,7 @@ class Strangers:
         return {**own, **self.scores.to_json(), **bits}
 
 
-def score_strangers(known: Embedding, unknown: Embedding, evaluator: Evaluator) -> Strangers | None:
+def score_strangers(known: Embedding, unknown: Embedding, evaluator: Evaluator) -> UnknownDeviceScores | None:
     """Frames of the target against those of unknown devices, each by itself.
 
     None, with a warning that says why, where a model keeps too little for its score.
@@ -59,7 +59,7 @@ def score_strangers(known: Embedding, unknown: Embedding, evaluator: Evaluator) 
         return found.unlike(part.embedding, part.logits, part.cfo_hz, part.error)
 
     inside, outside = unlike(known), unlike(unknown)
-    return Strangers(
+    return UnknownDeviceScores(
         name,
         len(outside),
         evaluator.openset(known.logits, inside, outside),

@@ -14,7 +14,7 @@ from pisa_capc.data.store.dataset import TIME
 from pisa_capc.evidence.checks import Checked
 from pisa_capc.evidence.checks.antennas import recording_snr_db
 from pisa_capc.evidence.checks.base import Evidence
-from pisa_capc.evidence.checks.naming import Named, PlaceNamed
+from pisa_capc.evidence.checks.naming import NamingScore, PlaceNaming
 from pisa_capc.evidence.figures.style import COLOURS, PAGE_INCHES, Picture, canvas, mark_chance
 
 MOST_DELAY = 16  # samples
@@ -185,14 +185,14 @@ def check_picture(checked: Checked, path: Path) -> Picture:
     return Picture(path, caption)
 
 
-def _draw_naming(axes: Axes, title: str, places: list[PlaceNamed] | None) -> None:
+def _draw_naming(axes: Axes, title: str, places: list[PlaceNaming] | None) -> None:
     axes.set_title(title, loc="left")
     axes.set(ylabel="balanced accuracy", ylim=(0, 1.02))
     if not places:
         axes.text(0.5, 0.5, "cannot be told", ha="center", va="center", transform=axes.transAxes)
         return
     for i, (question, label) in enumerate(QUESTIONS.items()):
-        told: list[tuple[int, Named]] = [
+        told: list[tuple[int, NamingScore]] = [
             (x, own) for x, place in enumerate(places) if (own := getattr(place, question)) is not None
         ]
         if told:

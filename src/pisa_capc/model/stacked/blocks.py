@@ -23,7 +23,7 @@ from pisa_capc.core.threads import all_in_threads, block_sizes
 from pisa_capc.model.stacked.branches import joined
 from pisa_capc.model.stacked.counts import Counts
 from pisa_capc.model.stacked.precision import full_precision, product_dtype
-from pisa_capc.model.stacked.runs import apart, together
+from pisa_capc.model.stacked.runs import join_runs, split_runs
 from pisa_capc.model.stacked.scripting import scripted
 
 if TYPE_CHECKING:
@@ -374,9 +374,9 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, coun
     dtype = product_dtype(x)
     norms = [c.norm for c in convolutions]
     parts = []
-    weights = [[apart(w) for w in c.weights] for c in convolutions]
-    affine = [(apart(norm.weight), apart(norm.bias)) for norm in norms]
-    for run, own in enumerate(apart(x)):
+    weights = [[split_runs(w) for w in c.weights] for c in convolutions]
+    affine = [(split_runs(norm.weight), split_runs(norm.bias)) for norm in norms]
+    for run, own in enumerate(split_runs(x)):
         layers, biases, tensors = [], [], []
         for i, c in enumerate(convolutions):
             weight = joined([w[run] for w in weights[i]])[:, :, None]
@@ -387,4 +387,4 @@ def conv_chain(x: Tensor, convolutions: Sequence[Convolution], tokens: int, coun
         with full_precision(x):
             own_counts = None if counts is None else counts.each[run]
             parts.append(_ConvChain.apply(own, dtype, layers, norms, run, biases, tokens, own_counts, *tensors))
-    return together(parts)
+    return join_runs(parts)

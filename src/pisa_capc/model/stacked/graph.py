@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pisa_capc.model.stacked.precision import at_least_float32, full_precision, product_dtype
-from pisa_capc.model.stacked.runs import apart, together
+from pisa_capc.model.stacked.runs import join_runs, split_runs
 from pisa_capc.model.stacked.scripting import scripted
 from pisa_capc.model.stacked.sequences import Drop, Heads, each, sequence_blocks, sums
 
@@ -128,7 +128,7 @@ def attention(
         makers = [partial(Heads, heads=heads, drop=Drop(dropout, r, elements), dtype=dtype) for r in range(len(x))]
         runs = [
             _Graph.apply(*own, space, gap, never, makers[run], w, b)
-            for run, (*own, w, b) in enumerate(zip(*map(apart, (x, tau_t, beta, seen, weight, bias)), strict=True))
+            for run, (*own, w, b) in enumerate(zip(*map(split_runs, (x, tau_t, beta, seen, weight, bias)), strict=True))
         ]
         mixed, loss = zip(*runs, strict=True)
-        return together(mixed), together(loss)
+        return join_runs(mixed), join_runs(loss)

@@ -16,7 +16,7 @@ from pisa_capc.model.stacked import frozen
 from pisa_capc.model.stacked.counts import Counts
 from pisa_capc.model.stacked.noise import keep_factor, keep_mask
 from pisa_capc.model.stacked.precision import at_least_float32, full_precision
-from pisa_capc.model.stacked.runs import apart, together
+from pisa_capc.model.stacked.runs import join_runs, split_runs
 
 _fused_allowed = True
 
@@ -327,8 +327,8 @@ class GRU(nn.Module):
             from pisa_capc.model.stacked.gru import gru
 
             with full_precision(x):  # a step's products are too small to gain by it, and its sums too many
-                runs = zip(*map(apart, (at_least_float32(x), *parameters)), strict=True)
-                return together([gru(*run) for run in runs])
+                runs = zip(*map(split_runs, (at_least_float32(x), *parameters)), strict=True)
+                return join_runs([gru(*run) for run in runs])
         parts = []
         for r in range(len(x)):
             flat: list[Tensor] = []

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 
-def apart(stacked: Tensor) -> Sequence[Tensor]:
+def split_runs(stacked: Tensor) -> Sequence[Tensor]:
     """(R, …) as R times (…)."""
     return [stacked.squeeze(0)] if len(stacked) == 1 else stacked.unbind()
 
 
-def together(runs: Sequence[Tensor]) -> Tensor:
+def join_runs(runs: Sequence[Tensor]) -> Tensor:
     """R times (…) as (R, …)."""
     return runs[0][None] if len(runs) == 1 else torch.stack(list(runs))

@@ -25,7 +25,7 @@ from torch import Tensor
 from pisa_capc.core.threads import all_in_threads, block_sizes
 from pisa_capc.model.stacked.noise import fill_kept, mask_tables, own_site_key
 from pisa_capc.model.stacked.precision import at_least_float32, full_precision, product_dtype, quick_float32
-from pisa_capc.model.stacked.runs import apart, together
+from pisa_capc.model.stacked.runs import join_runs, split_runs
 from pisa_capc.model.stacked.scripting import scripted
 
 if TYPE_CHECKING:
@@ -450,6 +450,6 @@ def sublayer_chain(
     with full_precision(x):
         runs = [
             _Chain.apply(at_least_float32(own), None if present is None else present[run], links(run), tokens, *of_run)
-            for run, (own, *of_run) in enumerate(zip(*map(apart, (x, *parameters)), strict=True))
+            for run, (own, *of_run) in enumerate(zip(*map(split_runs, (x, *parameters)), strict=True))
         ]
-        return together(runs)
+        return join_runs(runs)

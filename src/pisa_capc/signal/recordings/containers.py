@@ -33,7 +33,7 @@ QUANTITY = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([kMG]?)(Hz|sps|)(?![A-Z
 
 
 @dataclass(frozen=True)
-class Said:
+class ContainerInfo:
     """What is known of a file before its samples; None: it does not say."""
 
     file: SampleFile | None = None
@@ -43,7 +43,7 @@ class Said:
     encoding: Encoding | None = None
 
 
-def said_by_name(path: Path) -> Said:
+def said_by_name(path: Path) -> ContainerInfo:
     """What programs write into the names of their files: gqrx; SDR# and HDSDR; rtl_433.
 
     >>> said = said_by_name(Path("g001_433.92M_250k.cu8"))
@@ -51,7 +51,9 @@ def said_by_name(path: Path) -> Said:
     (433920000.0, 250000.0)
     """
     if (match := GQRX.search(path.name)) and int(match[4]) > 0:
-        return Said(sample_rate_hz=float(match[4]), carrier_hz=float(match[3]), encoding=Encoding.named("cf32"))
+        return ContainerInfo(
+            sample_rate_hz=float(match[4]), carrier_hz=float(match[3]), encoding=Encoding.named("cf32")
+        )
     rate = carrier = None
     for number, unit, kind in QUANTITY.findall(path.name.rpartition(".")[0]):
         value = float(number) * UNITS[unit]
@@ -59,13 +61,13 @@ def said_by_name(path: Path) -> Said:
             rate = value
         elif kind == "Hz" or (unit in ("M", "G") and not kind):
             carrier = value
-    return Said(
+    return ContainerInfo(
         sample_rate_hz=rate if rate and rate < HIGHEST_HZ else None,
         carrier_hz=carrier if carrier and carrier < HIGHEST_HZ else None,
     )
 
 
-def open_contained(path: Path) -> Said:
+def open_contained(path: Path) -> ContainerInfo:
     """A WAV file or an array of NumPy; what its name says fills what it does not."""
     with reading(path, "a WAV file with I and Q as its channels, or a one-dimensional array of NumPy"):
         own, named = (_wav(path) if path.suffix.lower() == WAV else _npy(path)), said_by_name(path)
@@ -76,7 +78,7 @@ def open_contained(path: Path) -> Said:
     )
 
 
-def _wav(path: Path) -> Said:
+def _wav(path: Path) -> ContainerInfo:
     encoding, channels, rate, carrier, time, long = None, 0, 0, None, None, None
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -91,7 +93,9 @@ def _wav(path: Path) -> Said:
             if name == b"data":
                 if encoding is None:
                     break
-                return _wav_samples(path, encoding, channels, at, long or length, size, Said(None, rate, carrier, time))
+                return _wav_samples(
+                    path, encoding, channels, at, long or length, size, ContainerInfo(None, rate, carrier, time)
+                )
             content = file.read(min(length, 1024))
             if name == b"fmt ":
                 encoding, channels, rate = _wav_format(path, content)
@@ -121,7 +125,9 @@ def _wav_format(path: Path, content: bytes) -> tuple[Encoding, int, int]:
     return Encoding(letter, bits), channels // 2, rate
 
 
-def _wav_samples(path: Path, encoding: Encoding, channels: int, at: int, length: int, size: int, said: Said) -> Said:
+def _wav_samples(
+    path: Path, encoding: Encoding, channels: int, at: int, length: int, size: int, said: ContainerInfo
+) -> ContainerInfo:
     there = size - at
     if length > there and length < 0xFFFFFF00:  # receivers write this while they record
         warnings.warn(f"{path}: announces {length:,} bytes of samples and holds {there:,}: cut off.", stacklevel=2)
@@ -139,7 +145,7 @@ def _system_time(content: bytes) -> datetime | None:
         return None
 
 
-def _npy(path: Path) -> Said:
+def _npy(path: Path) -> ContainerInfo:
     """One antenna: complex (T,), or I and Q side by side, (T, 2)."""
     shape, fortran, dtype, at = npy_header(path)
     pairs = dtype.kind in "iuf" and len(shape) == 2 and shape[1] == 2 and not fortran
@@ -152,7 +158,7 @@ def _npy(path: Path) -> Said:
     encoding = Encoding.named(f"c{dtype.kind if pairs else 'f'}{bits}{order}")
     if not shape[0]:
         raise DataError(f"{path}: an array {shape} without samples. It is empty.")
-    return Said(SampleFile(path, encoding, 1, shape[0], at), encoding=encoding)
+    return ContainerInfo(SampleFile(path, encoding, 1, shape[0], at), encoding=encoding)
 
 
 def npy_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype, int]:

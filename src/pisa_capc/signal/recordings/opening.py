@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import MOST_ANTENNAS, frequency
 from pisa_capc.data.store.files import reading
 from pisa_capc.signal.recordings.base import About, FileRecording, SampleFile
-from pisa_capc.signal.recordings.containers import NPY, WAV, Said, open_contained, said_by_name
+from pisa_capc.signal.recordings.containers import NPY, WAV, ContainerInfo, open_contained, said_by_name
 from pisa_capc.signal.recordings.encoding import ENDINGS, Encoding
 from pisa_capc.signal.recordings.health import ALIGNED, LOOK_BYTES, check_is_samples, check_plausible, looks_like
 from pisa_capc.signal.recordings.sigmf import COLLECTION, DATA, META, open_collection, open_sigmf
@@ -121,7 +121,7 @@ def _open_files(
 
 
 def _plain_files(
-    files: list[Path], encoding: Encoding | None, said: Sequence[Said], antennas: int | None
+    files: list[Path], encoding: Encoding | None, said: Sequence[ContainerInfo], antennas: int | None
 ) -> tuple[SampleFile, ...]:
     antennas = len(files) if antennas is None else antennas
     if not 1 <= antennas <= MOST_ANTENNAS or antennas % len(files):

@@ -25,7 +25,7 @@ from pisa_capc.signal.simulation.capture import recording_snr_db
 from pisa_capc.signal.simulation.generate import DEFAULT_SEED, REVISION, check_space
 from pisa_capc.signal.simulation.networks import NETWORKS, Network
 from pisa_capc.signal.simulation.scene import Scene, load_scene
-from pisa_capc.signal.simulation.stream import INTERFERERS, SEGMENT_SAMPLES, Arrival, Heard, Interferer
+from pisa_capc.signal.simulation.stream import INTERFERERS, SEGMENT_SAMPLES, Arrival, Interferer, Reception
 from pisa_capc.signal.simulation.traffic import Spoof, Traffic, Transmission
 from pisa_capc.signal.simulation.truth import metadata, spoofed
 from pisa_capc.signal.waveforms import WAVEFORMS
@@ -159,7 +159,7 @@ def record(
 
 
 def write_samples(
-    data: Path, heard: Heard, sent: Sequence[Transmission], engine: str, workers: int | None, show_progress: bool
+    data: Path, heard: Reception, sent: Sequence[Transmission], engine: str, workers: int | None, show_progress: bool
 ) -> tuple[str, int, dict[int, list[float]]]:
     """Write the data file; its SHA-512, how many numbers were clipped, and each frame's SNR on the antennas."""
     clipped, snr_db = 0, dict[int, list[float]]()
@@ -177,7 +177,7 @@ def write_samples(
     return digest, clipped, snr_db
 
 
-def _jobs(data: Path, heard: Heard, sent: Sequence[Transmission]) -> Iterator[tuple[Any, ...]]:
+def _jobs(data: Path, heard: Reception, sent: Sequence[Transmission]) -> Iterator[tuple[Any, ...]]:
     """Blocks of segments, each with the frames that reach into it."""
     reach = [heard.reach(one) for one in sent]
     segments = -(-heard.length // SEGMENT_SAMPLES)
@@ -189,7 +189,7 @@ def _jobs(data: Path, heard: Heard, sent: Sequence[Transmission]) -> Iterator[tu
 
 
 def write_block(
-    data: Path, heard: Heard, first: int, last: int, sent: Sequence[Transmission]
+    data: Path, heard: Reception, first: int, last: int, sent: Sequence[Transmission]
 ) -> tuple[int, dict[int, list[float]]]:
     """One job: compute the segments from `first` up to `last` and write them at their place in the file.
 
@@ -214,7 +214,7 @@ def write_block(
     return clipped, snr_db
 
 
-def _sample_bytes(heard: Heard) -> int:
+def _sample_bytes(heard: Reception) -> int:
     """Bytes of one sample on all antennas: two 16-bit numbers each."""
     return 4 * heard.scene.receiver.geometry.antennas
 
@@ -291,20 +291,20 @@ def _heard(
     length: int,
     senders: Sequence[str],
     interferer: str | None,
-) -> Heard:
+) -> Reception:
     """The place and its loudest signal, which sets the scale of the stored numbers."""
     if take < 0:
         raise ConfigError(f"take: expected a number from 0 on, found {take}.")
     environment, capture = place
-    heard = Heard(scene, seed, environment, capture, take, length, strongest_db=0.0)
+    heard = Reception(scene, seed, environment, capture, take, length, strongest_db=0.0)
     frames = scene.captures[capture].frames
     tone = None if interferer is None else _interferer(heard, interferer)
     specs = [CaptureSpec(environment, device, capture, frames) for device in senders]
     levels = [recording_snr_db(scene, seed, spec) for spec in specs] + ([] if tone is None else [tone.level_db])
-    return Heard(scene, seed, environment, capture, take, length, max(0.0, *levels), tone)
+    return Reception(scene, seed, environment, capture, take, length, max(0.0, *levels), tone)
 
 
-def _interferer(heard: Heard, text: str) -> Interferer:
+def _interferer(heard: Reception, text: str) -> Interferer:
     """'carrier:20' → a tone somewhere in the band, 20 dB over the noise."""
     kind, _, level = text.partition(":")
     _among("interferer", kind, INTERFERERS)

@@ -82,7 +82,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Reception:
     """A place while it is recorded; `take` names traffic and noise. strongest_db: power over noise that must fit.
 
     The recording begins when the capture of the dataset has ended: channels and oscillators go on from there.

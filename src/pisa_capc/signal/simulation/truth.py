@@ -9,7 +9,7 @@ from typing import Any
 from pisa_capc.signal.recordings import sigmf
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.simulation.networks import NETWORKS
-from pisa_capc.signal.simulation.stream import Heard
+from pisa_capc.signal.simulation.stream import Reception
 from pisa_capc.signal.simulation.traffic import Transmission
 
 ENCODING = Encoding.named("cs16")  # of the samples
@@ -17,7 +17,7 @@ EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)  # recordings are dated within a yea
 
 
 def metadata(
-    heard: Heard,
+    heard: Reception,
     sent: Sequence[Transmission],
     snr_db: Mapping[int, Sequence[float]],
     enrolled: Sequence[str],
@@ -52,7 +52,7 @@ def metadata(
     }
 
 
-def annotation(heard: Heard, one: Transmission, snr_db: Sequence[float], enrolled: Sequence[str]) -> dict[str, Any]:
+def annotation(heard: Reception, one: Transmission, snr_db: Sequence[float], enrolled: Sequence[str]) -> dict[str, Any]:
     """One frame. pisa:address is the claimed sender, signal:emitter the true one."""
     waveform, message = heard.scene.waveform, one.message
     network = NETWORKS[waveform.kind]
@@ -79,7 +79,7 @@ def annotation(heard: Heard, one: Transmission, snr_db: Sequence[float], enrolle
     )
 
 
-def spoofed(heard: Heard, one: Transmission) -> bool:
+def spoofed(heard: Reception, one: Transmission) -> bool:
     """Whether a frame gives the address of another device."""
     own = NETWORKS[heard.scene.waveform.kind].address(one.message.device)
     return one.message.transmitter not in (None, own)
