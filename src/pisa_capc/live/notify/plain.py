@@ -95,7 +95,7 @@ class Webhook(AlarmSink):
 
 @register_sink(APPRISE)
 class ByApprise(AlarmSink):
-    """Sends a title and a sentence by Apprise: mail, chat, syslog, push messages, and schemes of one's own."""
+    """Sends a title and a sentence by Apprise: mail, chat, syslog, push messages, and your own schemes."""
 
     shape = "a URL of Apprise, as mailto://…"
 
