@@ -31,7 +31,7 @@ NAMED = 6  # addresses in a line of the table
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(
-    None, help="wifi, lora, burst or that of a plugin; by default the model's.", show_default=False
+    None, help="What to look for, as wifi, lora, adsb or burst; by default the model's.", show_default=False
 )
 CalibrationName = typer.Option(
     None,

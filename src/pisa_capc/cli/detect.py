@@ -39,8 +39,9 @@ def detect_(
     recordings: list[str] = Recordings,
     waveform: str = typer.Option(
         "wifi",
-        help="What to look for: wifi, lora, a plugin's waveform, or burst: any signal by its energy, with settings in "
-        "seconds as burst:min=20e-6,max=0.05,gap=5e-3, or burst:window=1e-3,hop=1e-3 for one that never stops.",
+        help="What to look for: a waveform by its name, as wifi, lora or adsb, or burst: any signal by its energy, "
+        "with settings in seconds as burst:min=20e-6,max=0.05,gap=5e-3, or burst:window=1e-3,hop=1e-3 for one that "
+        "never stops.",
     ),
     out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
     annotate: bool = typer.Option(
@@ -58,7 +59,10 @@ def detect_(
     environment: str | None = typer.Option(None, help="Environment of --out; default E1.", show_default=False),
     capture: str | None = typer.Option(None, help="Capture of --out; default the recording.", show_default=False),
     samples: int | None = typer.Option(
-        None, min=2, help="Samples of a frame in --out; default the preamble: 320, LoRa 8192.", show_default=False
+        None,
+        min=2,
+        help="Samples of a frame in --out; default what the waveform says: Wi-Fi 320, LoRa 8192.",
+        show_default=False,
     ),
     keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the frequency offset in the samples of --out."),
     pseudonyms: Path | None = PseudonymKey,

@@ -48,8 +48,8 @@ def measure_(
     ),
     waveform: str | None = typer.Option(
         None,
-        help="What the frames begin with: wifi or lora. Default: for a dataset by its sample rate; for recordings "
-        "wifi.",
+        help="What the frames begin with, as wifi, lora or adsb. Default: for a dataset by its sample rate; for "
+        "recordings wifi.",
         show_default=False,
     ),
     sender: str | None = typer.Option(

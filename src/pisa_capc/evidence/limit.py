@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from pisa_capc.data.frames import MODEL_SAMPLES
 from pisa_capc.data.scores import CaptureScore, Scores, score
 from pisa_capc.data.store.native import CaptureSpec, Dataset, StoreSource
 from pisa_capc.data.store.signature import check_signature
+from pisa_capc.signal.measurement.rebuilt import typical
 from pisa_capc.signal.simulation.capture import device_profile, recording_snr_db
 from pisa_capc.signal.simulation.channel import LONGEST_DELAY_SPREADS
 from pisa_capc.signal.simulation.hardware import DeviceProfile, transmit
@@ -228,8 +229,16 @@ def limit(
         raise ConfigError(f"{folder}: " + unknown_name("environment", environment, known))
     specs = [spec for spec in dataset.captures if environment in (None, spec.environment)]
     devices = sorted({spec.device for spec in dataset.captures})
-    receiver, taps = receiver_of(scene, seed, devices, samples, profile_cfo)
-    jobs = [(folder, dataset, spec, receiver, samples, frames) for spec in specs]
+    waveform = WAVEFORMS[scene.waveform.kind]
+    receiver: Receiver
+    if waveform.head(samples + READ_AHEAD) is None and (example := typical(waveform, dataset.samples)) is not None:
+        samples = min(samples, len(example))
+        receiver, read = BitsKnown(scene, seed, tuple(devices), samples, profile_cfo), dataset.samples
+        _, taps = receiver_of(scene, seed, devices, samples, profile_cfo, example)
+    else:
+        receiver, taps = receiver_of(scene, seed, devices, samples, profile_cfo)
+        read = samples
+    jobs = [(folder, dataset, spec, receiver, read, frames) for spec in specs]
     found: dict[CaptureSpec, NDArray[np.float64]] = {}
     with progress("limit", len(jobs), show=show_progress) as bar:
         for spec, values in run_jobs(decide, jobs, workers=workers):
@@ -258,10 +267,41 @@ def scene_of(dataset: Dataset, folder: Path) -> tuple[Scene, int]:
     return from_mapping(Scene, made["scene"]), made["seed"]
 
 
+class Receiver(Protocol):
+    def log_likelihood(self, y: Complex) -> NDArray[np.float64]:
+        """(N, K) ln Λ of frames (N, A, T)."""
+        ...
+
+
+@dataclass(frozen=True)
+class BitsKnown:
+    """An informed receiver for each frame, where its bits tell what the devices would have sent (`Waveform.rebuilt`).
+
+    A frame whose bits cannot be decided tells nothing: all devices are as likely.
+    """
+
+    scene: Scene
+    seed: int
+    devices: tuple[str, ...]
+    samples: int
+    profile_cfo: bool
+
+    def log_likelihood(self, y: Complex) -> NDArray[np.float64]:
+        found = np.zeros((len(y), len(self.devices)))
+        for n, sent in enumerate(WAVEFORMS[self.scene.waveform.kind].rebuilt(y)):
+            if sent is not None:
+                own = self.scene, self.seed, list(self.devices), min(self.samples, len(sent)), self.profile_cfo
+                receiver, _ = receiver_of(*own, sent)
+                found[n] = receiver.log_likelihood(y[n : n + 1, :, : own[3]])[0]
+        return found
+
+
 def receiver_of(
-    scene: Scene, seed: int, devices: list[str], samples: int, profile_cfo: bool
+    scene: Scene, seed: int, devices: list[str], samples: int, profile_cfo: bool, sent: Complex | None = None
 ) -> tuple[InformedReceiver, tuple[int, int]]:
     """The receiver of a scene's first `samples` samples, and the first and last tap it estimates.
+
+    sent: what a frame sends before any hardware; by default what all have in common.
 
     Taps reach from the tails of a fractional delay before the first arrival to those behind the last that any
     environment has. The frequency is sought as far as the scene's limits and four deviations of its jitter.
@@ -271,7 +311,7 @@ def receiver_of(
     longest_s = max(LONGEST_DELAY_SPREADS * own.delay_spread_s.high for own in scene.environments.values())
     tails = int(np.ceil(KERNEL_SAMPLES * signal.occupied))
     taps = (-tails, tails + int(np.ceil(longest_s * signal.sample_rate_hz)))
-    channel = UnknownChannel.of_taps(sent_waveforms(scene, profiles, samples + tails), samples, tails, taps[1])
+    channel = UnknownChannel.of_taps(sent_waveforms(scene, profiles, samples + tails, sent), samples, tails, taps[1])
     left_hz_per_ppm = frequency.residual_fraction * signal.carrier_hz * 1e-6
     farthest_ppm = sum(
         max(-spread.low, spread.high)
@@ -292,10 +332,10 @@ def receiver_of(
     return InformedReceiver(channel, span_hz / signal.sample_rate_hz, prior=prior), taps
 
 
-def sent_waveforms(scene: Scene, profiles: list[DeviceProfile], samples: int) -> Complex:
-    """(K, samples) what leaves each device, without CFO and phase noise; the same in every frame."""
+def sent_waveforms(scene: Scene, profiles: list[DeviceProfile], samples: int, sent: Complex | None = None) -> Complex:
+    """(K, samples) what leaves each device, without CFO and phase noise, where it sends what all frames begin with."""
     waveform = WAVEFORMS[scene.waveform.kind]
-    head = waveform.head(samples + READ_AHEAD)
+    head = waveform.head(samples + READ_AHEAD) if sent is None else np.pad(sent, (0, samples + READ_AHEAD))
     if head is None:
         raise ConfigError(
             f"samples: beyond what all {scene.waveform.kind} frames share the receiver would have to know the payload; "
@@ -305,7 +345,7 @@ def sent_waveforms(scene: Scene, profiles: list[DeviceProfile], samples: int) ->
 
 
 def decide(
-    folder: Path, dataset: Dataset, spec: CaptureSpec, receiver: InformedReceiver, samples: int, frames: int
+    folder: Path, dataset: Dataset, spec: CaptureSpec, receiver: Receiver, samples: int, frames: int
 ) -> tuple[CaptureSpec, NDArray[np.float64]]:
     """One job: ln Λ (n, K) of some frames of one recording."""
     source = StoreSource(folder, dataset)

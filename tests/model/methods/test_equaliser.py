@@ -101,7 +101,7 @@ def test_the_waveform_follows_from_the_sample_rate_or_is_named() -> None:
     with pytest.raises(ConfigError, match=r"equaliser: no preamble is known at 7e\+06 samples/s"):
         build(7e6)
     build(7e6, waveform="lora")
-    with pytest.raises(ConfigError, match=r"expected one of auto, lora, wifi.*, found 'zigbee'"):
+    with pytest.raises(ConfigError, match=r"expected one of auto, .*lora, wifi.*, found 'zigbee'"):
         build(20e6, waveform="zigbee")
     with pytest.raises(ConfigError, match="expected frames of 32 samples or more, found 16"):
         build(20e6, samples=16)

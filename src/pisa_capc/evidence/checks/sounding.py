@@ -63,7 +63,8 @@ class PreambleSounder:
     def __init__(self, waveform: Waveform, samples: int) -> None:
         self.samples = min(samples, len(waveform.preamble()))
         head = waveform.head(self.samples + BEFORE)
-        assert head is not None, "all frames share the preamble"
+        if head is None:  # the taps before the first arrival hear what comes next: it has to be known
+            head, self.samples = waveform.preamble()[: self.samples], self.samples - BEFORE
         self.basis = UnknownChannel.of_taps(head[None], self.samples, BEFORE, AFTER).basis[0].astype(np.complex64)
         self.periodic = min(waveform.periodic or self.samples, self.samples)
         self.reference = head[: self.periodic].astype(np.complex64)

@@ -28,7 +28,7 @@ from pisa_capc.model.methods.preamble import BehindPreamble
 from pisa_capc.model.methods.registry import Method, register_method
 from pisa_capc.model.networks.pisa import Output
 from pisa_capc.model.stacked import Linear
-from pisa_capc.signal.measurement import FLAWS, FlawEstimator
+from pisa_capc.signal.measurement import FLAWS, FlawEstimator, estimator_of
 from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
 from pisa_capc.signal.waveforms import WAVEFORMS
 
@@ -318,7 +318,7 @@ class ClosedFormMethod(BehindPreamble, Method):
                 f"closed form: {waveform.title} is known at {waveform.sample_rate_hz:g} samples/s, the frames have "
                 f"{rate:g}. Name the waveform that was sent, or resample the frames."
             )
-        return FlawsInClosedForm(FlawEstimator(waveform, setup.samples), setup.classes, runs)
+        return FlawsInClosedForm(estimator_of(waveform, setup.samples), setup.classes, runs)
 
     def check_source(self, frames: Frames) -> None:
         if self.setup.domain == TIME:

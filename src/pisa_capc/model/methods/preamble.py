@@ -78,7 +78,8 @@ def look_for_preamble(frames: Frames, settings: PreambleSettings, setup: Setup) 
     preambles = {
         name: PreambleReference(name, setup.samples, settings.taps)
         for name, waveform in WAVEFORMS.parts().items()
-        if name == expected or len(waveform.preamble()) >= least_samples(settings.taps)
+        # A short one explains a good part of anything.
+        if name == expected or len(waveform.preamble()) >= 2 * least_samples(settings.taps)
     }
     level = noise_share(len(preambles[expected].reference), settings.taps)
     found = []

@@ -16,7 +16,7 @@ from pisa_capc.model.methods.closed_form import noise_of
 from pisa_capc.model.methods.equaliser import EqualiserSettings, least_samples, waveform_of
 from pisa_capc.model.methods.preamble import look_for_preamble
 from pisa_capc.model.methods.registry import Setup
-from pisa_capc.signal.measurement import FlawEstimator
+from pisa_capc.signal.measurement import estimator_of
 from pisa_capc.signal.measurement.front_end import front_end_for, through
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -82,7 +82,7 @@ def _for_channel_state(frames: Frames, setup: Setup) -> Recommendation:
 def _measurable(setup: Setup, waveform: Waveform) -> bool:
     """Whether frames hold enough of the waveform for the closed form."""
     try:
-        FlawEstimator(waveform, setup.samples)
+        estimator_of(waveform, setup.samples)
     except DataError:
         return False
     return True

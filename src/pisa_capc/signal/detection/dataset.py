@@ -43,7 +43,7 @@ class DatasetChoices:
     """What becomes of found frames.
 
     label: one of `KINDS`. environment, capture: names for all of them, instead of those in the recordings.
-    samples: of each frame; by default the waveform's preamble. keep_cfo: leave the samples as they were received.
+    samples: of each frame; by default what the waveform says. keep_cfo: leave the samples as they were received.
     """
 
     label: str = "address"
@@ -80,7 +80,7 @@ def write_frames(
     """
     out, choices = Path(out), choices or DatasetChoices()
     waveform = found[0].waveform
-    samples = choices.samples or len(waveform.preamble())
+    samples = choices.samples or waveform.stored_samples
     about = common([one.recording.about for one in found])
     groups, left_out = _grouped(found, choices, named or [{}] * len(found), samples)
     if not groups:
@@ -119,10 +119,12 @@ def write_frames(
 def read_frames(found: Sequence[Found]) -> tuple[UnlabelledFrames, list[FoundFrame]]:
     """The preambles of found frames, a capture per recording, and which they are: those that were recorded whole.
 
+    Where frames tell what they sent, it is all of them.
+
     An antenna without a frequency offset is dead: its samples are zero.
     """
     first, waveform = alike([one.recording.about for one in found]), found[0].waveform
-    samples = len(waveform.preamble())
+    samples = waveform.stored_samples
     chosen = _with_preamble(found)
     if not chosen:
         names = ", ".join(one.recording.about.name for one in found)
@@ -170,7 +172,7 @@ def _with_preamble(found: Sequence[Found]) -> list[_Chosen]:
         _Chosen(one, frame)
         for one in found
         for frame in one.frames
-        if frame.at + len(one.waveform.preamble()) <= one.stream.about.length and np.isfinite(frame.cfo_hz).any()
+        if frame.at + one.waveform.stored_samples <= one.stream.about.length and np.isfinite(frame.cfo_hz).any()
     ]
 
 

@@ -2,5 +2,6 @@
 
 from pisa_capc.signal.measurement.estimator import FlawEstimator, Measurement
 from pisa_capc.signal.measurement.flaws import FLAWS, Flaw, register_flaw
+from pisa_capc.signal.measurement.rebuilt import estimator_of
 
-__all__ = ["FLAWS", "Flaw", "FlawEstimator", "Measurement", "register_flaw"]
+__all__ = ["FLAWS", "Flaw", "FlawEstimator", "Measurement", "estimator_of", "register_flaw"]

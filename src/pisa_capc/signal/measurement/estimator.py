@@ -142,7 +142,7 @@ class FlawEstimator:
     """The estimator above, for frames that begin with a waveform.
 
     samples: of the frames, from their beginning, that are used; more than the waveform has are left out. flaws: names;
-    all that the waveform shows by default.
+    all that the waveform shows by default. sent: x, where it is more than the waveform's preamble (`rebuilt`).
 
     >>> from pisa_capc.signal.waveforms import WAVEFORMS
     >>> x = WAVEFORMS["wifi"].preamble()
@@ -153,10 +153,16 @@ class FlawEstimator:
     ('image', np.complex128(0.02-0.01j))
     """
 
-    def __init__(self, waveform: Waveform, samples: int | None = None, flaws: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        waveform: Waveform,
+        samples: int | None = None,
+        flaws: Sequence[str] | None = None,
+        sent: Complex | None = None,
+    ) -> None:
         before, after = waveform.taps
         taps = before + 1 + after
-        sent = waveform.preamble()
+        sent = waveform.preamble() if sent is None else sent
         # The last samples hear what follows the preamble, which is not known.
         most = len(sent) - before
         length = most if samples is None else min(samples, most)

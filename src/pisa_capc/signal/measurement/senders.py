@@ -17,6 +17,7 @@ from pisa_capc.signal.measurement.cards import Card, device_mean
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.measurement.quantities import WIDE, around, json_number, offset_quantities, quantities
+from pisa_capc.signal.measurement.rebuilt import estimator_of
 from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -172,7 +173,7 @@ def measure(
     known = waveform_for(frames, waveform)
     names, sender = _senders(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
-    estimator = FlawEstimator(known, frames.samples)
+    estimator = estimator_of(known, frames.samples)
     found = _heard(_in_pieces(estimator, frames, sender * len(places) + place), estimator.samples)
     if not found.measured.any():
         raise DataError(

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.registry import Registry
-from pisa_capc.signal.phy import lora, wifi
+from pisa_capc.signal.phy import adsb, lora, wifi
 from pisa_capc.signal.phy.lora import lorawan
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS, ExplicitHeader
 from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, SYNC_SYMBOLS, Modulation
 from pisa_capc.signal.phy.wifi import mac
 from pisa_capc.signal.phy.wifi.coding import HT, LEGACY
+from pisa_capc.signal.waveforms.adsb import SAMPLES as SQUITTER_SAMPLES
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
 
@@ -73,7 +74,7 @@ class Network:
         raise NotImplementedError
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:
-        """(T,) the whole frame, with unit mean power."""
+        """(T,) the whole frame, as strong as in `Waveform.frames`."""
         raise NotImplementedError
 
 
@@ -216,3 +217,29 @@ class LoRaNetwork(Network):
             sync_word=lorawan.SYNC_WORD,
             preamble=self.upchirps,
         )
+
+
+@register_network("adsb")
+class ADSBNetwork(Network):
+    """Aircraft that squitter: identification, positions and velocities, with random content. Nothing is answered."""
+
+    rates = usual = (adsb.RATE_MBPS,)
+    rate_name = "rate_mbps"
+    pause_samples = 300  # 120 µs
+    types = (4, 11, 19)  # type codes
+
+    def address(self, device: str) -> str:
+        """An address of a block that no state has, f00000 and up (Annex 10, volume III, 9, table 9-1)."""
+        return f"f{hashlib.sha256(device.encode()).hexdigest()[:5]}"
+
+    def exchange(
+        self, rng: np.random.Generator, sender: Station, others: Sequence[str], rates: Sequence[float], answered: bool
+    ) -> list[Message]:
+        code = self.types[int(rng.integers(len(self.types)))]
+        content = int.from_bytes(rng.bytes(7), "big") >> 5 | code << 51
+        octets = adsb.squitter(sender.address, content.to_bytes(7, "big"))
+        kind = adsb.KINDS[code]
+        return [Message(sender.device, kind, sender.address, None, rates[0], octets, SQUITTER_SAMPLES)]
+
+    def waveform(self, message: Message) -> NDArray[np.complex128]:
+        return adsb.transmit(message.octets)

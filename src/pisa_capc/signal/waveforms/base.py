@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class Waveform:
     occupied: part of the Nyquist band that the signal uses, below one; what is free makes interpolation exact.
     longest_samples: of a stored frame. periodic: the first samples, which alone tell a frequency offset whatever the
     channel; None: all of the preamble do.
+    rebuilds: whether a frame tells what all of it sent, see `rebuilt`.
     taps: samples before and after the first arrival that a channel may reach, where it is estimated. ridge: of that
     estimate, of the preamble's power; for signals that leave much of their band free, in which it would run wild.
     block: samples in which all of the band shows, and for which a channel stands still.
@@ -36,6 +37,7 @@ class Waveform:
     occupied: ClassVar[float]
     longest_samples: ClassVar[int]
     periodic: ClassVar[int | None] = None
+    rebuilds: ClassVar[bool] = False
     taps: ClassVar[tuple[int, int]] = (4, 13)
     ridge: ClassVar[float] = 0.0
     block: ClassVar[int] = 320
@@ -43,6 +45,11 @@ class Waveform:
     def preamble(self) -> NDArray[np.complex128]:
         """(P,) the known beginning of every frame: what an equaliser refers to."""
         raise NotImplementedError
+
+    @property
+    def stored_samples(self) -> int:
+        """Of a found frame, where no number is given: the preamble, or all of a frame that tells what it sent."""
+        return self.longest_samples if self.rebuilds else len(self.preamble())
 
     def head(self, samples: int) -> NDArray[np.complex128] | None:
         """(samples,) what all frames have in common, or None where they differ before that; here: then silence.
@@ -59,6 +66,14 @@ class Waveform:
         "scrambler" are for waveforms; more purposes should begin with one of these words.
         """
         raise NotImplementedError
+
+    def rebuilt(self, iq: NDArray[np.complexfloating[Any, Any]]) -> list[NDArray[np.complex128] | None]:
+        """(S,) all that each of the frames (N, A, T) sent, from its bits; None where its samples do not tell.
+
+        A frame begins with its first sample, within one, and has nearly no frequency offset; antennas that are missing
+        are zero. Any samples may be given.
+        """
+        return [None] * len(iq)
 
 
 WAVEFORMS: Registry[Waveform] = Registry("waveform")
