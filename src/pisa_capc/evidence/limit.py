@@ -230,7 +230,7 @@ def limit(
     specs = [spec for spec in dataset.captures if environment in (None, spec.environment)]
     devices = sorted({spec.device for spec in dataset.captures})
     waveform = WAVEFORMS[scene.waveform.kind]
-    receiver: Receiver
+    receiver: LimitReceiver
     if waveform.head(samples + READ_AHEAD) is None and (example := typical(waveform, dataset.samples)) is not None:
         samples = min(samples, len(example))
         receiver, read = BitsKnown(scene, seed, tuple(devices), samples, profile_cfo), dataset.samples
@@ -267,7 +267,7 @@ def scene_of(dataset: Dataset, folder: Path) -> tuple[Scene, int]:
     return from_mapping(Scene, made["scene"]), made["seed"]
 
 
-class Receiver(Protocol):
+class LimitReceiver(Protocol):
     def log_likelihood(self, y: Complex) -> NDArray[np.float64]:
         """(N, K) ln Λ of frames (N, A, T)."""
         ...
@@ -345,7 +345,7 @@ def sent_waveforms(scene: Scene, profiles: list[DeviceProfile], samples: int, se
 
 
 def decide(
-    folder: Path, dataset: Dataset, spec: CaptureSpec, receiver: Receiver, samples: int, frames: int
+    folder: Path, dataset: Dataset, spec: CaptureSpec, receiver: LimitReceiver, samples: int, frames: int
 ) -> tuple[CaptureSpec, NDArray[np.float64]]:
     """One job: ln Λ (n, K) of some frames of one recording."""
     source = StoreSource(folder, dataset)
