@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pisa_capc.decide.calibration import calibrator as calibrator
     from pisa_capc.decide.calibration import calibrators as calibrators
     from pisa_capc.decide.calibration import register_calibration as register_calibration
+    from pisa_capc.decide.calibration.estimator import CalibratedClassifier as CalibratedClassifier
     from pisa_capc.decide.enrolment import enrol as enrol
     from pisa_capc.decide.enrolment import remove as remove
     from pisa_capc.decide.identification import identify as identify
@@ -123,6 +124,7 @@ _PUBLIC = {
     "model.training": "Run TrainingConfig fit",
     "decide.calibration": "UCAPC Calibration Calibrator Careful FrozenCalibration OnlineCalibrator OpenSet "
     "Peer Transduced calibrator calibrators register_calibration",
+    "decide.calibration.estimator": "CalibratedClassifier",
     "decide.enrolment": "enrol remove",
     "decide.identification": "identify predict verify",
     "evidence.limit": "limit",

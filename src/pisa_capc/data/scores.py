@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.trials import claim_scores, equal_error_rate
 
@@ -46,6 +47,8 @@ class Scores:
     eer: float = float("nan")
     cllr: float = float("nan")
     min_cllr: float = float("nan")
+
+    __repr__ = brief
 
     @property
     def balanced_accuracy(self) -> float:

@@ -107,6 +107,19 @@ class Calibrator(Parameters):
         inputs = check_inputs(embedding, logits, capture, self.counted)
         return self.calibrate_frames(inputs, source or SourceStatistics(), Recorder(inputs, out))
 
+    def fit_predict(
+        self,
+        embedding: Array,
+        logits: Array,
+        capture: Captures | None = None,
+        source: SourceStatistics | None = None,
+    ) -> Array:
+        """(N,) the calibrated decisions alone: the `prediction` of `calibrate`.
+
+        >>> UCAPC().fit_predict(embedding, logits, capture)                     # doctest: +SKIP
+        """
+        return self.calibrate(embedding, logits, capture, source).prediction
+
     def calibrate_frames(self, inputs: Inputs, source: SourceStatistics, recorder: Recorder) -> Calibration:
         """Calibrate checked frames and hand them to `recorder`, whose `finish` makes the result."""
         raise NotImplementedError

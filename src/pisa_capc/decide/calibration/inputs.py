@@ -6,14 +6,16 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from numbers import Integral
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.decide.calibration.grouping import find_groups
 
@@ -34,6 +36,8 @@ class Groups:
     counts: tuple[int, ...]
     index: Tensor  # (N,) group of each frame
     order: Tensor  # (N,) frames sorted by group, in their own order within a group
+
+    __repr__ = brief
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
@@ -57,6 +61,8 @@ class Inputs:
     groups: Groups
     spread: float
     as_numpy: bool
+
+    __repr__ = brief
 
     @property
     def classes(self) -> int:
@@ -90,6 +96,13 @@ def check_inputs(embedding: Array, logits: Array, capture: Captures | None = Non
             "the softmax, or the logarithm of these.",
             stacklevel=3,
         )
+    if look_exchanged(features, scores):
+        warnings.warn(
+            f"embedding ({features.shape[1]} columns) and logits ({scores.shape[1]} columns) look exchanged: each "
+            "column of embedding is a linear map of logits, and not the other way round. Logits are the scores of the "
+            "classes.",
+            stacklevel=3,
+        )
     if group == "auto":
         groups = _capture_groups(find_groups(_numpy(features), _numpy(scores)), scores)
     elif capture is None or group == "none":
@@ -105,6 +118,31 @@ def are_probabilities(scores: Tensor) -> bool:
         return False
     sums = scores.double().sum(dim=1)
     return bool((scores >= 0).all() and ((sums - 1).abs() < 1e-3).all())
+
+
+def look_exchanged(features: Tensor, scores: Tensor) -> bool:
+    """Whether embedding (N, D) is an affine map of logits (N, C) with C > D, and not the other way round.
+
+    A linear classifier maps embeddings to logits, so what is such a map of the other is what the classifier made.
+    """
+    rows, columns = min(len(scores), 4 * scores.shape[1] + 4), scores.shape[1]
+    if columns <= features.shape[1] or columns > LOOKED_AT or rows < 2 * columns + 2:
+        return False
+    own, other = (part[:rows].double() for part in (features, scores))
+    return _unexplained(own, other) < 1e-4 and _unexplained(other, own) > 1e-2
+
+
+def _unexplained(values: Tensor, by: Tensor) -> float:
+    """The share of the variance of values (n, D) that no affine map of (n, C) explains."""
+    centred, regressors = (part - part.mean(dim=0) for part in (values, by))
+    left = centred - regressors @ torch.linalg.lstsq(regressors, centred, driver=_driver(by)).solution
+    total = float(centred.square().sum())
+    return float(left.square().sum()) / total if total > 0 else 0.0
+
+
+def _driver(like: Tensor) -> str:
+    """What LAPACK solves with: on a GPU there is but one way."""
+    return "gels" if like.is_cuda else "gelsd"
 
 
 def _device(array: Array) -> torch.device:
@@ -167,13 +205,27 @@ def _not_finite(name: str, values: Tensor) -> str:
 
 def _names(capture: np.ndarray) -> np.ndarray:
     """Identifiers as strings or whole numbers: a column of a table may hold them as objects, or be dates."""
+    missing = 0
+    if capture.dtype.kind == "M":
+        missing = int(np.isnat(capture).sum())
+    elif capture.dtype.kind in "OT":  # T: NumPy's strings of any length
+        missing = sum(map(_is_missing, capture.flat))
+    if missing:
+        raise DataError(f"capture is missing in {missing} frames. Fill it in, or leave them out.")
     if capture.dtype.kind == "M":
         return capture.astype(str)
-    if capture.dtype.kind == "O":
-        for kind, plain in ((str, str), (Integral, np.int64)):
-            if all(isinstance(one, kind) for one in capture.flat):
-                return capture.astype(plain)
+    for kind, plain in ((str, str), (Integral, np.int64), (date, str)) if capture.dtype.kind in "OT" else ():
+        if all(isinstance(one, kind) for one in capture.flat):
+            return np.array([plain(one) for one in capture.flat]).reshape(capture.shape)
     return capture
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, and what pandas puts where there is nothing, which is neither equal to itself nor different."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
 
 
 def _global_group(frames: int, device: torch.device) -> Groups:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pisa_capc.core.errors import DataError, unknown_name
+from pisa_capc.core.brief import brief
+from pisa_capc.core.errors import DataError, MissingExtraError, unknown_name
 from pisa_capc.decide.calibration.inputs import Array, Inputs
 from pisa_capc.decide.calibration.workspace import Rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ROWS_SHOWN = 50  # of a table in a notebook
 
@@ -27,6 +32,8 @@ class CaptureSummary:
     changed: int
     mass_before: np.ndarray  # (C,) expected frames of each class by the source classifier, Σ_i softmax(ℓ_i)
     mass_after: np.ndarray  # (C,) the same by the calibrated probabilities, Σ_i π_i
+
+    __repr__ = brief
 
 
 class Judged(NamedTuple):
@@ -72,6 +79,31 @@ class Calibration:
         """How many decisions differ from those of the source classifier."""
         return sum(capture.changed for capture in self.captures)
 
+    def to_frame(self, classes: Sequence[str] | None = None) -> DataFrame:
+        """A row per frame for pandas: capture, prediction, a probability of each class, and what a rejection found.
+
+        classes: (C,) their names; the prediction is then a name too, None for a rejected frame.
+        """
+        if find_spec("pandas") is None:
+            raise MissingExtraError("pandas", "pandas", "A data frame")
+        import pandas
+
+        count = self.inputs.classes
+        names = [str(k) for k in range(count)] if classes is None else [str(name) for name in classes]
+        if len(names) != count:
+            raise DataError(f"classes: {len(names)} names; expected {count}, one for each column of the logits.")
+        probability, prediction = _plain(self.probability), _plain(self.prediction)
+        keys = [summary.capture for summary in self.captures]
+        columns: dict[str, Any] = {"capture": [keys[r] for r in _plain(self.inputs.groups.index).tolist()]}
+        columns["prediction"] = prediction
+        if classes is not None:
+            columns["prediction"] = [names[k] if k >= 0 else None for k in prediction.tolist()]
+        columns |= {f"probability_{name}": probability[:, k] for k, name in enumerate(names)}
+        for name in ("known", "unknown_score", "p_value"):
+            if (found := getattr(self, name)) is not None:
+                columns[name] = _plain(found)
+        return pandas.DataFrame(columns)
+
     def capture(self, key: str | int | None = None) -> int:
         """The number of the capture called `key`; the first without one."""
         keys = [summary.capture for summary in self.captures]
@@ -80,6 +112,12 @@ class Calibration:
         if key not in keys:
             raise DataError(unknown_name("capture", str(key), map(str, keys)))
         return keys.index(key)
+
+
+def _plain(values: Array) -> np.ndarray:
+    """On the CPU, as NumPy has it, which knows no bfloat16."""
+    found = torch.as_tensor(values).cpu()
+    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
 
 
 def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

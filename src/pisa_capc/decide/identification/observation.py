@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import DataError, ModelError
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.sources import CfoTrace, Iq, MemorySource, Rows
@@ -38,6 +39,8 @@ class Observed:
     recording: NDArray[np.int64]
     about: tuple[FoundFrame, ...]
     track: NDArray[np.int64]
+
+    __repr__ = brief
 
     def __len__(self) -> int:
         return len(self.about)

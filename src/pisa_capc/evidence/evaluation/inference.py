@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.progress import progress
 from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.protocol import CAREFUL, DIRECT, PAPER, Evaluator
@@ -49,6 +50,8 @@ class Inference:
     evaluator: Evaluator = field(repr=False)
     folder: Path = Path()
     strangers: UnknownDeviceScores | None = None
+
+    __repr__ = brief
 
     def probability(self, stage: str) -> NDArray[np.float64]:
         """(N, C) class probabilities after a stage."""

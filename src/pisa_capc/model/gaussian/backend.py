@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
-from scipy.stats import chi2
+from scipy.special import chdtrc, logsumexp
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.model.gaussian.algebra import gaussians, information, inverse_of
@@ -101,7 +100,7 @@ class GaussianBackend:
 
         Of a known device's own frames at most a part α has a p-value below α.
         """
-        return np.asarray(chi2.sf(self.distance(evidence).min(axis=1), len(self.frame)))
+        return np.asarray(chdtrc(len(self.frame), self.distance(evidence).min(axis=1)))
 
     def ratio(self, evidence: Observations, claimed: NDArray[np.int64]) -> Real:
         """(N,) log-likelihood ratio of a claimed identity (N,) against any other device, known or not.

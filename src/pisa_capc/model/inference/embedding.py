@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.core.threads import OwnThreads, cpu_threads, in_threads
 from pisa_capc.data.descriptors import cfo_descriptors
@@ -55,6 +56,8 @@ class Embedding:
     cfo_hz: NDArray[np.float64] | None = None
     devices: NDArray[np.str_] | None = None
     error: NDArray[np.float32] | None = None
+
+    __repr__ = brief
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `pisa calibrate` reads; the file is whole or not there."""

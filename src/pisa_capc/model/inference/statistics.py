@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import DataError
 from pisa_capc.model.gaussian import Device, GaussianBackend
 
@@ -62,6 +63,8 @@ class SourceStatistics:
     frame_spread: np.ndarray | None = None  # (D, D) S
     place_spread: np.ndarray | None = None  # (D, D) P
     frame_error: np.ndarray | None = None  # (E, D, D) R_n of some training frames, spread over all
+
+    __repr__ = brief
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], prefix: str = PREFIX) -> SourceStatistics:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pisa_capc.core.brief import brief
 from pisa_capc.signal.phy import Header
 from pisa_capc.signal.phy.wifi import Front
 
@@ -82,6 +83,8 @@ class FoundFrame:
     number: int = -1
     utc: str = ""
     verdict: str | None = None
+
+    __repr__ = brief
 
     @property
     def claimed(self) -> str | None:

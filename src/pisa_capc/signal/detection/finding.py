@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from pisa_capc.core.brief import brief
 from pisa_capc.core.engines import available_cores, run_jobs
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.signal.detection import adsb, burst, lora, wifi  # noqa: F401  (they register their finders)
@@ -41,6 +42,8 @@ class Found:
     stream: Recording
     waveform: Waveform
     frames: tuple[FoundFrame, ...]
+
+    __repr__ = brief
 
 
 def finder_of(waveform: str) -> Finder:
