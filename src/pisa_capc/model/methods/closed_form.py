@@ -33,9 +33,10 @@ from pisa_capc.signal.measurement.channel_state import channel_state, place_prio
 from pisa_capc.signal.waveforms import WAVEFORMS
 
 ERRORS = 200  # frames whose error bars stand for those of all
-BATCH = 8192  # frames measured at a time
+BATCH, AT_ONCE = 8192, 1 << 26  # frames, and samples, measured at a time
 NOISE_FRAMES = 200  # of each recording, which the noise of channel state is measured on
 WHITE = 1e-3  # part by which the frames' covariance of channel state is shrunk
+KEYED = "keyed"  # in the place of a waveform's name, of frames that are on-off keyed; see `keyed`
 NEVER = 1e3  # below the others: the logit of a device that the source does not have
 
 Real = NDArray[np.floating[Any]]
@@ -43,9 +44,13 @@ Real = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class ClosedFormSettings(PreambleSettings):
-    """Of the waveform alone: nothing else is to be set."""
+    """Of the waveform alone: nothing else is to be set. keyed: frames are on-off keyed, whatever they say."""
 
     called: ClassVar[str] = "closed form"
+
+    def __post_init__(self) -> None:
+        if not self.waveform.startswith(KEYED):
+            super().__post_init__()
 
 
 class ClosedForm(OwnThreads):
@@ -119,7 +124,8 @@ class ClosedForm(OwnThreads):
 
     def _all_measured(self, frames: UnlabelledFrames) -> tuple[Real, Real, NDArray[np.bool_]]:
         """Values and errors of all frames, and which could be measured."""
-        parts = [self.measured(part.iq) for part in frames.batches(BATCH)]
+        at_once = max(1, min(BATCH, AT_ONCE // (frames.antennas * frames.samples)))
+        parts = [self.measured(part.iq) for part in frames.batches(at_once)]
         value, error = (np.concatenate(own) for own in zip(*parts, strict=True))
         return value, error, np.isfinite(value).all(axis=1)
 
@@ -312,6 +318,10 @@ class ClosedFormMethod(BehindPreamble, Method):
                     "original files."
                 )
             return ChannelInClosedForm(setup.subcarriers, setup.geometry.antennas, setup.classes, runs)
+        if self._is_keyed:
+            from pisa_capc.model.methods.keyed import KeyedInClosedForm
+
+            return KeyedInClosedForm(self._keyed_estimator, setup.classes, runs)
         waveform, rate = WAVEFORMS[waveform_of(self.settings, setup)], setup.sample_rate_hz
         if waveform.sample_rate_hz != rate:
             raise ConfigError(
@@ -320,8 +330,31 @@ class ClosedFormMethod(BehindPreamble, Method):
             )
         return FlawsInClosedForm(estimator_of(waveform, setup.samples), setup.classes, runs)
 
+    @property
+    def whole_frames(self) -> bool:
+        return self._is_keyed
+
+    @property
+    def _is_keyed(self) -> bool:
+        """On-off keying is what is left to measure where no preamble has the sample rate of the frames."""
+        rates = {waveform.sample_rate_hz for waveform in WAVEFORMS.parts().values()}
+        return self.settings.waveform.startswith(KEYED) or (
+            self.settings.waveform == AUTO and self.setup.sample_rate_hz not in rates and self.setup.domain == TIME
+        )
+
+    @property
+    def _keyed_estimator(self) -> Any:
+        from pisa_capc.model.methods.keyed import keyed_estimator
+
+        named = self.settings.waveform if self.settings.waveform.startswith(KEYED) else KEYED
+        return keyed_estimator(named, self.setup.sample_rate_hz)
+
     def check_source(self, frames: Frames) -> None:
-        if self.setup.domain == TIME:
+        if self._is_keyed:
+            from pisa_capc.model.methods.keyed import check_keyed
+
+            check_keyed(frames, self._keyed_estimator)
+        elif self.setup.domain == TIME:
             super().check_source(frames)
 
     def solve(self, frames: Frames) -> nn.Module:

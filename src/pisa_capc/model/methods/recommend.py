@@ -14,10 +14,12 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.store.dataset import TIME
 from pisa_capc.model.methods.closed_form import noise_of
 from pisa_capc.model.methods.equaliser import EqualiserSettings, least_samples, waveform_of
+from pisa_capc.model.methods.keyed import MOST, share_keyed
 from pisa_capc.model.methods.preamble import look_for_preamble
 from pisa_capc.model.methods.registry import Setup
 from pisa_capc.signal.measurement import estimator_of
 from pisa_capc.signal.measurement.front_end import front_end_for, through
+from pisa_capc.signal.measurement.keyed import KeyedEstimator
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
 PUBLISHED, EQUALISED, CLOSED = "pisa", "pisa-equalised", "closed-form"
@@ -44,6 +46,12 @@ def recommended(frames: Frames, setup: Setup, network: bool = False) -> Recommen
             return Recommendation(PUBLISHED, "the frames are channel state, and a network was asked for")
         return _for_channel_state(frames, setup)
     if not any(waveform.sample_rate_hz == rate for waveform in WAVEFORMS.parts().values()):
+        share = 0.0 if network else share_keyed(frames, KeyedEstimator(rate))
+        if share >= MOST:
+            why = (
+                f"{share:.0%} of the frames are on-off keyed; offset, chirp and timing of their pulses can be measured"
+            )
+            return Recommendation(CLOSED, f"{why}, in seconds")
         return Recommendation(PUBLISHED, f"no preamble is known at {rate:g} samples/s that an equaliser could go by")
     waveform = WAVEFORMS[waveform_of(settings, setup)]
     if min(setup.samples, len(waveform.preamble())) < least_samples(settings.taps):

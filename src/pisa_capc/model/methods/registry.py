@@ -74,6 +74,11 @@ class Method:
         self.setup = setup
         self.settings = settings
 
+    @property
+    def whole_frames(self) -> bool:
+        """Whether it reads whole frames by default, instead of the paper's 320 samples."""
+        return False
+
     def build(self, runs: int = 1) -> nn.Module:
         """A new model whose forward(iq, descriptor, mask) returns an `Output`; parameters have a run axis."""
         raise NotImplementedError

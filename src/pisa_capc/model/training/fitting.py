@@ -14,11 +14,11 @@ import torch
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.process import keep_freed_memory
 from pisa_capc.core.threads import cpu_threads
-from pisa_capc.data.frames import samples_seen
+from pisa_capc.data.frames import MODEL_SAMPLES, samples_seen
 from pisa_capc.data.protocol import Split
 from pisa_capc.model.inference.devices import choose_device, choose_precision
 from pisa_capc.model.inference.model import TrainedModel
-from pisa_capc.model.methods.registry import METHODS, Setup, build_method
+from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method
 from pisa_capc.model.runs import NO_ENCODER, Run, TrainingConfig, training_config
 from pisa_capc.model.stacked import check_run_axis, load_compiler
 from pisa_capc.model.stacked.compilers import compilers
@@ -91,7 +91,7 @@ def fit(
         raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
     if not METHODS[method].in_epochs:
         encoder = NO_ENCODER
-    built = build_method(method, setup_for(runs[0].split, encoder, how.samples), variant, settings)
+    built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
     if built.in_epochs:
         check_run_axis(built.build, f"method {method!r}")
         _check_batch(how.batch, runs)
@@ -145,6 +145,18 @@ def behind_front_end(runs: Sequence[Run], method: str, front: str = AUTO) -> lis
         return replace(part, train=through(part.train, wanted), validation=through(part.validation, wanted))
 
     return [replace(run, split=behind(run.split)) for run in runs]
+
+
+def method_for(
+    part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
+) -> Method:
+    """The method, built for the frames of a split."""
+    setup = setup_for(part, encoder, samples)
+    built = build_method(method, setup, variant, settings)
+    stored = part.train.source.samples
+    if not built.whole_frames or samples != MODEL_SAMPLES or setup.samples == stored:
+        return built
+    return build_method(method, setup_for(part, encoder, stored), variant, settings)
 
 
 def setup_for(part: Split, encoder: str, samples: int) -> Setup:

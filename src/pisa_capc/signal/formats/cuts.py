@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,7 +216,12 @@ def _windows(files: Sequence[SignalFile], samples: int, hop: int, why: str) -> t
 
 
 def _bursts(files: Sequence[SignalFile], waveform: str, samples: int | None) -> tuple[list[Sequence[int]], int, str]:
-    found = [detect(file.recording, waveform).frames for file in files if file.recording is not None]
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        found = [detect(file.recording, waveform).frames for file in files if file.recording is not None]
+    if notes:  # of each recording; one stands for many
+        more = f" So it is, or alike, in {len(notes):,} recordings." if len(notes) > 1 else ""
+        warnings.warn(f"{notes[0].message}{more}", stacklevel=2)
     lengths = sorted(frame.samples or 0 for frames in found for frame in frames)
     typical = lengths[len(lengths) // 2] if lengths else STORED
     samples = samples or max(2, min(typical, LONGEST_BURST))

@@ -1,0 +1,89 @@
+"""Devices of on-off keyed frames are told in closed form, and `pisa train` recommends it for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pisa_capc import Frames
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
+from pisa_capc.data.protocol import split
+from pisa_capc.data.scores import macro_f1
+from pisa_capc.model.edge.export import expressible
+from pisa_capc.model.inference import embed, load_model
+from pisa_capc.model.methods.recommend import recommended
+from pisa_capc.model.training import Run, fit
+from pisa_capc.model.training.fitting import setup_for
+from tests.signal.measurement.keyed_frames import RATE_HZ, messages
+
+HOW = {"method": "closed-form", "device": "cpu", "threads": 1, "show": False}
+SENSORS = {  # by name: offset, chirp, relative length of a pulse
+    "A": (-8e3, 60.0, 1.0),
+    "B": (3e3, 240.0, 0.97),
+    "C": (6e3, 100.0, 1.02),
+}
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    iq, device, environment = [], [], []
+    for k, (name, (offset, chirp, pulse)) in enumerate(SENSORS.items()):
+        for j, (place, drift) in enumerate({"warm": 0.0, "cool": 300.0}.items()):
+            own = messages(24, 10 * k + j, offset_hz=offset + drift, chirp_hz=chirp, pulse_s=0.6e-3 * pulse)
+            iq.append(own)
+            device += [name] * len(own)
+            environment += [place] * len(own)
+    return Frames.from_arrays(
+        np.concatenate(iq), device=device, environment=environment, sample_rate_hz=RATE_HZ, carrier_hz=433.92e6
+    )
+
+
+def runs(frames: Frames) -> Run:
+    return Run(split(frames, ["warm"], ["cool"], 2026, few_shot=0), 2026)
+
+
+def test_sensors_are_told_and_a_model_is_kept(frames: Frames, tmp_path: Path) -> None:
+    setup = setup_for(runs(frames).split, "cnn", 320)
+    method, why = recommended(frames.where(environment="warm"), setup)
+    assert (method, "on-off keyed" in why) == ("closed-form", True)
+    [trained] = fit(runs(frames), out=tmp_path / "run", **HOW)
+    assert trained.run.samples == frames.samples
+    there = frames.where(environment="cool")
+    for model in (trained, load_model(tmp_path / "run")):
+        outputs = embed(model, there, "cpu")
+        assert macro_f1(there.device, outputs.logits.argmax(1), 3) > 0.95
+
+
+def test_without_the_offset_that_moved_it_has_the_others(frames: Frames) -> None:
+    [trained] = fit(runs(frames), settings={"waveform": "keyed:without=offset"}, **HOW)
+    there = frames.where(environment="cool")
+    assert trained.model.mean.shape == (3, 5)
+    assert macro_f1(there.device, embed(trained, there, "cpu").logits.argmax(1), 3) > 0.9
+
+
+def test_frames_without_pulses_are_refused_with_advice(frames: Frames) -> None:
+    rng = np.random.default_rng(1)
+    noise = Frames.from_arrays(
+        rng.normal(size=(60, 1, 4000, 2)) @ [1, 1j],
+        device=["A", "B"] * 30,
+        environment=["warm"] * 30 + ["cool"] * 30,
+        sample_rate_hz=RATE_HZ,
+        carrier_hz=433.92e6,
+    )
+    with pytest.raises(DataError, match=r"100% of the frames do not hold 8 on-off keyed pulses.*pisa import iq"):
+        fit(runs(noise), **HOW)
+    assert recommended(noise, setup_for(runs(noise).split, "cnn", 320)).method == "pisa"
+
+
+@pytest.mark.parametrize("waveform", ["keyed:offset", "keyed:without=colour", "burst"])
+def test_settings_that_make_no_sense_are_refused(waveform: str, frames: Frames) -> None:
+    with pytest.raises(ConfigError, match=r"waveform|quantity"):
+        fit(runs(frames), settings={"waveform": waveform}, **HOW)
+
+
+def test_it_cannot_be_written_as_onnx(frames: Frames) -> None:
+    [trained] = fit(runs(frames), **HOW)
+    with pytest.raises(ModelError, match="which alone can be written as ONNX"):
+        expressible(trained)
