@@ -77,7 +77,7 @@ benchmark](../gallery/plot_benchmark.rst) writes one and runs it; `protocols/` h
 {chr(10).join(method_settings())}
 ## Settings of the calibrations
 
-`calibration.STAGE`, beside `method`, the name below; also `pisa calibrate --method NAME --set …`.
+`calibration.STAGE`, beside `method`, the name below; also `pisa calibrate --calibration NAME --set …`.
 
 {chr(10).join(f"### {name}{chr(10)}{chr(10)}{flat_settings(CALIBRATIONS[name])}" for name in CALIBRATIONS)}"""
 

@@ -153,7 +153,7 @@ def test_what_is_there_is_not_replaced_unasked(pisa: Command, data: Path, tmp_pa
         assert path.read_text() != "mine"
     (tmp_path / "file").write_text("")
     refused(pisa("measure", data, "--csv", tmp_path / "file/a.csv"), "a.csv")
-    refused(pisa("measure", data, "--figure", tmp_path / "a.xyz"), "picture format")
+    refused(pisa("measure", data, "--plot", tmp_path / "a.xyz"), "picture format")
 
 
 def test_cards_that_are_none_are_refused(pisa: Command, data: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -194,7 +194,7 @@ def test_frames_that_are_not_the_waveform_are_not_measured(pisa: Command, tmp_pa
 
 def test_the_picture_has_a_panel_per_flaw_and_names_as_they_are(pisa: Command, data: Path, tmp_path: Path) -> None:  # noqa: F811
     path = tmp_path / "seen.svg"
-    assert pisa("measure", data, "--figure", path).code == 0
+    assert pisa("measure", data, "--plot", path).code == 0
     text = path.read_text()
     for word in ("IQ image", "carrier leakage", "compression", "left", "right", "real part (%)"):
         assert word in text

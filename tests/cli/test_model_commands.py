@@ -532,11 +532,3 @@ def test_runs_of_different_experiments_are_not_averaged(
 @pytest.mark.parametrize("command", ["encoders", "methods", "train", "embed", "evaluate"])
 def test_commands_explain_themselves(pisa: Command, command: str) -> None:
     assert pisa(command, "--help").code == 0
-
-
-def test_the_removed_eight_bits_are_refused_with_advice(pisa: Command, trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model.onnx"
-    refused(
-        pisa("export-model", trained / "one", "--int8", tmp_path, "--out", out), "--int8 was removed", "Leave it out"
-    )
-    assert not out.exists()

@@ -137,7 +137,7 @@ def _bench(inputs: Path, out: Path) -> list[str]:
 
 
 def _enrol(inputs: Path, out: Path) -> list[str]:
-    named = ["--label", "new", "--anyway", "--device", "cpu", "--out", f"{out}"]
+    named = ["--device-name", "new", "--anyway", "--device", "cpu", "--out", f"{out}"]
     return ["enrol", f"{inputs / 'run'}", f"{inputs / 'set'}", *named]
 
 

@@ -123,7 +123,7 @@ def _stream(folder: Path) -> Any:
 
 
 def _scores(folder: Path) -> Any:
-    from pisa_capc.cli.calibrate import read_scores
+    from pisa_capc.decide.calibration.scores_file import read_scores
 
     return read_scores(folder / "scores.npz")
 

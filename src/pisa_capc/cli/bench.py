@@ -43,13 +43,15 @@ class Request(NamedTuple):
 
 def _request(
     protocol: Annotated[str, PROTOCOL],
-    data: Annotated[Path | None, "Dataset, or folder of MAT files as E1/D01/L1.mat, instead of the protocol's."] = None,
+    data: Annotated[
+        Path | None, "Dataset: or a folder of MAT files as E1/D01/L1.mat, instead of the protocol's."
+    ] = None,
     results: Annotated[Path, RECORDS] = RESULTS,
     work: Annotated[Path, "Folder for datasets, checkpoints and models."] = Path("work"),
-    engine: Annotated[str, "Where jobs run: local or ray."] = "local",
+    engine: Annotated[str, "Where work runs: local or ray."] = "local",
     device: Annotated[str, "auto, cpu or cuda; auto is the GPU where there is one."] = "auto",
     workers: Annotated[
-        int, "Jobs at a time. On a CPU each computes with one thread, so that records do not depend on this."
+        int, "Processes at a time: jobs. On a CPU each computes with one thread, so that records do not depend on this."
     ] = 1,
     gpus: Annotated[float, "Share of a GPU that a job takes of a Ray cluster."] = 0.0,
 ) -> Request:
@@ -60,7 +62,7 @@ def _request(
 
 
 @bench.command()
-@options_of(_request, arguments={"protocol": "PROTOCOL"})
+@options_of(_request, arguments={"protocol": "PROTOCOL"}, words={"engine": "--run-on"})
 def run(
     request: Request,
     only: list[str] = typer.Option(
@@ -110,7 +112,7 @@ def run(
 
 
 @bench.command()
-@options_of(_request, arguments={"protocol": "PROTOCOL"})
+@options_of(_request, arguments={"protocol": "PROTOCOL"}, words={"engine": "--run-on"})
 def select(request: Request) -> None:
     """Choose the hyperparameters in a protocol's section `search` without its target environment.
 
@@ -152,9 +154,13 @@ def _settings(values: Mapping[str, Any]) -> str:
 @bench.command()
 def new(
     out: Path = typer.Argument(help="File to write, as mine.yaml.", metavar="FILE"),
-    method: list[str] = typer.Option(["single", "pisa"], help="What is trained; may be given again."),
-    encoder: list[str] = typer.Option(["transformer"], help="Temporal encoder; may be given again."),
-    scene: str = typer.Option("wifi", help="Scene of the simulated set: a built-in one, or a YAML file."),
+    method: list[str] = typer.Option(
+        ["single", "pisa"], help="Training method, as `pisa methods` lists them; may be given again."
+    ),
+    encoder: list[str] = typer.Option(
+        ["transformer"], help="Temporal encoder, as `pisa encoders` lists them; may be given again."
+    ),
+    scene: str = typer.Option("wifi", help="Scene: of the simulated set, a built-in one or a YAML file."),
 ) -> None:
     """Write a protocol with every setting filled in by its default.
 
@@ -234,8 +240,10 @@ def _status_of_all(results: Path) -> None:
 def tables(
     protocol: str = Name,
     results: Path = ResultsFolder,
-    format: str = typer.Option("markdown", help="markdown, latex, or csv: one row per stage for programs."),
-    out: Path | None = typer.Option(None, help="File to write; default standard output.", show_default=False),
+    format: str = typer.Option(
+        "markdown", "--as", help="Format to write: markdown, latex, or csv with one row per stage for programs."
+    ),
+    out: Path | None = typer.Option(None, help="Where to write: a file; default standard output.", show_default=False),
 ) -> None:
     """Make the tables of a protocol from its records alone."""
     from pisa_capc.data.store.files import write_text_atomic
@@ -261,8 +269,8 @@ def tables(
 def figures(
     protocol: str = Name,
     results: Path = ResultsFolder,
-    format: str = typer.Option("pdf", help="pdf, svg or png."),
-    out: Path = typer.Option(Path("figures"), help="Folder to write into."),
+    format: str = typer.Option("pdf", "--as", help="Format to write: pdf, svg or png."),
+    out: Path = typer.Option(Path("figures"), help="Where to write: a folder."),
 ) -> None:
     """Draw a protocol from its records alone: three-stage bars, source against target, confusions, captures.
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import Decorator, deferred, options_of
+from pisa_capc.cli.options import AsJson, Decorator, deferred, options_of
 from pisa_capc.cli.output import READABLE, wide_console
 from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import visible
@@ -39,11 +39,11 @@ def _options() -> Decorator:
 @deferred(app, _options)
 def check(
     found: Checked,
-    figure: Annotated[
+    plot: Annotated[
         Path | None,
-        typer.Option(help="Draw how well the room and the CFO name devices, SNR and antennas.", callback=_picture),
+        typer.Option(help="Draw: how well the room and the CFO name devices, SNR and antennas.", callback=_picture),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: bool = AsJson,
 ) -> None:
     """Check a dataset before training: does the room or the CFO give devices away; copies, clipping, SNR, balance.
 
@@ -55,11 +55,11 @@ def check(
         out = wide_console(READABLE)
         out.print(_table(found))
         out.print(found.summary)
-    if figure is not None:
+    if plot is not None:
         from pisa_capc.evidence.figures.dataset import check_picture
 
-        check_picture(found, figure)
-        notes.print(f"picture: {figure}", highlight=False, soft_wrap=True)
+        check_picture(found, plot)
+        notes.print(f"picture: {plot}", highlight=False, soft_wrap=True)
     raise typer.Exit(0 if found.fit else 1)
 
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import HeldOut
+from pisa_capc.cli.options import AsJson, HeldOut
 from pisa_capc.cli.output import listed, say
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import PlainConsole
@@ -23,13 +23,11 @@ Folder = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`
 CFO_SPREADS = ("CFO drift (Hz)", "antennas (Hz)")
 LISTED = 40  # devices of a table; of more its lines would be scrolled away
 
-AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
-
 
 @app.command()
 def inspect(
     folder: Path = Folder,
-    plot: Path | None = typer.Option(None, help="Draw a frame, its spectrum, CFO and power delay into this file."),
+    plot: Path | None = typer.Option(None, help="Draw: a frame, its spectrum, CFO and power delay into this file."),
     verify: bool = typer.Option(False, "--verify", help="Read every capture and compare it with its checksum."),
     as_json: bool = AsJson,
 ) -> None:
@@ -67,14 +65,17 @@ def import_(
         show_default=False,
     ),
     source: Path = typer.Argument(help="Folder or file to read.", show_default=False),
-    out: Path = typer.Option(help="Folder of the new dataset.", show_default=False),
+    out: Path = typer.Option(help="Where to write: the folder of the new dataset.", show_default=False),
     pattern: str | None = typer.Option(
         None, help="Path of a capture's file, as '{environment}/{device}/{capture}.mat'.", show_default=False
     ),
     iq_key: str | None = typer.Option(None, help="Name of the I/Q array.", show_default=False),
     cfo_key: str | None = typer.Option(None, help="Name of the CFO array.", show_default=False),
     antennas: int | None = typer.Option(
-        None, min=1, help="Antennas of a frame; default for MAT: 4, for iq: 1.", show_default=False
+        None,
+        min=1,
+        help="Antennas of plain samples; of a frame in other formats. Default for MAT: 4, for iq: 1.",
+        show_default=False,
     ),
     samples: int | None = typer.Option(
         None, min=2, help="Samples of a frame; SigMF, iq: cut frames to these.", show_default=False
@@ -83,7 +84,10 @@ def import_(
         None, help="Order of the axes of arrays: n frames, T samples, A antennas, as nTA.", show_default=False
     ),
     sample_format: str | None = typer.Option(
-        None, "--format", help="iq: of plain samples whose ending does not say it, as cs16.", show_default=False
+        None,
+        "--format",
+        help="Encoding of plain samples, as cf32 or cs16; for iq, where the ending does not say it.",
+        show_default=False,
     ),
     window: float | None = typer.Option(
         None, help="iq: cut recordings into frames of so many seconds.", show_default=False
@@ -93,20 +97,27 @@ def import_(
     ),
     waveform: str | None = typer.Option(
         None,
-        help="iq: cut recordings into bursts: burst, with settings as of `pisa detect`, as burst:gap=5e-3,max=1.",
+        help="What frames to look for: burst, with settings as of `pisa detect`, as burst:gap=5e-3,max=1; for iq.",
         show_default=False,
     ),
     environment: str | None = typer.Option(
-        None, help="Environment of files that name none; default E1, required for SigMF folders.", show_default=False
+        None, help="Environment: of files that name none; default E1, required for SigMF folders.", show_default=False
     ),
     capture: str | None = typer.Option(
-        None, help="Capture of files that name none; default L1, required for SigMF folders.", show_default=False
+        None, help="Capture: of files that name none; default L1, required for SigMF folders.", show_default=False
     ),
     device: str | None = typer.Option(
-        None, help="Device of frames that name none; `unlabelled` if unknown.", show_default=False
+        None,
+        "--device-name",
+        help="Name of the device that sent the frames; where they name none, `unlabelled` if unknown.",
+        show_default=False,
     ),
-    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz.", show_default=False),
-    carrier: float | None = typer.Option(None, help="Carrier frequency in Hz.", show_default=False),
+    sample_rate: float | None = typer.Option(
+        None, help="Sample rate in Hz; where the files do not say it.", show_default=False
+    ),
+    carrier: float | None = typer.Option(
+        None, help="Carrier in Hz; where the files do not say it.", show_default=False
+    ),
     array: str | None = typer.Option(
         None, help="square, linear, circular, or a JSON file with coordinates_wavelengths.", show_default=False
     ),
@@ -114,7 +125,7 @@ def import_(
         None, help="Between neighbouring antennas of --array, in wavelengths; default 0.5.", show_default=False
     ),
     card: str | None = typer.Option(
-        None, help="CSI: intel, atheros, nexmon or esp32; default: recognised.", show_default=False
+        None, "--csi-card", help="CSI: intel, atheros, nexmon or esp32; default: recognised.", show_default=False
     ),
     chip: str | None = typer.Option(
         None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
@@ -125,7 +136,7 @@ def import_(
         help="CSI, for one more version: sanitised takes off what `pisa train --front common` does; raw does nothing.",
         show_default=False,
     ),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out what cannot be used: packets of channel state."),
     add: bool = typer.Option(False, "--add", help="Add to the dataset that is there: further recordings."),
     as_json: bool = AsJson,
 ) -> None:
@@ -188,8 +199,10 @@ def import_(
 def export_(
     format: str = typer.Argument(help="mat, sigmf, npz, hdf5 (LoRa_RFFI), or that of a plugin.", show_default=False),
     folder: Path = Folder,
-    out: Path = typer.Option(help="Folder to write, or file for npz.", show_default=False),
-    pattern: str | None = typer.Option(None, help="Path of a capture's file, as for import.", show_default=False),
+    out: Path = typer.Option(help="Where to write: a folder, or a file for npz.", show_default=False),
+    pattern: str | None = typer.Option(
+        None, help="Path of a capture's file, as '{environment}/{device}/{capture}.mat'.", show_default=False
+    ),
     mat_version: str = typer.Option("5", help="Of MAT files: 5 or 7.3."),
     antenna: int | None = typer.Option(None, help="The one antenna that hdf5 holds.", show_default=False),
     as_json: bool = AsJson,
@@ -211,7 +224,7 @@ def split_(
     folder: Path = Folder,
     source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
     target: str = typer.Option(help="Target environments, as E1.", show_default=False),
-    seed: int = typer.Option(2026, help="Seed of the split."),
+    seed: int = typer.Option(2026, help="Seed: of the split."),
     held_out: str = HeldOut,
     as_json: bool = AsJson,
 ) -> None:

@@ -31,22 +31,11 @@ NAMED = 6  # addresses in a line of the table
 
 RunFolder = typer.Argument(metavar="RUN", help="A run that `pisa train` wrote.", show_default=False)
 WaveformName = typer.Option(
-    None, help="What to look for, as wifi, lora, adsb or burst; by default the model's.", show_default=False
+    None, help="What frames to look for: as wifi, lora, adsb or burst; by default the model's.", show_default=False
 )
-CalibrationName = typer.Option(
-    None,
-    "--calibration",
-    help="What corrects decisions with the recording's own frames, a method of `pisa calibrate`. Default: careful, "
-    "or U-CAPC without a prior for a model that lacks the source statistics that careful needs.",
-    show_default=False,
+KeepCfo = typer.Option(
+    False, "--keep-cfo", help="Leave the carrier offset in the samples, as in the frames that the model was trained on."
 )
-Reject = typer.Option(
-    "auto",
-    help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame by "
-    "frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, else "
-    "session, or knn for models of earlier versions, which keep no sessions.",
-)
-KeepCfo = typer.Option(False, "--keep-cfo", help="The model was trained on frames with their carrier offset left in.")
 EqualiseAntennas = typer.Option(
     False,
     "--equalise-antennas",

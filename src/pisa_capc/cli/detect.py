@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import AsJson, Force, options_of
 from pisa_capc.cli.output import print_table, say
 from pisa_capc.cli.recordings import (
     NONE_FOUND,
@@ -39,11 +39,13 @@ def detect_(
     recordings: list[str] = Recordings,
     waveform: str = typer.Option(
         "wifi",
-        help="What to look for: a waveform by its name, as wifi, lora or adsb, or burst: any signal by its energy, "
+        help="What frames to look for: as wifi, lora or adsb, or burst: any signal by its energy, "
         "with settings in seconds as burst:min=20e-6,max=0.05,gap=5e-3, or burst:window=1e-3,hop=1e-3 for one that "
         "never stops.",
     ),
-    out: Path | None = typer.Option(None, help="Folder of a dataset of the frames.", show_default=False),
+    out: Path | None = typer.Option(
+        None, help="Where to write: the folder of a dataset of the frames.", show_default=False
+    ),
     annotate: bool = typer.Option(
         False, "--annotate", help="Write SigMF metadata with the frames as annotations beside each recording."
     ),
@@ -54,20 +56,22 @@ def detect_(
         "pattern (from the path), none.",
     ),
     pattern: str | None = typer.Option(
-        None, help="End of a recording's path, as '{environment}/{device}/{capture}.cs16'.", show_default=False
+        None,
+        help="Path of a capture's file, as '{environment}/{device}/{capture}.mat'; here the end of a recording's.",
+        show_default=False,
     ),
-    environment: str | None = typer.Option(None, help="Environment of --out; default E1.", show_default=False),
-    capture: str | None = typer.Option(None, help="Capture of --out; default the recording.", show_default=False),
+    environment: str | None = typer.Option(None, help="Environment: that of --out; default E1.", show_default=False),
+    capture: str | None = typer.Option(None, help="Capture: that of --out; default the recording.", show_default=False),
     samples: int | None = typer.Option(
         None,
         min=2,
-        help="Samples of a frame in --out; default what the waveform says: Wi-Fi 320, LoRa 8192.",
+        help="Samples of a frame; of those in --out. Default what the waveform says: Wi-Fi 320, LoRa 8192.",
         show_default=False,
     ),
-    keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the frequency offset in the samples of --out."),
+    keep_cfo: bool = typer.Option(False, "--keep-cfo", help="Leave the carrier offset in the samples, those of --out."),
     pseudonyms: Path | None = PseudonymKey,
-    force: bool = typer.Option(False, "--force", help="Let --annotate add to metadata that exists."),
-    as_json: bool = typer.Option(False, "--json", help="Print all frames as JSON instead of tables."),
+    force: bool = Force,
+    as_json: bool = AsJson,
 ) -> None:
     """Find the frames in raw recordings, and whom they claim to be from.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
+from pisa_capc.cli.options import AsJson, Force
 from pisa_capc.cli.output import say
 from pisa_capc.core.errors import ConfigError
 
@@ -27,11 +28,10 @@ Engine = typer.Option(
 def export_model_(
     run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
     out: Path | None = typer.Option(
-        None, help="File to write; default model.onnx in the run's folder, where --engine onnx finds it."
+        None, help="Where to write; default model.onnx in the run's folder, where --engine onnx finds it."
     ),
-    int8: Path | None = typer.Option(None, hidden=True),
-    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a line."),
+    force: bool = Force,
+    as_json: bool = AsJson,
 ) -> None:
     """Write a trained model as ONNX, for machines that have onnxruntime and NumPy and nothing of this.
 
@@ -44,8 +44,6 @@ def export_model_(
     from pisa_capc.model.edge.engine import FILE
     from pisa_capc.model.inference import load_model
 
-    if int8 is not None:
-        raise ConfigError("--int8 was removed: it gained little. Leave it out; a CNN is the fastest encoder.")
     out = run / FILE if out is None else out
     refuse_existing(out, force)
     made = export_model(load_model(run), out)

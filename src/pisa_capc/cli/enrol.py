@@ -13,9 +13,8 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.decisions import EqualiseAntennas, KeepCfo, RunFolder, WaveformName
-from pisa_capc.cli.identify import AsJson
 from pisa_capc.cli.model import Device
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import AsJson, options_of
 from pisa_capc.cli.output import listed, print_table
 from pisa_capc.cli.recordings import (
     Reading,
@@ -44,18 +43,24 @@ def enrol_(
         help="Where the device is heard: recordings, as of `pisa identify`, or datasets.",
         show_default=False,
     ),
-    label: str | None = typer.Option(None, help="What the new device is called.", show_default=False),
+    label: str | None = typer.Option(
+        None, "--device-name", help="Name of the device that sent the frames; new to the model.", show_default=False
+    ),
     remove: str | None = typer.Option(None, help="Take this device out instead.", show_default=False),
     update: str | None = typer.Option(
         None, help="Follow this device instead, whose hardware has aged: newer frames of it.", show_default=False
     ),
-    out: Path = typer.Option(help="New folder for the model; RUN stays as it is.", show_default=False),
+    out: Path = typer.Option(
+        help="Where to write: a new folder for the model; RUN stays as it is.", show_default=False
+    ),
     address: str | None = typer.Option(
         None, help="Of recordings in which several send: frames that claim this address.", show_default=False
     ),
-    environment: str | None = typer.Option(None, help="Of datasets: these environments, as E2.", show_default=False),
+    environment: str | None = typer.Option(None, help="Environment: those of datasets, as E2.", show_default=False),
     anyway: bool = typer.Option(
-        False, "--anyway", help="Even if it resembles another device, or not the one to be updated."
+        False,
+        "--anyway",
+        help="Go on in spite of a doubt: it resembles another device, or not the one to be updated.",
     ),
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
@@ -79,7 +84,7 @@ def enrol_(
     names = [name for name in (label, update, remove) if name is not None]
     if len(names) != 1 or bool(frames) != (remove is None):
         raise ConfigError(
-            "enrol: give --label NAME or --update NAME with recordings or a dataset, or --remove NAME without."
+            "enrol: give --device-name NAME or --update NAME with recordings or a dataset, or --remove NAME without."
         )
     before, [name] = load_model(run), names
     if remove is not None:

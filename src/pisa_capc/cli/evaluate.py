@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.model import Anyway, AsJson, Data, Device, MissingAntenna, confirm
+from pisa_capc.cli.model import Anyway, Data, Device, MissingAntenna, confirm
+from pisa_capc.cli.options import AsJson
 from pisa_capc.cli.output import listed, print_table, say, with_spread
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
@@ -31,10 +32,10 @@ def evaluate(
     dataset: Path = Data,
     target: str | None = typer.Option(
         None,
-        help="Environments to score, as E1; default the run's target, or all of another dataset without it.",
+        help="Target environments, as E1; default the run's target, or all of another dataset without it.",
         show_default=False,
     ),
-    plot: Path | None = typer.Option(None, help="Draw the confusion matrix into this file.", show_default=False),
+    plot: Path | None = typer.Option(None, help="Draw: the confusion matrix, into this file.", show_default=False),
     det: Path | None = typer.Option(
         None, help="Draw the DET curves of claims into this file: misses over false accepts.", show_default=False
     ),

@@ -13,10 +13,8 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator
 from pisa_capc.cli.decisions import (
-    CalibrationName,
     EqualiseAntennas,
     KeepCfo,
-    Reject,
     RunFolder,
     WaveformName,
     calibration_said,
@@ -31,7 +29,17 @@ from pisa_capc.cli.decisions import (
 )
 from pisa_capc.cli.edge import Engine, load_run, place
 from pisa_capc.cli.model import Device
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import (
+    Addresses,
+    AlarmAlpha,
+    Alpha,
+    AsJson,
+    CalibrationName,
+    Force,
+    TestEvery,
+    options_of,
+    reject_option,
+)
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import (
     PseudonymKey,
@@ -49,8 +57,7 @@ if TYPE_CHECKING:
 ALARM = 1  # exit code of verify
 SMALLEST = 1e-99  # chance that is shown
 
-Figures = typer.Option(None, help="Draw pictures into this folder.", show_default=False)
-AsJson = typer.Option(False, "--json", help="Print JSON instead of tables.")
+Plots = typer.Option(None, "--plot", help="Draw: pictures, into this folder.", show_default=False)
 
 
 @app.command("identify")
@@ -60,21 +67,23 @@ def identify_(
     run: Path = RunFolder,
     recordings: list[str] = Recordings,
     out: Path | None = typer.Option(
-        None, help="Write a line per frame: .csv, .jsonl, .parquet, or .sigmf-meta, annotations.", show_default=False
+        None,
+        help="Where to write: a line per frame, as .csv, .jsonl, .parquet, or .sigmf-meta, annotations.",
+        show_default=False,
     ),
     calibration: str | None = CalibrationName,
-    reject: str = Reject,
-    alpha: float = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most."),
+    reject: str = reject_option("auto"),
+    alpha: float = Alpha,
     together: bool = typer.Option(False, "--together", help="Decide frames of one address close in time as one."),
-    window: float = typer.Option(1.0, min=0.0, help="With --together: seconds that are close."),
+    within: float = typer.Option(1.0, min=0.0, help="With --together: seconds that are close."),
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
     pseudonyms: Path | None = PseudonymKey,
-    figures: Path | None = Figures,
+    figures: Path | None = Plots,
     device: str = Device,
     engine: str = Engine,
-    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
+    force: bool = Force,
     as_json: bool = AsJson,
 ) -> None:
     """Say who sent the frames of raw recordings: one of the model's devices, or none that it knows.
@@ -98,13 +107,13 @@ def identify_(
     trained = load_run(run, engine)
     cut = frames_of(trained, recordings)
     if cut is not None and (together or figures is not None or (out is not None and out.suffix == META)):
-        raise ConfigError(f"--together, --figures and {META} need recordings; these are frames. Leave them out.")
+        raise ConfigError(f"--together, --plot and {META} need recordings; these are frames. Leave them out.")
     files = [] if cut is not None else opened(trained, recordings, reading)
     choices = Choices(
-        chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
+        chosen_calibrator(calibration, trained.statistics),
         rejection(reject, trained),
         alpha,
-        window if together else None,
+        within if together else None,
         keep_cfo,
         equalise_antennas,
     )
@@ -133,21 +142,16 @@ def verify_(
     reading: Reading,
     run: Path = RunFolder,
     recordings: list[str] = Recordings,
-    addresses: Path | None = typer.Option(
-        None,
-        help="Owners of addresses: .csv with lines address,device, .json {address: device}, or a dataset of "
-        "`pisa detect`. By default devices are named by their addresses.",
-        show_default=False,
-    ),
-    alpha: float = typer.Option(0.01, help="Chance of a false alarm for each address, on source-like frames."),
-    spacing: float = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested."),
+    addresses: Path | None = Addresses,
+    alarm_alpha: float = AlarmAlpha,
+    test_every: float = TestEvery,
     calibration: str | None = CalibrationName,
-    reject: str = Reject,
+    reject: str = reject_option("auto"),
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
     pseudonyms: Path | None = PseudonymKey,
-    figures: Path | None = Figures,
+    figures: Path | None = Plots,
     device: str = Device,
     engine: str = Engine,
     as_json: bool = AsJson,
@@ -165,12 +169,12 @@ def verify_(
     from pisa_capc.decide.identification.verification import check_alpha
     from pisa_capc.evidence.figures.recording import plot_evidence
 
-    check_alpha(alpha)
+    check_alpha(alarm_alpha)
     where = place(device, engine)
     trained = load_run(run, engine)
     files = opened(trained, recordings, reading)
     choices = Choices(
-        chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
+        chosen_calibrator(calibration, trained.statistics),
         rejection(reject, trained),
         keep_cfo=keep_cfo,
         equalise_antennas=equalise_antennas,
@@ -182,14 +186,18 @@ def verify_(
         whose |= enrolled(addresses, trained.devices, rename)
     found = found_in(trained, files, reading, waveform, rename, not as_json)
     who = identified(trained, found, choices, where, not as_json)
-    verdicts = verify(who, whose if addresses is not None else _by_name(who, whose), alpha, spacing)
+    verdicts = verify(who, whose if addresses is not None else _by_name(who, whose), alarm_alpha, test_every)
     if figures is not None:
-        plot_evidence(figures / "evidence.png", verdicts, alpha)
+        plot_evidence(figures / "evidence.png", verdicts, alarm_alpha)
     if as_json:
-        said = {"alpha": alpha, "calibration": calibration_said(who), "addresses": [v.to_json() for v in verdicts]}
+        said = {
+            "alpha": alarm_alpha,
+            "calibration": calibration_said(who),
+            "addresses": [v.to_json() for v in verdicts],
+        }
         print(json.dumps(said, indent=1))
     else:
-        _show_verdicts(verdicts, alpha)
+        _show_verdicts(verdicts, alarm_alpha)
         if figures is not None:
             notes.print(f"written: {figures / 'evidence.png'}", soft_wrap=True)
     if any(v.alarm for v in verdicts):

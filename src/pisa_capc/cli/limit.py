@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import Decorator, deferred, options_of
+from pisa_capc.cli.options import AsJson, Decorator, deferred, options_of
 from pisa_capc.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def _options() -> Decorator:
 
 
 @deferred(app, _options)
-def limit(
-    found: Limit, as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False
-) -> None:
+def limit(found: Limit, as_json: bool = AsJson) -> None:
     """How well the devices of a simulated set can be told apart at all: by a receiver that knows the hardware of each.
 
     It estimates channel, phase and remaining frequency offset of each frame and decides by likelihood. What it tells

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.calibrate import chosen_calibrator, usual_calibrator
-from pisa_capc.cli.decisions import CalibrationName, EqualiseAntennas, KeepCfo, Reject, WaveformName, rejection
+from pisa_capc.cli.calibrate import chosen_calibrator
+from pisa_capc.cli.decisions import EqualiseAntennas, KeepCfo, WaveformName, rejection
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.identify import enrolled
 from pisa_capc.cli.model import Device
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import Addresses, AlarmAlpha, Alpha, CalibrationName, TestEvery, options_of, reject_option
 from pisa_capc.cli.recordings import PseudonymKey, renaming
 from pisa_capc.core.errors import ConfigError, PisaError
 from pisa_capc.core.progress import console as notes
@@ -33,27 +33,24 @@ SourceName = typer.Argument(
     show_default=False,
 )
 RunOption = typer.Option(..., "--run", help="A run that `pisa train` wrote.", show_default=False)
-SampleRate = typer.Option(None, help="Sample rate in Hz; a SigMF file says it itself.", show_default=False)
-Carrier = typer.Option(None, help="Carrier in Hz; a SigMF file says it itself.", show_default=False)
+SampleRate = typer.Option(None, help="Sample rate in Hz; where the source does not say it.", show_default=False)
+Carrier = typer.Option(None, help="Carrier in Hz; where the source does not say it.", show_default=False)
 Antennas = typer.Option(
-    None, min=1, help="Antennas; by default those that the source says, or else the model's.", show_default=False
+    None,
+    min=1,
+    help="Antennas of plain samples; by default those that the source says, or else the model's.",
+    show_default=False,
 )
 Format = typer.Option(
-    None, help="Encoding of the samples, as cf32 or cs16; default the ending of a file, else cf32.", show_default=False
+    None,
+    help="Encoding of plain samples, as cf32 or cs16; default the ending of a file, else cf32.",
+    show_default=False,
 )
 Follow = typer.Option(False, "--follow", help="Of a file: wait at its end for more.")
 Wait = typer.Option(False, "--wait", help="The source is no radio: let it wait instead of missing samples.")
 Buffer = typer.Option(0.5, min=0.05, max=60.0, help="Seconds of samples that may wait to be looked at.")
-Addresses = typer.Option(
-    None,
-    help="Which device owns which address, as in `pisa verify`. By default devices are named by their addresses.",
-    show_default=False,
-)
-Alpha = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most.")
-AlarmAlpha = typer.Option(0.01, help="Chance of a false alarm of each address or device, on source-like frames.")
-Spacing = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested.")
 State = typer.Option(
-    None, help="Folder of what outlives this: numbers, what was learnt. Goes on from there.", show_default=False
+    None, help="Folder of what was learnt; it goes on from there, and leaves it there at the end.", show_default=False
 )
 SaveEvery = typer.Option(10.0, min=0.1, help="Seconds between two writings of --state.")
 Alarms = typer.Option(None, help="Folder for SigMF snippets of the frames that raised alarms.", show_default=False)
@@ -88,11 +85,11 @@ class Listening:
     buffer: float = Buffer
     waveform: str | None = WaveformName
     calibration: str | None = CalibrationName
-    reject: str = Reject
+    reject: str = reject_option("auto")
     alpha: float = Alpha
     addresses: Path | None = Addresses
     alarm_alpha: float = AlarmAlpha
-    spacing: float = Spacing
+    test_every: float = TestEvery
     keep_cfo: bool = KeepCfo
     equalise_antennas: bool = EqualiseAntennas
     pseudonyms: Path | None = PseudonymKey
@@ -120,9 +117,8 @@ class Listening:
         from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
-        if self.calibration is None:
-            usual_calibrator(trained.statistics, "as the stream goes on")
-        named = None if self.calibration is None else chosen_calibrator(self.calibration, None, {}, [])
+        chosen = chosen_calibrator(self.calibration, trained.statistics, published="as the stream goes on")
+        named = None if self.calibration is None else chosen  # a model that is exchanged may have another usual one
         online = replace(LiveChoices().online, calibration=named)
         torch.set_num_threads(1)  # a few frames at a time: more threads only wait for each other
         rename = renaming(self.pseudonyms)
@@ -146,7 +142,7 @@ class Listening:
             addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
             rename=rename,
             alpha=self.alarm_alpha,
-            spacing_s=self.spacing,
+            spacing_s=self.test_every,
             state=self.state,
             alarms=self.alarms,
             alarms_bytes=self.alarms_mb << 20,
@@ -163,7 +159,7 @@ class Listening:
 def listen_(
     options: Listening,
     out: Path | None = typer.Option(
-        None, help="Write the lines here; at 100 MB the file is exchanged, five are kept.", show_default=False
+        None, help="Where to write: the lines; at 100 MB the file is exchanged, five are kept.", show_default=False
     ),
 ) -> None:
     """Report which devices are transmitting: a JSON line for every frame as it is received, and for every alarm.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import AsJson, Force, options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import PseudonymKey, Reading, renaming
 from pisa_capc.core.errors import ConfigError
@@ -48,7 +48,7 @@ def measure_(
     ),
     waveform: str | None = typer.Option(
         None,
-        help="What the frames begin with, as wifi, lora or adsb. Default: for a dataset by its sample rate; for "
+        help="What frames to look for: as wifi, lora or adsb. Default: for a dataset by its sample rate; for "
         "recordings wifi.",
         show_default=False,
     ),
@@ -56,8 +56,8 @@ def measure_(
         None, help="Measure one sender alone: a device of a dataset, an address of recordings.", show_default=False
     ),
     to_csv: Path | None = typer.Option(None, "--csv", help="Write a row per frame.", show_default=False),
-    figure: Path | None = typer.Option(
-        None, help="Draw the frames and an ellipse per sender, a panel per flaw.", show_default=False
+    plot: Path | None = typer.Option(
+        None, help="Draw: the frames and an ellipse per sender, a panel per flaw.", show_default=False
     ),
     card: Path | None = typer.Option(
         None, help="Store the measurements of one sender, as JSON, for --against.", show_default=False
@@ -69,8 +69,8 @@ def measure_(
         False, "--preamble", help="Of recordings, measure preambles alone: for cards to compare with those of datasets."
     ),
     pseudonyms: Path | None = PseudonymKey,
-    force: bool = typer.Option(False, "--force", help="Replace existing files of --csv and --card."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
+    force: bool = Force,
+    as_json: bool = AsJson,
 ) -> None:
     """Measure transmitters, without training: image, leakage, compression, CFO and SNR, each with its error.
 
@@ -88,8 +88,8 @@ def measure_(
     for path in (to_csv, card):
         if path is not None:
             refuse_existing(path, force)
-    if figure is not None:
-        check_picture(figure)
+    if plot is not None:
+        check_picture(plot)
     kept = [Card.load(path) for path in against]
     measured = _measured(data, reading, waveform, pseudonyms, not preamble, not as_json)
     if sender is not None:
@@ -99,7 +99,7 @@ def measure_(
         names = ", ".join(each.name for each in cards)
         raise ConfigError(f"--card {card}: is of one sender, found {len(cards)} ({names}). Name one with --sender.")
     compared = {each.name: [each.compared(other) for other in kept] for each in cards}
-    written = _write(measured, cards, to_csv, figure, card)
+    written = _write(measured, cards, to_csv, plot, card)
     if as_json:
         print(json.dumps(_as_json(measured, cards, compared if kept else None), indent=1))
     else:

@@ -11,7 +11,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.options import HeldOut
+from pisa_capc.cli.options import AsJson, Force, HeldOut
 from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 Data = typer.Argument(help="A dataset made by `pisa simulate` or `pisa import`.", show_default=False)
-AsJson = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
 MissingAntenna = typer.Option(
     [],
@@ -32,7 +31,9 @@ MissingAntenna = typer.Option(
     show_default=False,
 )
 
-Anyway = typer.Option(False, "--anyway", help="Go on with frames of another array, or with or without CFO.")
+Anyway = typer.Option(
+    False, "--anyway", help="Go on in spite of a doubt: frames of another array, or with or without CFO."
+)
 
 
 @app.command()
@@ -75,34 +76,40 @@ def train(
     source: str = typer.Option(help="Source environments, as E2,E3.", show_default=False),
     target: str = typer.Option(help="Target environments, as E1; never read in training.", show_default=False),
     out: Path = typer.Option(
-        help="Folder of the model; several runs go into subfolders splitS-seedT.", show_default=False
+        help="Where to write: the folder of the model; several runs go into subfolders splitS-seedT.",
+        show_default=False,
     ),
     method: str = typer.Option(
         AUTO,
-        help="Training method; see `pisa methods`. auto: where frames begin with a known preamble, closed-form, or "
-        "pisa-equalised if an encoder, a variant, epochs or batch are named; closed-form for channel state, unless one "
-        "of these is; else pisa, the published one.",
+        help="Training method, as `pisa methods` lists them. auto: where frames begin with a known preamble, "
+        "closed-form, or pisa-equalised if an encoder, a variant, epochs or batch are named; closed-form for channel "
+        "state, unless one of these is; else pisa, the published one.",
     ),
     variant: str = typer.Option("full", help="Row of the component ablation, as topology-only."),
     encoder: str | None = typer.Option(
-        None, help="Temporal encoder, transformer unless named; see `pisa encoders`.", show_default=False
+        None, help="Temporal encoder, as `pisa encoders` lists them; transformer unless named.", show_default=False
     ),
     split_seed: str = typer.Option("2026", help="Seeds of the split, as 2026,2027,2028."),
     held_out: str = HeldOut,
-    seed: str = typer.Option("2026", help="Seeds of the training; every pair of seeds is a run."),
+    seed: str = typer.Option("2026", help="Seed: of the training, as 2026,2027,2028; every pair of seeds is a run."),
     epochs: int | None = typer.Option(None, help="Epochs; 30 as in the paper.", show_default=False),
-    batch: int | None = typer.Option(None, help="Frames of a step; 128 as in the paper.", show_default=False),
+    batch: int | None = typer.Option(
+        None, help="Frames computed at a time; in training those of a step, 128 as in the paper.", show_default=False
+    ),
     samples: int | None = typer.Option(
         None,
-        help="Samples of a frame that the model sees; 320 as in the paper, or the whole of shorter frames.",
+        help="Samples of a frame; of what the model sees. 320 as in the paper, or the whole of shorter frames.",
         show_default=False,
     ),
     settings: list[str] = typer.Option(
-        [], "--set", help="Any other setting, as model.beta=0.5 or training.learning_rate=3e-4.", show_default=False
+        [],
+        "--set",
+        help="A setting, key=value: any other, as model.beta=0.5 or training.learning_rate=3e-4.",
+        show_default=False,
     ),
     device: str = Device,
     precision: str = typer.Option(
-        "auto", help="float32 or bfloat16, which a CPU must have; auto is bfloat16 on a GPU."
+        "auto", help="float32 or bfloat16, of the training: float32 on a CPU; auto is bfloat16 on a GPU."
     ),
     threads: int | None = typer.Option(
         None,
@@ -212,18 +219,19 @@ def _say_if_at_chance(trained: TrainedModel) -> None:
 def embed(
     run: Path = typer.Argument(help="A run that `pisa train` wrote.", show_default=False),
     dataset: Path = Data,
-    environment: str = typer.Option(help="Environments to embed, as E1.", show_default=False),
-    out: Path = typer.Option(help="File to write, as scores.npz.", show_default=False),
+    environment: str = typer.Option(help="Environment: those to embed, as E1.", show_default=False),
+    out: Path = typer.Option(help="Where to write: a file, as scores.npz.", show_default=False),
     device: str = Device,
     engine: str = Engine,
     precision: str = typer.Option(
         "float32",
-        help="Of products: bfloat16 is quicker where the device has it; frames between two devices may change sides.",
+        help="float32 or bfloat16, of products: bfloat16 is quicker where the device has it; frames between two "
+        "devices may change sides.",
     ),
     batch: int = typer.Option(512, min=1, help="Frames computed at a time."),
     missing_antenna: list[int] = MissingAntenna,
     all_frames: bool = typer.Option(False, "--all-frames", help="Take every frame, also of the run's target."),
-    force: bool = typer.Option(False, "--force", help="Replace an existing output file."),
+    force: bool = Force,
     as_json: bool = AsJson,
     other_dataset: bool = typer.Option(
         False,

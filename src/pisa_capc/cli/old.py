@@ -43,11 +43,30 @@ class OldWord:
 
 NO_GUARD = "there is no guard any more, and the usual calibration needs none"
 INSTEAD_OF_SAFE = "the usual calibration, careful, gains as much without further trainings"
+UCAPC = ("--calibration", "ucapc")
+NO_PRIOR = ("--set", "calibration.prior=none")
 OLD_WORDS = (
     OldWord(("train", "calibrate"), "--guard", flag=True, why=NO_GUARD),
     OldWord(("train", "calibrate"), "--no-guard", flag=True, why=NO_GUARD),
     OldWord(("calibrate",), "--preset", value="safe", why=INSTEAD_OF_SAFE),
     OldWord(("calibrate",), "--method", value="safe", why=INSTEAD_OF_SAFE),
+    OldWord(("calibrate",), "--preset", UCAPC, value="paper"),
+    OldWord(("calibrate",), "--preset", ("--calibration", "direct"), value="direct"),
+    OldWord(("calibrate stream",), "--preset", (*UCAPC, *NO_PRIOR), value="without-prior"),
+    OldWord(("calibrate",), "--preset", (*UCAPC, "--prior", "none"), value="without-prior"),
+    OldWord(("calibrate",), "--preset", (*UCAPC, "--group", "none"), value="without-grouping"),
+    OldWord(("calibrate",), "--method", ("--calibration",)),
+    OldWord(("export-model",), "--int8", why="export in eight bits gained little and is gone"),
+    OldWord(("measure", "check"), "--figure", ("--plot",)),
+    OldWord(("identify", "verify"), "--figures", ("--plot",)),
+    OldWord(("identify",), "--window", ("--within",)),
+    OldWord(("verify",), "--alpha", ("--alarm-alpha",)),
+    OldWord(("verify", "listen", "serve"), "--spacing", ("--test-every",)),
+    OldWord(("import",), "--device", ("--device-name",)),
+    OldWord(("import",), "--card", ("--csi-card",)),
+    OldWord(("enrol",), "--label", ("--device-name",)),
+    OldWord(("simulate", "bench run", "bench select"), "--engine", ("--run-on",)),
+    OldWord(("figures", "bench tables", "bench figures"), "--format", ("--as",)),
 )
 
 

@@ -15,24 +15,68 @@ from typer.core import TyperCommand
 
 from pisa_capc.core.errors import ConfigError
 
+# Options that several commands have. One word has one meaning everywhere: `tests/cli/test_words.py`.
+AsJson = typer.Option(False, "--json", help="Print JSON instead of text.")
+Force = typer.Option(False, "--force", help="Replace files that exist.")
+Alpha = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most.")
+AlarmAlpha = typer.Option(0.01, help="Chance of a false alarm for each address or device, on source-like frames.")
+Addresses = typer.Option(
+    None,
+    help="Owners of addresses: .csv with lines address,device, .json {address: device}, or a dataset of `pisa detect`. "
+    "By default devices are named by their addresses.",
+    show_default=False,
+)
+TestEvery = typer.Option(0.0, min=0.0, help="Seconds between frames of an address that are tested.")
+CalibrationName = typer.Option(
+    None,
+    "--calibration",
+    help="What corrects decisions with the frames' own capture: careful, ucapc (as published), direct (nothing), t3a, "
+    "lame, label-propagation, pt-map, bd-cspn, transclip, stata, mlls, bbse, lda, or a plugin's. Default: careful, or "
+    "U-CAPC without a prior where the source statistics that careful needs are missing.",
+    show_default=False,
+)
+HeldOut = typer.Option(
+    "random",
+    help="Validation frames of a recording: random, as published, or block, one block of time with a gap on either "
+    "side, so that neighbours are not in both parts.",
+)
+
+
+def reject_option(default: str) -> Any:
+    """--reject, which some commands do without being asked."""
+    return typer.Option(
+        default,
+        "--reject",
+        help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame "
+        "by frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, "
+        "else session, or knn for models of earlier versions, which keep no sessions.",
+    )
+
+
 S = TypeVar("S")
 T = TypeVar("T")
 Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def options_of(
-    function: Callable[..., T], arguments: Mapping[str, str] | None = None, without: tuple[str, ...] = ()
+    function: Callable[..., T],
+    arguments: Mapping[str, str] | None = None,
+    without: tuple[str, ...] = (),
+    words: Mapping[str, str] | None = None,
 ) -> Decorator:
     """A command that calls `function` with what is given on the line, and then the decorated with its result.
 
     Every parameter of `function` that is annotated `Annotated[type, "help"]` becomes an option, or an argument where
     `arguments` gives it a metavar; one whose default is an option of typer stays that. The decorated takes the result
-    first, and options of its own.
+    first, and options of its own. words: options that are called otherwise than the parameters.
     """
     hints = typing.get_type_hints(function, include_extras=True)
     named = arguments or {}
     theirs = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_typer(hints[name], named.get(name)))
+        parameter.replace(
+            kind=inspect.Parameter.KEYWORD_ONLY,
+            annotation=_typer(hints[name], named.get(name), (words or {}).get(name)),
+        )
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in without
     ]
@@ -113,7 +157,7 @@ def either(usual: Callable[..., T], other: Callable[..., S], when: str) -> Calla
     return call
 
 
-def _typer(hint: Any, metavar: str | None) -> Any:
+def _typer(hint: Any, metavar: str | None, word: str | None = None) -> Any:
     """The annotation that typer understands; a path may be text in Python, on the command line it is a path."""
     if typing.get_origin(hint) is not Annotated:
         return hint
@@ -122,11 +166,4 @@ def _typer(hint: Any, metavar: str | None) -> Any:
         kind = Path | None if types.NoneType in typing.get_args(kind) else Path
     if metavar is not None:
         return Annotated[kind, typer.Argument(metavar=metavar, help=help)]
-    return Annotated[kind, typer.Option(help=help)]
-
-
-HeldOut = typer.Option(
-    "random",
-    help="Validation frames of a recording: random, as published, or block, one block of time with a gap on either "
-    "side, so that neighbours are not in both parts.",
-)
+    return Annotated[kind, typer.Option(*([] if word is None else [word]), help=help)]

@@ -12,10 +12,8 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator
 from pisa_capc.cli.decisions import (
-    CalibrationName,
     EqualiseAntennas,
     KeepCfo,
-    Reject,
     RunFolder,
     WaveformName,
     found_in,
@@ -29,7 +27,7 @@ from pisa_capc.cli.decisions import (
 )
 from pisa_capc.cli.edge import Engine, load_run, place
 from pisa_capc.cli.model import Anyway, Device
-from pisa_capc.cli.options import options_of
+from pisa_capc.cli.options import Alpha, AsJson, CalibrationName, Force, options_of, reject_option
 from pisa_capc.cli.recordings import PseudonymKey, Reading, renaming
 from pisa_capc.core.progress import console as notes
 
@@ -56,21 +54,21 @@ def predict_(
         None, "--parquet", metavar="FILE", help="Write the same rows as a Parquet file.", show_default=False
     ),
     environment: str | None = typer.Option(
-        None, help="Environments of the dataset, as E1; default all.", show_default=False
+        None, help="Environment: those of the dataset, as E1; default all.", show_default=False
     ),
     calibration: str | None = CalibrationName,
-    reject: str = Reject,
-    alpha: float = typer.Option(0.05, help="Share of source-like frames of a known device to set aside at most."),
+    reject: str = reject_option("auto"),
+    alpha: float = Alpha,
     keep_cfo: bool = KeepCfo,
     equalise_antennas: bool = EqualiseAntennas,
     waveform: str | None = WaveformName,
     pseudonyms: Path | None = PseudonymKey,
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="CSI: leave out packets that cannot be used."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out what cannot be used: packets of channel state."),
     anyway: bool = Anyway,
     device: str = Device,
     engine: str = Engine,
-    force: bool = typer.Option(False, "--force", help="Replace existing files of --csv and --parquet."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON, every frame in it, instead of a table."),
+    force: bool = Force,
+    as_json: bool = AsJson,
 ) -> None:
     """Give a row per frame to other tools: device, probability, unknown or not, p-value, evidence.
 
@@ -92,7 +90,7 @@ def predict_(
     where = place(device, engine)
     trained = load_run(run, engine)
     choices = Choices(
-        chosen_calibrator(calibration, None, {}, [], trained.statistics, "--calibration ucapc"),
+        chosen_calibrator(calibration, trained.statistics),
         rejection(reject, trained),
         alpha,
         keep_cfo=keep_cfo,

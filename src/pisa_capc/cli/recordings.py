@@ -34,11 +34,11 @@ class Reading:
     """How recordings are read: the options that all commands on them have in common."""
 
     format: str | None = typer.Option(
-        None, help="Of the samples, as cs16 or cs16_be, where ending or metadata are wrong.", show_default=False
+        None, help="Encoding of plain samples, as cf32 or cs16; where ending or metadata are wrong.", show_default=False
     )
-    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz, of plain samples.", show_default=False)
-    carrier: float | None = typer.Option(None, help="Carrier in Hz, of plain samples.", show_default=False)
-    antennas: int | None = typer.Option(None, min=1, help="Antennas of plain samples, interleaved.", show_default=False)
+    sample_rate: float | None = typer.Option(None, help="Sample rate in Hz; of plain samples.", show_default=False)
+    carrier: float | None = typer.Option(None, help="Carrier in Hz; of plain samples.", show_default=False)
+    antennas: int | None = typer.Option(None, min=1, help="Antennas of plain samples; interleaved.", show_default=False)
     per_antenna: bool = typer.Option(
         False, "--per-antenna", help="The files are the antennas of one recording, in the given order."
     )
@@ -46,7 +46,7 @@ class Reading:
     workers: int | None = typer.Option(
         None,
         min=1,
-        help="Processes that search a long Wi-Fi recording; default one per core.",
+        help="Processes at a time: those that search a long Wi-Fi recording; default one per core.",
         show_default=False,
     )
 

@@ -9,6 +9,7 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.bench import ResultsFolder
+from pisa_capc.cli.model import Device
 from pisa_capc.cli.output import listed, say
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
@@ -30,7 +31,6 @@ Kind = typer.Option(
     show_default=False,
 )
 Points = typer.Option(1000, help="Target frames that t-SNE and UMAP place.")
-Device = typer.Option("auto", help="auto, cpu or cuda; auto is the GPU where there is one.")
 
 
 @app.command()
@@ -40,10 +40,10 @@ def figures(
     target: str | None = Target,
     beside: list[Path] = Beside,
     kind: str | None = Kind,
-    out: Path = typer.Option(Path("figures"), help="Folder to write into."),
-    format: str = typer.Option("pdf", help="pdf, svg or png."),
+    out: Path = typer.Option(Path("figures"), help="Where to write: a folder."),
+    format: str = typer.Option("pdf", "--as", help="Format to write: pdf, svg or png."),
     points: int = Points,
-    seed: int = typer.Option(2026, help="Of the frames that are placed, and of their placing."),
+    seed: int = typer.Option(2026, help="Seed: of the frames that are placed, and of their placing."),
     device: str = Device,
 ) -> None:
     """Draw a trained run on the target: embeddings, decisions, calibration and the array.
@@ -69,8 +69,8 @@ def report(
         help="A run that `pisa train` wrote, or a folder of several; a dataset; or a protocol, as wifi-sim.",
         show_default=False,
     ),
-    out: Path = typer.Option(Path("report.html"), help="Page to write."),
-    data: Path | None = typer.Option(None, help="Of a run: the dataset it was trained on.", show_default=False),
+    out: Path = typer.Option(Path("report.html"), help="Where to write: a page."),
+    data: Path | None = typer.Option(None, help="Dataset: the one that the run was trained on.", show_default=False),
     target: str | None = Target,
     beside: list[Path] = Beside,
     kind: str | None = Kind,

@@ -46,7 +46,9 @@ def serve_(
         None, help="Speak TLS with this certificate, in PEM with those that it rests on.", show_default=False
     ),
     key: Path | None = typer.Option(
-        None, help="Its key, in PEM without a password; by default in the same file.", show_default=False
+        None,
+        help="Private key, in PEM without a password; by default in the file of --certificate.",
+        show_default=False,
     ),
     proxy: list[str] = typer.Option(
         [], help="Address of a proxy that is believed whom it asks for (X-Forwarded-For).", show_default=False
@@ -54,7 +56,7 @@ def serve_(
     https: bool = typer.Option(
         False, "--https", help="A proxy in front speaks TLS: the cookie is sent over it alone; needs a token."
     ),
-    out: Path | None = typer.Option(None, help="Write lines here, as `pisa listen` does.", show_default=False),
+    out: Path | None = typer.Option(None, help="Where to write: lines, as `pisa listen` does.", show_default=False),
 ) -> None:
     """Show on a web page which devices are transmitting: `pisa listen` with a browser.
 

@@ -15,7 +15,7 @@ from pisa_capc.core.errors import ConfigError
 def sign(
     path: Path | None = typer.Argument(None, help="Folder of a model, a dataset or a calibration.", show_default=False),
     key: Path | None = typer.Option(
-        None, help="Private key (Ed25519, PEM) to sign with; without it, missing digests are all that is written."
+        None, help="Private key, Ed25519 in PEM, to sign with; without it, missing digests are all that is written."
     ),
     new_key: Path | None = typer.Option(
         None, help="Write a new private key to this file, and its public key beside it, as FILE.pub."

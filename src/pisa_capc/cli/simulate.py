@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from pisa_capc.cli import app
-from pisa_capc.cli.options import Decorator, deferred, either, options_of
+from pisa_capc.cli.options import AsJson, Decorator, deferred, either, options_of
 from pisa_capc.cli.output import print_table, say
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ def _options() -> Decorator:
     from pisa_capc.signal.simulation.recording import record
 
     making = either(generate, record, when="recording")
-    return options_of(making, arguments={"name": "SCENE"}, without=("show_progress",))
+    return options_of(making, arguments={"name": "SCENE"}, without=("show_progress",), words={"engine": "--run-on"})
 
 
 @deferred(app, _options)
 def simulate(
     made: Generated | Recorded,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_json: bool = AsJson,
 ) -> None:
     """Make a dataset from physics: ten transmitters, three environments, four captures, a four-antenna receiver.
 

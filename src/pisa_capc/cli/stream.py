@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pisa_capc.cli.calibrate import UNKNOWN, commands, read_scores, usual_calibrator, write_result
+from pisa_capc.cli.calibrate import chosen_calibrator, commands
+from pisa_capc.cli.options import Alpha, CalibrationName, Force, reject_option
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import progress
@@ -36,9 +37,11 @@ def stream(
     frames: Annotated[
         Path, typer.Argument(help="JSON lines, or an .npz that `pisa embed` wrote; - is standard input.")
     ] = STANDARD_INPUT,
-    run: Annotated[Path | None, typer.Option(help="A run of `pisa train`, for the names of the devices.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="A run that `pisa train` wrote; here for the names of the devices.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="With an .npz: also write `probability`, `score`, `prediction`, `group`.")
+        Path | None, typer.Option(help="Where to write, with an .npz: `probability`, `score`, `prediction`, `group`.")
     ] = None,
     recordings: Annotated[
         bool, typer.Option("--recordings", help="`frame` falls where a recording begins: look for groups only there.")
@@ -46,38 +49,21 @@ def stream(
     all_classes: Annotated[
         bool, typer.Option("--all-classes", help="Also print the probability and score of every class.")
     ] = False,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="paper: U-CAPC as published; without-prior. Default: careful if --run or the .npz provide the "
-            "source statistics, otherwise U-CAPC without a prior."
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="Any calibration of `pisa calibrate --method`, or a plugin's; it needs --run or an .npz."),
-    ] = None,
-    reject: Annotated[
-        str,
-        typer.Option(
-            help="Set unknown devices aside: auto, which is what suits the model, a score of `pisa calibrate`, or none."
-        ),
-    ] = "none",
-    alpha: Annotated[
-        float, typer.Option(help="Share of source-like frames of a known device to set aside at most.")
-    ] = 0.05,
-    set_: Annotated[
+    calibration: str | None = CalibrationName,
+    reject: str = reject_option("none"),
+    alpha: float = Alpha,
+    settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting, as warmup=32, calibration.prior=none, finder.window=96."),
+        typer.Option("--set", help="A setting, key=value: warmup=32, calibration.prior=none, finder.window=96."),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="Folder of what was learnt: the stream goes on from there, and leaves it there at its end."),
+        typer.Option(help="Folder of what was learnt; it goes on from there, and leaves it there at the end."),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip lines that are no frames, and count them, instead of ending.")
+        bool, typer.Option("--skip-bad", help="Leave out what cannot be used: lines that are no frames, counted.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
+    force: bool = Force,
 ) -> None:
     """Decide frames as they are received, one JSON line in, one JSON line out, without names of captures.
 
@@ -106,11 +92,12 @@ def stream(
     from pisa_capc.data.store.files import refuse_existing
     from pisa_capc.decide.calibration import Online, SourceStatistics
     from pisa_capc.decide.calibration.feed import EXPECTED, Playback
+    from pisa_capc.decide.calibration.scores_file import write_result
 
-    given = from_assignments(set_ or [])
-    if method is not None:
-        given["calibration"] = {**given.get("calibration", {}), "method": method}
-    settings = Online.from_mapping(given, "stream")
+    given = from_assignments(settings or [])
+    if calibration is not None:
+        given["calibration"] = {**given.get("calibration", {}), "method": calibration}
+    online = Online.from_mapping(given, "stream")
     if out is not None:
         if frames.suffix != ".npz":
             raise ConfigError("--out is for an .npz. Decisions about JSON lines are printed: add > decided.jsonl.")
@@ -123,8 +110,8 @@ def stream(
         if source is None and isinstance(feed, Playback):
             source = SourceStatistics.from_arrays(feed.arrays)
         aside = None if reject == "none" else _aside(reject, alpha, source)
-        settings, source = _chosen(settings, source, preset)
-        decider = _Decider(settings, devices, recordings, state, source, aside)
+        online, source = _chosen(online, source)
+        decider = _Decider(online, devices, recordings, state, source, aside)
         kept: list[Decisions] = []
         try:
             with progress("stream", total, show=frames != STANDARD_INPUT and not printed.isatty()) as bar:
@@ -166,6 +153,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 @contextmanager
 def _opened(frames: Path, recordings: bool, skip_bad: bool) -> Iterator[LineReader | Playback]:
     from pisa_capc.decide.calibration.feed import LineReader, Playback
+    from pisa_capc.decide.calibration.scores_file import read_scores
 
     if frames.suffix == ".npz":
         yield Playback(read_scores(frames), recordings)
@@ -190,20 +178,14 @@ def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
     return trained.devices, trained.statistics
 
 
-def _chosen(
-    settings: Online, source: SourceStatistics | None, preset: str | None
-) -> tuple[Online, SourceStatistics | None]:
-    """With the calibration of the settings or of the preset, or with what is usual with this source, saying which."""
-    from pisa_capc.decide.calibration import UCAPC, SourceStatistics
+def _chosen(settings: Online, source: SourceStatistics | None) -> tuple[Online, SourceStatistics | None]:
+    """With the calibration of the settings, or with what is usual with this source, saying which."""
+    from pisa_capc.decide.calibration import SourceStatistics
     from pisa_capc.decide.calibration.online import usual_stream
 
-    if settings.calibration is not None and preset is not None:
-        raise ConfigError("--preset and --method or --set calibration.…: expected one of them.")
-    if preset is not None:
-        settings = replace(settings, calibration=UCAPC.preset(preset))
     known = source or SourceStatistics()
     if settings.calibration is None:
-        usual_calibrator(known, "the published one is --preset paper")
+        settings = replace(settings, calibration=chosen_calibrator(None, known))
     return usual_stream(settings, known)
 
 
@@ -304,6 +286,8 @@ class _Decider:
 
     def line(self, frame: StreamFrame, decisions: Decisions, all_classes: bool) -> dict[str, Any]:
         """What is printed of a frame."""
+        from pisa_capc.decide.calibration.scores_file import UNKNOWN
+
         prediction, known = int(decisions.prediction[0]), bool(decisions.prediction[0] >= 0)
         likeliest = prediction if known else int(decisions.probability[0].argmax())
         return {

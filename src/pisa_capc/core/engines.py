@@ -41,7 +41,7 @@ def check_engine(engine: str, workers: int | None = None, gpus: float = 0.0) -> 
     if engine not in ENGINES:
         raise ConfigError(unknown_name("engine", engine, ENGINES))
     if engine == "ray" and find_spec("ray") is None:
-        raise MissingExtraError("ray", "ray", "--engine ray")
+        raise MissingExtraError("ray", "ray", "--run-on ray")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}.")
     if gpus < 0:
@@ -195,7 +195,7 @@ def _join_ray(workers: int) -> bool:
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         where = f"at {address}, which RAY_ADDRESS names" if address else "here"
-        raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --engine local.") from error
+        raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --run-on local.") from error
     return True
 
 
@@ -204,7 +204,7 @@ def _check_share(gpus: float, there: float) -> None:
     if gpus > there:
         raise PisaError(
             f"gpus: a job is to take {gpus:g} and Ray finds {there:g} on this machine. Use --gpus {there:g}, or "
-            "--engine local."
+            "--run-on local."
         )
 
 

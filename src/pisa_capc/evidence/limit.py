@@ -208,11 +208,13 @@ class Limit:
 def limit(
     data: Annotated[str | Path, "Dataset that `pisa simulate` made."],
     *,
-    environment: Annotated[str | None, "Environment whose frames are decided on; default all."] = None,
-    samples: Annotated[int, "First samples of each frame that the receiver sees, as the models do."] = MODEL_SAMPLES,
-    frames: Annotated[int, "Frames of each recording, evenly spread."] = 64,
+    environment: Annotated[str | None, "Environment: the one whose frames are decided on; default all."] = None,
+    samples: Annotated[
+        int, "Samples of a frame; the first ones, which the receiver sees as the models do."
+    ] = MODEL_SAMPLES,
+    frames: Annotated[int, "Frames of each recording: so many, evenly spread."] = 64,
     profile_cfo: Annotated[bool, "Let the receiver know the CFO of each device too."] = False,
-    workers: Annotated[int | None, "Processes; by default one per core."] = None,
+    workers: Annotated[int | None, "Processes at a time: by default one per core."] = None,
     show_progress: bool = True,
 ) -> Limit:
     """The scores of the informed receiver on a simulated dataset, whose devices are known from its provenance."""

@@ -86,7 +86,14 @@ def test_every_later_command_on_a_run_takes_the_plugin(pisa: Command, data: Path
         "evaluate": ("evaluate", run, data, "--target", "E1", "--plot", tmp_path / "confusion.png"),
         "embed": ("embed", run, data, "--environment", "E1", "--out", tmp_path / "scores.npz"),
         "stream": ("calibrate", "stream", tmp_path / "scores.npz", "--run", run),
-        "calibrate": ("calibrate", tmp_path / "scores.npz", "--out", tmp_path / "sharp.npz", "--method", "sharpened"),
+        "calibrate": (
+            "calibrate",
+            tmp_path / "scores.npz",
+            "--out",
+            tmp_path / "sharp.npz",
+            "--calibration",
+            "sharpened",
+        ),
         "figures": ("figures", run, data, "--kind", "confusion,topology", "--out", tmp_path / "figures"),
         "report": ("report", run, "--data", data, "--kind", "confusion", "--out", tmp_path / "report.html"),
     }

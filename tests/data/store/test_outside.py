@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pisa_capc.cli.calibrate import read_scores
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.store import outside
 from pisa_capc.data.store.files import find_captures
 from pisa_capc.data.store.outside import files_under, read_arrays
+from pisa_capc.decide.calibration.scores_file import read_scores
 from pisa_capc.evidence.benchmark.records import read_records
 from pisa_capc.signal.formats.transfer import import_dataset
 

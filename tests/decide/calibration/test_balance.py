@@ -62,12 +62,12 @@ def test_commands_say_it_where_the_published_one_is_asked_for_alone(pisa: Comman
     usual = pisa("calibrate", scores, "--out", tmp_path / "usual.npz", "--json")
     assert SAYS not in usual.err
     assert [one["level"] for one in json.loads(usual.out)["captures"]] == ["even", "few"]
-    for options in (("--preset", "paper"), ("--method", "ucapc"), ("--set", "top=9"), ("--prior", "balanced")):
+    for options in (("--calibration", "ucapc"), ("--set", "top=9"), ("--prior", "balanced")):
         told = pisa("calibrate", scores, "--out", tmp_path / "out.npz", "--force", *options)
         assert SAYS in told.err, told.err
     assert SAYS not in pisa("calibrate", "fit", scores, "--out", tmp_path / "careful").err
-    assert SAYS in pisa("calibrate", "fit", scores, "--out", tmp_path / "paper", "--preset", "paper").err
+    assert SAYS in pisa("calibrate", "fit", scores, "--out", tmp_path / "paper", "--calibration", "ucapc").err
     order = np.random.default_rng(0).permutation(len(BOTH[1]))
     np.savez(scores, embedding=BOTH[1][order], logits=logits(BOTH[1][order]), **known)  # type: ignore[arg-type]
     assert "unevenly" not in pisa("calibrate", "stream", scores).err
-    assert "unevenly in this stream" in pisa("calibrate", "stream", scores, "--preset", "paper").err
+    assert "unevenly in this stream" in pisa("calibrate", "stream", scores, "--calibration", "ucapc").err

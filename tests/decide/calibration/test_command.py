@@ -14,6 +14,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli import calibrate as _registers  # noqa: F401
 from pisa_capc.core.errors import PisaError
 from pisa_capc.decide.calibration import Careful, SourceStatistics
+from pisa_capc.decide.calibration.peers.base import Direct
 from tests.decide.calibration.examples import Example, shifted_captures
 
 
@@ -41,7 +42,7 @@ def scores(tmp_path: Path, example: Example) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [["--preset", "paper"], ["--method", "ucapc"], ["--prior", "balanced"]], ids=str)
+@pytest.mark.parametrize("options", [["--calibration", "ucapc"], ["--prior", "balanced"]], ids=str)
 def test_the_paper_preset_is_the_published_algorithm(options: list[str], scores: Path, example: Example):
     out = scores.with_name("calibrated.npz")
     ran = run(scores, "--out", out, *options)
@@ -60,11 +61,11 @@ def test_the_paper_preset_is_the_published_algorithm(options: list[str], scores:
     ("options", "calibrator"),
     [
         (["--prior", "none"], UCAPC(prior="none")),
-        (["--preset", "paper", "--group", "none"], UCAPC(group="none")),
+        (["--calibration", "ucapc", "--group", "none"], UCAPC(group="none")),
         ([], UCAPC(prior="none")),
         (["--group", "none"], UCAPC(prior="none", group="none")),
-        (["--preset", "without-prior"], UCAPC(prior="none")),
-        (["--preset", "direct"], UCAPC(passes=0, prior="none")),
+        (["--calibration", "ucapc", "--prior", "none"], UCAPC(prior="none")),
+        (["--calibration", "direct"], Direct()),
         (["--set", "top=5", "--set", "temperature=0.5"], UCAPC(top=5, temperature=0.5)),
     ],
     ids=str,
@@ -83,7 +84,7 @@ def test_where_nothing_is_asked_for_the_source_decides_and_the_command_says_whic
     with np.load(scores) as stored:
         np.savez(scores, **stored, source_class_mean=example.weight, source_covariance=covariance)
     told = run(scores, "--out", scores.with_name("b.npz"), "--json")
-    assert "calibration: careful; the published one is --preset paper" in told.stderr
+    assert "calibration: careful; the published one is --calibration ucapc" in told.stderr
     captures = json.loads(told.stdout)["captures"]
     source = SourceStatistics(weight=example.weight, class_mean=example.weight, covariance=covariance)
     expected = Careful().calibrate(example.embedding, example.logits, example.capture, source)
@@ -94,7 +95,7 @@ def test_where_nothing_is_asked_for_the_source_decides_and_the_command_says_whic
 
 def test_other_methods_find_the_source_statistics(scores: Path):
     out = scores.with_name("calibrated.npz")
-    ran = run(scores, "--out", out, "--method", "t3a", "--set", "supports=20", "--json")
+    ran = run(scores, "--out", out, "--calibration", "t3a", "--set", "supports=20", "--json")
     assert ran.exit_code == 0, ran.output
     summary = json.loads(ran.output)
     assert summary["method"] == "t3a"
@@ -126,8 +127,7 @@ def test_an_unknown_picture_format_is_refused_before_any_work(scores: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--preset", "foo"], "unknown preset 'foo'"),
-        (["--method", "foo"], "unknown calibration 'foo'"),
+        (["--calibration", "foo"], "unknown calibration 'foo'"),
         (["--reject", "foo"], "unknown rejection score 'foo'"),
         (["--alpha", "2", "--reject", "knn"], "alpha is 2"),
         (["--plot", "c.xyz"], "unknown picture format 'xyz'"),
@@ -153,15 +153,13 @@ def test_an_existing_file_is_kept_unless_forced(scores: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--method", "tt3a"], "Did you mean 't3a'"),
-        (["--preset", "papr"], "Did you mean 'paper'"),
+        (["--calibration", "tt3a"], "Did you mean 't3a'"),
         (["--set", "tpo=3"], "Did you mean 'top'"),
         (["--set", "top"], "expected name=value"),
         (["--set", "top=many"], "expected int"),
-        (["--method", "bbse"], "needs source_confusion"),
-        (["--method", "bbse"], "or add the array to the .npz"),
-        (["--method", "lame", "--preset", "without-prior"], "has no presets"),
-        (["--method", "lame", "--prior", "none"], "unknown setting 'prior'"),
+        (["--calibration", "bbse"], "needs source_confusion"),
+        (["--calibration", "bbse"], "or add the array to the .npz"),
+        (["--calibration", "lame", "--prior", "none"], "unknown setting 'prior'"),
         (["--prior", "given", "--set", "shares=[0.5,0.4]"], "sum to 0.9"),
         (["--prior", "given"], "per class, as `--prior given --set shares="),
     ],

@@ -34,7 +34,7 @@ FRAMES = stream((0, 1, 0), frames=300)
 
 def run(*arguments: str | Path, text: str | bytes = "") -> Result:
     """The command, as published where its calibration is not told."""
-    told = [] if any("calibration." in str(argument) for argument in arguments) else ["--preset", "paper"]
+    told = [] if any("calibration." in str(argument) for argument in arguments) else ["--calibration", "ucapc"]
     return CliRunner().invoke(app, ["calibrate", "stream", *map(str, arguments), *told], input=text)
 
 
@@ -280,7 +280,7 @@ def test_scores_are_played_back_capture_after_capture(scores: Path):
 def test_what_is_written_is_what_was_printed_by_row(options: list[str], scores: Path):
     out, auto = scores.with_name("decided.npz"), scores.with_name("auto.npz")
     found = decided(run(scores, "--out", out, *options))
-    CliRunner().invoke(app, ["calibrate", str(scores), "--out", str(auto), "--preset", "paper", "--group", "auto"])
+    CliRunner().invoke(app, ["calibrate", str(scores), "--out", str(auto), "--calibration", "ucapc", "--group", "auto"])
     with np.load(out) as written, np.load(auto) as plain, np.load(scores) as given:
         assert {n: (written[n].dtype, written[n].shape) for n in written.files} == {
             n: (plain[n].dtype, plain[n].shape) for n in plain.files
@@ -386,20 +386,13 @@ def test_where_nothing_is_told_the_source_decides_and_the_command_says_which(tmp
     stored = {f"source_{name}": values for name, values in known.known().items()}
     np.savez(scores, embedding=FRAMES.embedding, logits=FRAMES.logits, **stored)  # type: ignore[arg-type]
     careful = CliRunner().invoke(app, ["calibrate", "stream", str(scores)])
-    assert "calibration: careful; the published one is --preset paper" in careful.stderr
+    assert "calibration: careful; the published one is --calibration ucapc" in careful.stderr
     stream = OnlineCalibrator(CLASSES, FEATURES, source=known)
     expected = stream.push(FRAMES.embedding, FRAMES.logits).prediction
     assert [line["prediction"] for line in decided(careful)] == expected.tolist()
-    clash = CliRunner().invoke(app, ["calibrate", "stream", "--preset", "paper", "--set", "calibration.top=3"])
-    assert "expected one of them" in str(clash.exception)
-    published, named = (
-        CliRunner().invoke(app, ["calibrate", "stream", str(scores), *given])
-        for given in (("--preset", "paper"), ("--method", "ucapc"))
-    )
-    assert decided(named) == decided(published)
-    lda = CliRunner().invoke(app, ["calibrate", "stream", str(scores), "--method", "lda"])
+    lda = CliRunner().invoke(app, ["calibrate", "stream", str(scores), "--calibration", "lda"])
     assert decided(lda) != decided(careful)
-    lacking = CliRunner().invoke(app, ["calibrate", "stream", "--method", "lda"], input=lines(objects()))
+    lacking = CliRunner().invoke(app, ["calibrate", "stream", "--calibration", "lda"], input=lines(objects()))
     assert "LDA head needs source_class_mean" in str(lacking.exception)
 
 
@@ -436,7 +429,7 @@ def test_a_stream_goes_on_from_its_state_as_if_it_had_not_stopped(tmp_path: Path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_every_frame_is_decided_before_the_next_is_sent_and_a_signal_ends_it(number: signal.Signals):
     with subprocess.Popen(
-        [sys.executable, "-m", "pisa_capc", "calibrate", "stream", "--preset", "paper"],
+        [sys.executable, "-m", "pisa_capc", "calibrate", "stream", "--calibration", "ucapc"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from pisa_capc import UCAPC
 from pisa_capc.cli import app
-from pisa_capc.cli import frozen as _registers  # noqa: F401
+from pisa_capc.cli import calibrate as _registers  # noqa: F401
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.decide.calibration import FrozenCalibration, PriorUCAPC
@@ -178,7 +178,7 @@ def test_fit_and_apply_on_the_command_line(tmp_path: Path):
         np.testing.assert_allclose(written["probability"], expected.probability, rtol=0, atol=1e-10)
         np.testing.assert_array_equal(written["capture"], NAMES[example.capture])
     assert "--force" in str(run("fit", scores, "--out", cal).exception)
-    assert "unknown preset 'foo'" in str(run("fit", scores, "--out", cal, "--preset", "foo").exception)
+    assert "unknown calibration 'foo'" in str(run("fit", scores, "--out", cal, "--calibration", "foo").exception)
     assert "--force" in str(run("apply", cal, scores, "--out", out).exception)
     ran = run("apply", cal, scores, "--out", out, "--force", "--json")
     assert json.loads(ran.stdout)["changed"] == expected.changed

@@ -144,7 +144,7 @@ def test_the_command_finds_groups_with_all_it_is_given(tmp_path: Path):
         capture=np.zeros(len(frames), dtype=int),  # not to be read
     )
     ran = CliRunner().invoke(
-        app, ["calibrate", str(scores), "--out", str(out), "--preset", "paper", "--group", "auto", "--json"]
+        app, ["calibrate", str(scores), "--out", str(out), "--calibration", "ucapc", "--group", "auto", "--json"]
     )
     assert ran.exit_code == 0, ran.output
     assert [c["frames"] for c in json.loads(ran.stdout)["captures"]] == [600, 600, 600]

@@ -49,7 +49,7 @@ def test_a_device_of_a_dataset_is_enrolled_and_the_run_stays_as_it_was(
 ) -> None:
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     out = tmp_path / "larger"
-    found = pisa("enrol", saved, data, "--label", "D4", "--environment", "E2", "--out", out, *CPU)
+    found = pisa("enrol", saved, data, "--device-name", "D4", "--environment", "E2", "--out", out, *CPU)
     assert found.code == 0, found.err
     assert any(line.split()[:2] == ["D4", "–"] for line in found.out.splitlines())
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
@@ -57,14 +57,14 @@ def test_a_device_of_a_dataset_is_enrolled_and_the_run_stays_as_it_was(
     assert model.devices == ("D1", "D2", "D3", "D4")
     [origin] = model.run.changes[0]["from"]
     assert (origin["name"], origin["environments"], origin["frames"]) == ("four", ["E2"], 30)
-    refused(pisa("enrol", saved, data, "--label", "D4", "--out", out, *CPU), "not an empty folder")
+    refused(pisa("enrol", saved, data, "--device-name", "D4", "--out", out, *CPU), "not an empty folder")
 
 
 def test_the_new_model_is_scored_by_names_where_it_was_not_enrolled(
     pisa: Command, saved: Path, data: Path, tmp_path: Path
 ) -> None:
     out, less = tmp_path / "larger", tmp_path / "less"
-    assert pisa("enrol", saved, data, "--label", "D4", "--environment", "E2", "--out", out, *CPU).code == 0
+    assert pisa("enrol", saved, data, "--device-name", "D4", "--environment", "E2", "--out", out, *CPU).code == 0
     found = json.loads(pisa("evaluate", out, data, "--target", "E1", "--json", *CPU).out)
     assert found["runs"][0]["stages"]["direct"]["per_device"]["D4"] > 0.8
     refused(pisa("evaluate", out, data, "--target", "E2", *CPU), "both source and target")
@@ -80,7 +80,7 @@ def test_a_dataset_without_a_device_of_the_model_is_not_scored(
     pisa: Command, saved: Path, data: Path, tmp_path: Path
 ) -> None:
     three = write_small(tmp_path / "three", devices=3)
-    assert pisa("enrol", saved, data, "--label", "D4", "--out", tmp_path / "larger", *CPU).code == 0
+    assert pisa("enrol", saved, data, "--device-name", "D4", "--out", tmp_path / "larger", *CPU).code == 0
     refused(pisa("evaluate", tmp_path / "larger", three, "--target", "E1", *CPU), "no frames of D4")
 
 
@@ -88,12 +88,12 @@ def test_a_device_of_a_recording_is_enrolled_by_its_address_and_identified(
     pisa: Command, saved: Path, room: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "larger"
-    refused(pisa("enrol", saved, room, "--label", "D4", "--out", out, *PLAIN), f"{A} (25), {B} (15)", "--address")
+    refused(pisa("enrol", saved, room, "--device-name", "D4", "--out", out, *PLAIN), f"{A} (25), {B} (15)", "--address")
     refused(
-        pisa("enrol", saved, room, "--label", "D4", "--address", "aa", "--out", out, *PLAIN),
+        pisa("enrol", saved, room, "--device-name", "D4", "--address", "aa", "--out", out, *PLAIN),
         "no frame claims the address aa",
     )
-    found = pisa("enrol", saved, room, "--label", "D4", "--address", A, "--out", out, *PLAIN, "--json")
+    found = pisa("enrol", saved, room, "--device-name", "D4", "--address", A, "--out", out, *PLAIN, "--json")
     assert found.code == 0, found.err
     said = json.loads(found.out)
     assert said["devices"] == ["D1", "D2", "D3", "D4"]
@@ -113,7 +113,7 @@ def test_a_device_of_a_recording_is_enrolled_by_its_address_and_identified(
 
 
 def test_who_is_there_is_not_enrolled_again_unless_told(pisa: Command, saved: Path, room: Path, tmp_path: Path) -> None:
-    command = ("enrol", saved, room, "--label", "new", "--address", B, "--out", tmp_path / "larger", *PLAIN)
+    command = ("enrol", saved, room, "--device-name", "new", "--address", B, "--out", tmp_path / "larger", *PLAIN)
     refused(pisa(*command), "sound like D1", "--anyway")
     assert not (tmp_path / "larger").exists()
     assert pisa(*command, "--anyway").code == 0
@@ -121,12 +121,13 @@ def test_who_is_there_is_not_enrolled_again_unless_told(pisa: Command, saved: Pa
 
 def test_what_makes_no_sense_is_refused(pisa: Command, saved: Path, data: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "larger")
-    for arguments in ((), ("--label", "D4"), (data,), (data, "--remove", "D1"), ("--label", "a", "--remove", "D1")):
-        refused(pisa("enrol", saved, *arguments, *out), "give --label NAME or --update NAME with recordings")
+    both = ("--device-name", "a", "--remove", "D1")
+    for arguments in ((), ("--device-name", "D4"), (data,), (data, "--remove", "D1"), both):
+        refused(pisa("enrol", saved, *arguments, *out), "give --device-name NAME or --update NAME with recordings")
     (tmp_path / "a.cs16").touch()
-    refused(pisa("enrol", saved, data, tmp_path / "a.cs16", "--label", "D9", *out), "recordings beside datasets")
-    refused(pisa("enrol", saved, data, "--label", "D9", *out), "holds 4 devices", "none of them 'D9'")
-    refused(pisa("enrol", saved, data, "--label", "D1", *out, *CPU), "already")
+    refused(pisa("enrol", saved, data, tmp_path / "a.cs16", "--device-name", "D9", *out), "recordings beside datasets")
+    refused(pisa("enrol", saved, data, "--device-name", "D9", *out), "holds 4 devices", "none of them 'D9'")
+    refused(pisa("enrol", saved, data, "--device-name", "D1", *out, *CPU), "already")
     refused(pisa("enrol", saved, "--remove", "D9", *out), "unknown device 'D9'")
     other = write_small(tmp_path / "other", devices=1, antennas=3)
-    refused(pisa("enrol", saved, other, "--label", "D9", *out, *CPU), "2 antennas, these frames have 3")
+    refused(pisa("enrol", saved, other, "--device-name", "D9", *out, *CPU), "2 antennas, these frames have 3")

@@ -59,7 +59,7 @@ def test_the_options_on_the_page_exist() -> None:
     known = {name for option in command.params for name in option.opts}
     shown = set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## Results")[0]))
     assert shown <= known
-    assert known >= {"--label", "--remove", "--address", "--anyway", "--environment"}
+    assert known >= {"--device-name", "--remove", "--address", "--anyway", "--environment"}
 
 
 def test_the_picture_is_drawn_from_the_record(tmp_path: Path) -> None:

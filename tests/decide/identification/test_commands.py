@@ -147,8 +147,8 @@ def test_annotations_are_valid_sigmf_and_name_the_data(
 
 
 def test_pictures_are_drawn(pisa: Command, run: Path, room: Path, addresses: Path, tmp_path: Path) -> None:
-    assert pisa("identify", run, room, *PLAIN, "--figures", tmp_path / "f").code == 0
-    assert pisa("verify", run, room, *PLAIN, "--addresses", addresses, "--figures", tmp_path / "f").code == 1
+    assert pisa("identify", run, room, *PLAIN, "--plot", tmp_path / "f").code == 0
+    assert pisa("verify", run, room, *PLAIN, "--addresses", addresses, "--plot", tmp_path / "f").code == 1
     drawn = {path.name for path in (tmp_path / "f").iterdir()}
     assert drawn == {"room-timeline.png", "room-spectrogram.png", "evidence.png", "captions.md"}
 
@@ -159,7 +159,9 @@ def test_verify_names_the_spoofer_and_ends_with_one(pisa: Command, run: Path, ro
     [line] = [line for line in found.out.splitlines() if A in line]
     assert "not the device" in line
     assert "D3 (" in line
-    said = json.loads(pisa("verify", run, room, *PLAIN, "--addresses", addresses, "--json", "--alpha", "0.05").out)
+    said = json.loads(
+        pisa("verify", run, room, *PLAIN, "--addresses", addresses, "--json", "--alarm-alpha", "0.05").out
+    )
     assert said["alpha"] == 0.05
     assert {v["address"]: v["verdict"] for v in said["addresses"]}[A] == "not the device"
 
@@ -190,7 +192,7 @@ def test_verify_asks_whose_addresses_are_whose(pisa: Command, run: Path, room: P
         ("identify", ("--reject", "nearest"), "unknown rejection score 'nearest'"),
         ("identify", ("--reject", "knn", "--alpha", "0"), "alpha is 0.0"),
         ("identify", ("--calibration", "better"), "unknown calibration 'better'"),
-        ("verify", ("--alpha", "1"), "alpha is 1.0"),
+        ("verify", ("--alarm-alpha", "1"), "alpha is 1.0"),
         ("verify", ("--addresses", "nowhere.csv"), "nowhere.csv: no such file"),
         ("verify", ("--device", "abacus"), "expected auto, cpu or cuda"),
     ],

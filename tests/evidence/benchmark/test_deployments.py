@@ -193,7 +193,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], tmp_path: Path)
     code, text, _ = pisa("bench", "tables", *chosen)
     assert code == 0
     assert "| missing | 0.5000 | 0.4500 | 0.5000 | 0.5000 |" in text
-    code, text, _ = pisa("bench", "figures", *chosen, "--format", "svg", "--out", tmp_path / "figures")
+    code, text, _ = pisa("bench", "figures", *chosen, "--as", "svg", "--out", tmp_path / "figures")
     assert (code, text.split()) == (0, [str(tmp_path / "figures" / "deployments-1-pisa.svg")])
     picture = (tmp_path / "figures" / "deployments-1-pisa.svg").read_text(encoding="utf-8")
     assert all(

@@ -246,11 +246,11 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert "2 of 4 runs are recorded" in pisa("bench", "status", path, *results)[1]
     _, every, _ = pisa("bench", "status", "--results", Path(__file__).parents[3] / "results/records")
     assert {"component-ablation", "63/63", "measured-wifi", "0/126"} <= set(every.split())
-    code, text, _ = pisa("bench", "tables", path, *results, "--format", "csv")
+    code, text, _ = pisa("bench", "tables", path, *results, "--as", "csv")
     assert (code, len(text.splitlines())) == (0, 2)
     assert pisa("bench", "tables", path, *results, "--out", tmp_path / "tables.md")[0] == 0
     assert "three stages" in (tmp_path / "tables.md").read_text(encoding="utf-8")
-    code, _, error = pisa("bench", "tables", path, *results, "--format", "word")
+    code, _, error = pisa("bench", "tables", path, *results, "--as", "word")
     assert (code, "unknown format 'word'" in error) == (2, True)
     write_protocol(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "epochs": 2}})
     _, _, notes = pisa("bench", "status", path, *results)

@@ -65,13 +65,13 @@ def test_json_holds_every_finding_with_its_numbers(folders: dict[str, Path]) -> 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_the_picture_is_drawn(suffix: str, folders: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / f"check.{suffix}"
-    done = CliRunner().invoke(app, ["check", str(folders["faulty"]), "--figure", str(path)])
+    done = CliRunner().invoke(app, ["check", str(folders["faulty"]), "--plot", str(path)])
     assert done.exit_code == 1
     assert path.stat().st_size > 1000
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["check", str(tmp_path / "nothing"), "--figure", "a.nonsense"])
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "nothing"), "--plot", "a.nonsense"])
     assert isinstance(done.exception, ConfigError)
     assert "unknown picture format" in str(done.exception)
 

@@ -36,7 +36,7 @@ def test_a_protocol(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
     where = (tmp_path / "quick.yaml", "--results", tmp_path / "results")
     assert pisa("report", *where, "--out", tmp_path / "report.html").code == 0
     assert "three stages" in (tmp_path / "report.html").read_text()
-    found = pisa("bench", "figures", *where, "--out", tmp_path / "out", "--format", "svg")
+    found = pisa("bench", "figures", *where, "--out", tmp_path / "out", "--as", "svg")
     assert [Path(path).name for path in found.out.split()] == ["three-stages-1.svg", "source-target-1.svg"]
 
 
@@ -50,7 +50,7 @@ def test_a_protocol(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
         (("report", "{runs}", "--data", "{data}"), "holds runs of different experiments"),
         (("report", "{runs}/none", "--data", "{data}"), "holds no model.json"),
         (("figures", "{runs}/pisa", "{data}", "--kind", "tnse"), "Did you mean 'tsne'"),
-        (("figures", "{runs}/pisa", "{data}", "--format", "dpf"), "Did you mean 'pdf'"),
+        (("figures", "{runs}/pisa", "{data}", "--as", "dpf"), "Did you mean 'pdf'"),
         (("figures", "{runs}/pisa", "{data}", "--target", "E2"), "both source and target"),
     ],
 )

@@ -6,11 +6,14 @@ prior. Neither assumes that devices send equally often: the published calibratio
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from pisa_capc.decide.calibration.base import Calibrator
+from pisa_capc.core.config import from_mapping
+from pisa_capc.decide.calibration.base import Calibrator, calibrator
 from pisa_capc.decide.calibration.careful import Careful, knows_enough
 from pisa_capc.decide.calibration.openset.names import DEFAULT, EARLIER, MEASURED
+from pisa_capc.decide.calibration.prior import PriorUCAPC
 from pisa_capc.decide.calibration.ucapc import UCAPC
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -31,6 +34,15 @@ def usual(source: SourceStatistics) -> Usual:
         return Usual(calibration, MEASURED)
     # Models of earlier versions keep no sessions.
     return Usual(calibration, DEFAULT if source.session_mean is not None else EARLIER)
+
+
+def named(name: str, settings: Mapping[str, Any]) -> Calibrator:
+    """The calibration called `name` with these settings; U-CAPC by class shares that are neither equal nor free is
+    `PriorUCAPC`."""
+    kind = calibrator(name)
+    if kind is UCAPC and settings.get("prior") in ("given", "estimated"):
+        kind = PriorUCAPC
+    return from_mapping(kind, settings, name)
 
 
 def rejection(name: str | None, source: SourceStatistics) -> str | None:

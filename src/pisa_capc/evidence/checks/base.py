@@ -181,8 +181,8 @@ class Checked:
 def check(
     data: Annotated[str | Path, "A dataset made by `pisa simulate`, `pisa import` or `pisa detect`."],
     *,
-    frames: Annotated[int, "Frames looked at of each recording, in pairs, from its beginning to its end."] = 256,
-    seed: Annotated[int, "Of the projections by which copies are found."] = 2026,
+    frames: Annotated[int, "Frames of each recording: those looked at, in pairs, from its beginning to its end."] = 256,
+    seed: Annotated[int, "Seed: of the projections by which copies are found."] = 2026,
     show_progress: bool = True,
 ) -> Checked:
     """Look for what would spoil training or its scores; nothing is trained, and the set is not changed."""

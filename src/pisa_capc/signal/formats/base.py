@@ -27,7 +27,7 @@ OPTIONS = {
     "sample_rate_hz": "--sample-rate",
     "carrier_hz": "--carrier",
     "geometry": "--array",
-    "csi": "--card, --chip, --stream, --phases, --skip-bad",
+    "csi": "--csi-card, --chip, --stream, --phases, --skip-bad",
 }
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)

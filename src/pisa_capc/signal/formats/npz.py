@@ -62,7 +62,7 @@ def _plan(source: Path, options: ImportOptions) -> Plan:
                 raise DataError(
                     f"{source}: holds no array {name!r}; found {', '.join(there) or 'none'}. Expected the I/Q "
                     "(frames, antennas, samples), which --iq-key can name, and the transmitters as device (frames,); "
-                    f"--device {UNLABELLED} if they are unknown."
+                    f"--device-name {UNLABELLED} if they are unknown."
                 )
         check_unpacked(there[iq_key].file_size, source.stat().st_size, f"{source}: {iq_key}")
         check_member(archive, there[iq_key])  # it is mapped from here on, past the archive's checksum

@@ -83,15 +83,18 @@ def lengths() -> str:
 def generate(
     name: Annotated[str, f"A built-in scene ({', '.join(scene_names())}), or a .yaml file that holds a whole one."],
     out: Annotated[
-        str | Path, "Folder of the dataset or the recording; an interrupted dataset of the same recipe goes on."
+        str | Path,
+        "Where to write: the folder of the dataset or recording; an interrupted dataset of the same recipe goes on.",
     ],
     *,
-    seed: Annotated[int, "Names the devices, places and noise."] = DEFAULT_SEED,
+    seed: Annotated[int, "Seed: names the devices, places and noise."] = DEFAULT_SEED,
     scale: Annotated[float, "Part of the frames of each capture (at least 8); never the layout."] = 1.0,
-    samples: Annotated[int | None, f"Stored length of a frame, by default the scene's: {lengths()}."] = None,
-    workers: Annotated[int | None, "Processes; by default one per core."] = None,
-    engine: Annotated[str, "Where captures are computed: local or ray."] = "local",
-    scene: Annotated[str | Path | None, "YAML file with settings over the scene's."] = None,
+    samples: Annotated[
+        int | None, f"Samples of a frame; of those that are stored, by default the scene's: {lengths()}."
+    ] = None,
+    workers: Annotated[int | None, "Processes at a time: by default one per core."] = None,
+    engine: Annotated[str, "Where work runs: local or ray."] = "local",
+    scene: Annotated[str | Path | None, "Scene: a YAML file with settings over the scene's."] = None,
     cfo_from: Annotated[
         str | Path | None, "Dataset whose recorded CFO traces take the place of synthesised ones."
     ] = None,

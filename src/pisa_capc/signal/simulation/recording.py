@@ -77,8 +77,8 @@ def record(
         float, "Seconds: make a continuous recording, a SigMF pair with the truth as annotations, and no dataset."
     ],
     *,
-    environment: Annotated[str | None, "Where it is recorded; by default the scene's first environment."] = None,
-    capture: Annotated[str | None, "Which of its captures; by default the scene's first."] = None,
+    environment: Annotated[str | None, "Environment: where it is recorded; by default the scene's first."] = None,
+    capture: Annotated[str | None, "Capture: which of its captures; by default the scene's first."] = None,
     devices: Annotated[str | None, "Who sends, as D01,D02; by default all devices of the scene."] = None,
     unknown: Annotated[int, "Further senders, which the scene's dataset does not have."] = 0,
     duty: Annotated[float, "Part of the time in which a device transmits; 0 gives noise alone."] = 0.1,

@@ -35,7 +35,7 @@ def scores(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "vim", "msp", "session", "carrier"])
 def test_the_output_says_which_frames_are_known(name: str, scores: Path):
     out = scores.with_name("out.npz")
-    ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--preset", "paper", "--json")
+    ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--calibration", "ucapc", "--json")
     assert ran.exit_code == 0, ran.output
     seen = FRAMES.embedding, FRAMES.logits
     expected = OpenSet(UCAPC(), name, 0.2).calibrate(*seen, source=SOURCE, carrier_hz=FRAMES.carrier_hz)
@@ -62,7 +62,7 @@ def test_a_capture_that_is_rejected_whole_is_not_judged(scores: Path):
         given = {**stored, "embedding": embedding, "logits": logits, "capture": capture}
     given |= {"source_class_mean": SOURCE.weight, "source_weight": SOURCE.weight}
     np.savez(scores, **given)
-    ran = run(scores, "--out", scores.with_name("out.npz"), "--reject", "mahalanobis", "--method", "careful")
+    ran = run(scores, "--out", scores.with_name("out.npz"), "--reject", "mahalanobis", "--calibration", "careful")
     [row] = [line.split() for line in ran.stdout.splitlines() if "far" in line]
     assert row[-4:-1] == ["off", "│", "–"]
     assert "nan" not in ran.stdout

@@ -68,7 +68,7 @@ def test_the_command_sets_aside_what_the_calibration_of_captures_does(
     scores = {"embedding": z, "logits": RADIOS.logits(z)}
     source = {f"source_{name}": values for name, values in RADIOS.source.known().items()}
     np.savez(tmp_path / "scores.npz", **scores, **source, devices=[f"D{k}" for k in range(CLASSES)])
-    said = ["calibrate", "stream", f"{tmp_path / 'scores.npz'}", "--reject", "auto", "--preset", "paper"]
+    said = ["calibrate", "stream", f"{tmp_path / 'scores.npz'}", "--reject", "auto", "--calibration", "ucapc"]
     done = CliRunner().invoke(app, [*said, "--out", str(tmp_path / "out.npz")])
     assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in done.stdout.splitlines()]

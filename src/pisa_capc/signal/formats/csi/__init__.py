@@ -89,7 +89,7 @@ def plan(source: Path, options: ImportOptions) -> Plan:
 
 def _checked(how: CsiOptions) -> CsiOptions:
     if how.card is not None and how.card not in CARDS:
-        raise ConfigError("--card: " + unknown_name("card", how.card, CARDS))
+        raise ConfigError("--csi-card: " + unknown_name("card", how.card, CARDS))
     if how.phases not in (SANITISED, RAW):
         raise ConfigError(f"--phases {how.phases}: expected {SANITISED} or {RAW}.")
     if how.stream < 0:
@@ -118,7 +118,8 @@ def _recognised(first: Path, how: CsiOptions) -> str:
             if card(how).recognises(data):
                 return name
     raise DataError(
-        f"{first}: does not begin as any card's file does. Expected {EXPECTED}; name it with `pisa import csi --card`."
+        f"{first}: does not begin as any card's file does. Expected {EXPECTED}; name the card with --csi-card of "
+        "`pisa import csi`."
     )
 
 
