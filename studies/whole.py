@@ -10,8 +10,8 @@ each SNR and length: the standard deviation of image and leakage that frames giv
 95 % intervals hold what the transmitter has (without noise, static), Macro-F1, and with three of ten devices unknown
 the AUROC of the likelihood ratio.
 
---recordings names a folder with two recordings of openofdm (github jhshi/openofdm, `testing_inputs`, as .cs16), which
-are measured both ways; without it they are left out. The last line is one JSON object.
+--recordings names a folder with two recordings of openofdm (github jhshi/openofdm, `testing_inputs`, as .cs16): then
+these are measured both ways, and nothing is simulated. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from pisa_capc import detect, measure, open_recording
 from pisa_capc.cli.output import print_table
+from pisa_capc.core.engines import run_jobs
 from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.scores import macro_f1, openset_score
@@ -153,7 +154,8 @@ def truths(kind: str, estimator: FlawEstimator, profiles: list[DeviceProfile]) -
     return np.array(rows)
 
 
-def rows_of(kind: str) -> Iterator[dict[str, Any]]:
+def rows_of(kind: str, snr_db: float) -> tuple[tuple[str, float], list[dict[str, Any]]]:
+    """A row for each length, and first for the preamble."""
     known = WAVEFORMS[kind]
     estimator = FlawEstimator(known)
     spread = load_scene(kind).hardware
@@ -163,27 +165,28 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
     names, identity = [str(number) for number in range(DEVICES)], source[0].values[0][0].shape[1] // 2
     device = np.concatenate([own.device for own in source])
     place = np.repeat(np.arange(len(source)), [len(own.device) for own in source])
-    for snr_db in ASKED_DB:
-        asked = told(kind, estimator, frames_in(kind, profiles, ASKED, (snr_db, snr_db), PLACES - 1, f"{snr_db:g} dB"))
-        for length, (value, error) in asked.values.items():
-            learnt, bars = (np.concatenate([own.values[length][part] for own in source]) for part in (0, 1))
-            std = np.sqrt(error.diagonal(0, 1, 2))
-            columns = np.r_[0:2, identity : identity + 2]  # image and leakage, both parts
-            off = value[:, columns] - np.concatenate([truth.real, truth.imag], axis=1)[asked.device]
-            backend = fit_backend(learnt, bars, device, place, names)
-            guess = backend.log_likelihood(backend.evidence(value, error)).argmax(axis=1)
-            auroc = []
-            for draw in range(DRAWS):
-                random = generator(SEED, "whole frames, unknown", kind, draw)
-                kept = np.sort(random.choice(DEVICES, DEVICES - UNKNOWN, replace=False))
-                mine = np.isin(device, kept)
-                own = fit_backend(
-                    learnt[mine], bars[mine], np.searchsorted(kept, device[mine]), place[mine], [names[k] for k in kept]
-                )
-                score, is_known = own.strangeness(own.evidence(value, error)), np.isin(asked.device, kept)
-                right = np.ones(int(is_known.sum()), dtype=bool)
-                auroc.append(openset_score(score[is_known], right, score[~is_known]).auroc)
-            yield {
+    rows = []
+    asked = told(kind, estimator, frames_in(kind, profiles, ASKED, (snr_db, snr_db), PLACES - 1, f"{snr_db:g} dB"))
+    for length, (value, error) in asked.values.items():
+        learnt, bars = (np.concatenate([own.values[length][part] for own in source]) for part in (0, 1))
+        std = np.sqrt(error.diagonal(0, 1, 2))
+        columns = np.r_[0:2, identity : identity + 2]  # image and leakage, both parts
+        off = value[:, columns] - np.concatenate([truth.real, truth.imag], axis=1)[asked.device]
+        backend = fit_backend(learnt, bars, device, place, names)
+        guess = backend.log_likelihood(backend.evidence(value, error)).argmax(axis=1)
+        auroc = []
+        for draw in range(DRAWS):
+            random = generator(SEED, "whole frames, unknown", kind, draw)
+            kept = np.sort(random.choice(DEVICES, DEVICES - UNKNOWN, replace=False))
+            mine = np.isin(device, kept)
+            own = fit_backend(
+                learnt[mine], bars[mine], np.searchsorted(kept, device[mine]), place[mine], [names[k] for k in kept]
+            )
+            score, is_known = own.strangeness(own.evidence(value, error)), np.isin(asked.device, kept)
+            right = np.ones(int(is_known.sum()), dtype=bool)
+            auroc.append(openset_score(score[is_known], right, score[~is_known]).auroc)
+        rows.append(
+            {
                 "waveform": kind,
                 "snr_db": snr_db,
                 "samples": length or estimator.samples,
@@ -195,6 +198,8 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
                 "macro_f1": round(macro_f1(asked.device, guess, DEVICES), 4),
                 "auroc": round(float(np.mean(auroc)), 4),
             }
+        )
+    return (kind, snr_db), rows
 
 
 def recordings(folder: Path) -> Iterator[dict[str, Any]]:
@@ -223,18 +228,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=Path, help="folder with the real recordings")
     parser.add_argument("--out", type=Path, help="file that keeps the last line")
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     options = parser.parse_args()
-    rows = []
-    for kind in LENGTHS:
-        for row in rows_of(kind):
-            rows.append(row)
-            print(row, flush=True)
+    made_by = {"study": "whole", "machine": machine(), "made": made()}
+    if options.recordings:
+        rows = list(recordings(options.recordings))
+    else:
+        jobs = [(kind, snr_db) for kind in LENGTHS for snr_db in ASKED_DB]
+        parts = dict(run_jobs(rows_of, jobs, workers=options.workers))
+        rows = [row for job in jobs for row in parts[job]]
+        made_by |= {"seed": SEED, "devices": DEVICES, "frames": ASKED * DEVICES, "unknown": UNKNOWN}
     print_table("Whole frames", list(rows[0]), [[str(value) for value in row.values()] for row in rows])
-    real = list(recordings(options.recordings)) if options.recordings else []
-    record = json.dumps(
-        {"study": "whole", "machine": machine(), "made": made(), "seed": SEED, "devices": DEVICES,
-         "frames": ASKED * DEVICES, "unknown": UNKNOWN, "rows": rows, "recordings": real}
-    )  # fmt: skip
+    record = json.dumps({**made_by, "rows": rows})
     if options.out is not None:
         write_text_atomic(options.out, record + "\n")
     print(record)

@@ -27,7 +27,7 @@ measured again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -143,6 +143,7 @@ class FlawEstimator:
 
     samples: of the frames, from their beginning, that are used; more than the waveform has are left out. flaws: names;
     all that the waveform shows by default. sent: x, where it is more than the waveform's preamble (`rebuilt`).
+    beside: more shapes x → b(x), by name, that are fitted with them.
 
     >>> from pisa_capc.signal.waveforms import WAVEFORMS
     >>> x = WAVEFORMS["wifi"].preamble()
@@ -159,6 +160,7 @@ class FlawEstimator:
         samples: int | None = None,
         flaws: Sequence[str] | None = None,
         sent: Complex | None = None,
+        beside: Mapping[str, Callable[[Complex], Complex]] | None = None,
     ) -> None:
         before, after = waveform.taps
         taps = before + 1 + after
@@ -180,7 +182,8 @@ class FlawEstimator:
         ridge = waveform.ridge * length * np.diag(10.0**distance)
         solve = np.linalg.solve(copies.conj().T @ copies + ridge, copies.conj().T @ basis)
         known = tuple(FLAWS.parts()) if flaws is None else tuple(flaws)
-        beyond = ((name, _beyond(FLAWS[name].of(x), length, basis, before, after)) for name in known)
+        every = {name: FLAWS[name].of for name in known} | dict(beside or {})
+        beyond = ((name, _beyond(of(x), length, basis, before, after)) for name, of in every.items())
         seen = {name: shape for name, shape in beyond if shape is not None}
         if not seen:
             raise ConfigError(f"{waveform.title} shows none of the flaws {', '.join(known)}.")

@@ -15,9 +15,10 @@ from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.dataset import TIME
 from pisa_capc.signal.measurement.cards import Card, device_mean
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
+from pisa_capc.signal.measurement.fit import GoodnessOfFit
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.measurement.quantities import WIDE, around, json_number, offset_quantities, quantities
-from pisa_capc.signal.measurement.rebuilt import estimator_of
+from pisa_capc.signal.measurement.rebuilt import RebuiltEstimator, estimator_of
 from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -35,7 +36,8 @@ class Measured:
 
     cfo_hz: (N,) with what a receiver had taken off before. cfo_std_hz: (N,) its error, NaN where it is not known.
     samples: (N,) that were measured of each frame. data_snr_db: (N,) of the data, where all that the model does
-    not explain is noise; NaN where the preamble alone was measured.
+    not explain is noise; NaN where the preamble alone was measured. suspicion: (N,) chance that the model holds, see
+    `fit`.
     """
 
     waveform: Waveform
@@ -49,6 +51,7 @@ class Measured:
     carrier_hz: float
     samples: NDArray[np.int64]
     data_snr_db: Real
+    suspicion: Real
 
     def of(self, name: str) -> Measured:
         """The frames of one sender."""
@@ -57,7 +60,7 @@ class Measured:
         mine = np.flatnonzero(self.sender == self.names.index(name))
         own = {
             column: getattr(self, column)[mine]
-            for column in ("place", "cfo_hz", "cfo_std_hz", "samples", "data_snr_db")
+            for column in ("place", "cfo_hz", "cfo_std_hz", "samples", "data_snr_db", "suspicion")
         }
         return replace(
             self, names=(name,), sender=np.zeros_like(mine), measurement=self.measurement.select(mine), **own
@@ -82,7 +85,7 @@ class Measured:
         """A card for each sender of whom a frame could be measured; of whole frames alone, where there are any."""
         flaws = tuple(name for name in self.measurement.flaws if FLAWS[name].role == "identity")
         value, error = self.measurement.features()
-        snr_db, suspicion = self.snr_db, self.measurement.suspicion
+        snr_db, suspicion = self.snr_db, self.suspicion
         cards = []
         for number, name in enumerate(self.names):
             mine = np.flatnonzero((self.sender == number) & self.measurement.measured)
@@ -116,7 +119,7 @@ class Measured:
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per frame: who, where, each quantity with its bounds, and the misfit. What is not known is None."""
         found = self.measurement.without([name for name in self.measurement.flaws if FLAWS[name].role == "detail"])
-        snr_db, suspicion = self.snr_db, found.suspicion
+        snr_db, suspicion = self.snr_db, self.suspicion
         for n in range(len(found)):
             row: dict[str, Any] = {"sender": self.names[self.sender[n]], "place": self.places[self.place[n]]}
             if found.measured[n]:
@@ -174,7 +177,8 @@ def measure(
     names, sender = _senders(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
     estimator = estimator_of(known, frames.samples)
-    found = _heard(_in_pieces(estimator, frames, sender * len(places) + place), estimator.samples)
+    found, suspicion = _in_pieces(estimator, frames, sender * len(places) + place)
+    found = _heard(found, estimator.samples)
     if not found.measured.any():
         raise DataError(
             f"none of {len(frames):,} frames could be measured: expected frames that begin with the preamble of "
@@ -199,23 +203,31 @@ def measure(
         frames.carrier_hz,
         samples,
         data_snr_db,
+        np.where(found.measured, suspicion, np.nan),
     )
 
 
-def _in_pieces(estimator: FlawEstimator, frames: UnlabelledFrames, group: NDArray[np.int64]) -> Measurement:
-    """All frames, whole groups (N,) at a time, for not all may fit in memory."""
+def _in_pieces(
+    estimator: FlawEstimator, frames: UnlabelledFrames, group: NDArray[np.int64]
+) -> tuple[Measurement, Real]:
+    """All frames, whole groups (N,) at a time, for not all may fit in memory; and whether the model holds for them."""
     order = np.argsort(group, kind="stable")
     most = max(1, AT_ONCE // (8 * frames.antennas * frames.samples))
     begins = np.searchsorted(group[order], group[order])  # of each frame's group
-    parts = []
+    parts, chances = list[Measurement](), list[Real]()
+    # Frames that are each measured against bits of their own are judged by the misfit alone.
+    fit = None if isinstance(estimator, RebuiltEstimator) else GoodnessOfFit(estimator.waveform, estimator.samples)
     for piece in np.split(order, np.flatnonzero(np.diff(begins // most)) + 1):
-        parts.append(estimator.measure(frames.select(piece).iq, sender=group[piece]))
+        iq = frames.select(piece).iq
+        parts.append(estimator.measure(iq, sender=group[piece]))
+        chances.append(parts[-1].suspicion if fit is None else fit.chance(iq, sender=group[piece]))
     joined = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])
         for field in fields(Measurement)
         if field.name != "flaws"
     }
-    return Measurement(estimator.flaws, **joined).select(np.argsort(order))
+    back = np.argsort(order)
+    return Measurement(estimator.flaws, **joined).select(back), np.concatenate(chances)[back]
 
 
 def _heard(found: Measurement, samples: int) -> Measurement:

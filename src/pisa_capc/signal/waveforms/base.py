@@ -28,7 +28,8 @@ class Waveform:
     rebuilds: whether a frame tells what all of it sent, see `rebuilt`.
     taps: samples before and after the first arrival that a channel may reach, where it is estimated. ridge: of that
     estimate, of the preamble's power; for signals that leave much of their band free, in which it would run wild.
-    block: samples in which all of the band shows, and for which a channel stands still.
+    block: samples in which all of the band shows, and for which a channel stands still. linewidth_hz: of an oscillator
+    that is still ordinary at the carriers where it is sent.
     """
 
     name: ClassVar[str] = ""
@@ -41,6 +42,7 @@ class Waveform:
     taps: ClassVar[tuple[int, int]] = (4, 13)
     ridge: ClassVar[float] = 0.0
     block: ClassVar[int] = 320
+    linewidth_hz: ClassVar[float] = 100.0
 
     def preamble(self) -> NDArray[np.complex128]:
         """(P,) the known beginning of every frame: what an equaliser refers to."""

@@ -50,6 +50,7 @@ class LoRa(Waveform):
     longest_samples = PREAMBLE_SYMBOLS * SYMBOL_SAMPLES
     taps = (2, 2)  # a sample is 300 m
     block = SYMBOL_SAMPLES
+    linewidth_hz = 4.0  # below 1 GHz; it grows with the square of the carrier
     ridge = 1e-4  # 320 samples of a chirp show half of its band
 
     def preamble(self) -> NDArray[np.complex128]:
