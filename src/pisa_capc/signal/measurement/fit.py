@@ -1,6 +1,6 @@
 """Does the model hold for a frame: the chance that noise and an ordinary oscillator leave as much unexplained.
 
-Three statistics, of which the smallest chance counts, three times (Bonferroni):
+Three statistics; the smallest of their chances counts, three times (Bonferroni):
 
 - misfit: what the flaws leave in the directions Z, over the noise beside them (an F statistic, `Measurement`);
 - phase: coefficients φ_k of j P_k(t) x, k = 2, 3, P_k Legendre's polynomials over the frame. A phase that walks with
@@ -64,9 +64,8 @@ class GoodnessOfFit:
         x, n = torch.from_numpy(waveform.preamble()[: own.samples]).to(self._project.dtype), torch.arange(own.samples)
         walks = torch.where(n[:, None] >= n[::apart], x[:, None], 0)
         inside = (self._project.T @ walks)[own.rank :]
-        slow = x[:, None] * torch.linspace(-1, 1, own.samples)[:, None] ** torch.arange(
-            max(self._orders, default=1) + 1
-        )
+        t = torch.linspace(-1, 1, own.samples)
+        slow = x[:, None] * t[:, None] ** torch.arange(max(self._orders, default=1) + 1)
         fitted = torch.linalg.qr((self._project.T @ slow)[own.rank :])[0]
         left = (inside - fitted @ (fitted.mH @ inside)).abs().square().sum()
         self._ordinary_misfit = apart * step * float(left)  # in Z, at a signal of unit power
