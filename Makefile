@@ -48,6 +48,8 @@ lock:
 	  --custom-compile-command "make lock" --output-file requirements.lock
 	.venv-lock/bin/uv pip compile requirements-docs.in --no-deps --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "make lock" --output-file requirements-docs.lock
+	.venv-lock/bin/uv pip compile requirements-run.in --no-deps --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements-run.lock
 
 # Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
 setup-bench:

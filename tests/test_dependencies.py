@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,18 +20,45 @@ def test_the_page_names_every_dependency_by_its_kind() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {(name(requirement), "core") for requirement in project["dependencies"]}
     for extra, requirements in project["optional-dependencies"].items():
-        declared |= {(name(requirement), f"extra `{extra}`") for requirement in requirements}
+        declared |= {(name(one), f"extra `{extra}`") for one in requirements if name(one) != project["name"]}
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.M)
     named = {(name(package), kind) for packages, kind in rows for package in packages.split(", ")}
     assert {row for row in named if row[1].startswith(("core", "extra"))} == declared
 
 
-def test_every_pinned_package_has_hashes() -> None:
-    pinned = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.in").read_text(), re.M)
+def test_the_extra_all_has_every_extra_but_the_tools_of_the_site() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    [every] = extras["all"]
+    assert set(re.findall(r"[\w-]+", every.partition("[")[2].partition("]")[0])) == extras.keys() - {"all", "docs"}
+
+
+@pytest.mark.parametrize("which", ["requirements", "requirements-run"])
+def test_every_pinned_package_has_hashes(which: str) -> None:
+    pinned = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / f"{which}.in").read_text(), re.M)
     locked = dict(
-        re.findall(
-            r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", (ROOT / "requirements.lock").read_text(), re.M
-        )
+        re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", (ROOT / f"{which}.lock").read_text(), re.M)
     )
     assert {(name(package), version) for package, version in pinned} == {(name(p), v) for p, v in locked.items()}
     assert "torch" not in locked
+
+
+def test_a_container_runs_what_the_tests_ran() -> None:
+    """The same versions, and nothing that only tests need; what is not tested here it may have besides."""
+    here, there = (
+        {name(p): v for p, v in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.M)}
+        for file in ("requirements.in", "requirements-run.in")
+    )
+    assert {package for package, version in there.items() if here.get(package, version) != version} == set()
+    assert not {"pytest", "mypy", "ray", "triton", "playwright", "hypothesis"} & there.keys()
+
+
+def test_the_page_of_the_index_has_no_link_that_leads_nowhere() -> None:
+    spec = importlib.util.spec_from_file_location("setup_of_the_package", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    page = setup.described()
+    assert page.startswith("# PISA-CAPC")
+    assert re.findall(r"\]\((?!https?:|#|mailto:)[^)]*\)", page) == []
+    assert "how](" in (ROOT / "README.md").read_text(encoding="utf-8")  # so there was something to do

@@ -66,7 +66,7 @@ def check(
 def _table(found: Checked) -> Table:
     from pisa_capc.evidence.checks import Verdict
 
-    styles = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green"}
+    styles = {Verdict.FAULT: "bold red", Verdict.NOTE: "yellow", Verdict.FINE: "green", Verdict.SKIPPED: "dim"}
     table = Table("", "check", "found, and what to do", box=box.SIMPLE_HEAD)
     for name, finding in found.findings.items():
         told = Text(visible(finding.found))

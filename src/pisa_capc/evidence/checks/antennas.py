@@ -61,7 +61,7 @@ def dc(evidence: Evidence) -> Finding:
     The mean of n frames' means has, without DC, an exponentially distributed power of E|m|²/n.
     """
     if evidence.frames.domain != TIME:
-        return Finding(Verdict.FINE, "DC was not looked for: these are frames of subcarriers.")
+        return Finding(Verdict.SKIPPED, "DC was not looked for: these are frames of subcarriers.")
     level_db = {}
     antennas = evidence.frames.antennas
     for name, own in evidence.by_recording.items():
@@ -88,7 +88,7 @@ def dc(evidence: Evidence) -> Finding:
 def clipping(evidence: Evidence) -> Finding:
     """Samples of I and Q that pile up at the largest value."""
     if evidence.frames.domain != TIME:
-        return Finding(Verdict.FINE, "Clipping was not looked for: these are frames of subcarriers.")
+        return Finding(Verdict.SKIPPED, "Clipping was not looked for: these are frames of subcarriers.")
     share = {name: float(evidence.found.clipped[own].mean()) for name, own in evidence.by_recording.items()}
     many = [name for name, own in share.items() if own > CLIPPED_NOTE]
     if not many:
@@ -132,7 +132,7 @@ def snr_of_devices(evidence: Evidence) -> Finding:
     """How far devices are apart in one place."""
     level_db = recording_snr_db(evidence)
     if level_db is None:
-        return Finding(Verdict.FINE, "Whether the SNR names the device was not looked at: it was not measured.")
+        return Finding(Verdict.SKIPPED, "Whether the SNR names the device was not looked at: it was not measured.")
     place = evidence.found.frames.capture_key
     places: dict[str, list[float]] = {}
     for name, own in evidence.by_recording.items():

@@ -108,8 +108,12 @@ def _occurring(names: tuple[str, ...], column: NDArray[np.int64]) -> tuple[list[
 
 
 class Verdict(StrEnum):
-    """fault: training on this set gives wrong or untestable results. note: keep it in mind when you read scores."""
+    """fault: training on this set gives wrong or untestable results. note: keep it in mind when you read scores.
 
+    skipped: there was nothing to look at, so it may be either.
+    """
+
+    SKIPPED = "not looked at"
     FINE = "fine"
     NOTE = "worth knowing"
     FAULT = "fault"
@@ -143,7 +147,7 @@ def named(names: list[str], most: int = 4) -> str:
     return listed if len(names) <= most else f"{listed}, … ({len(names)} in all)"
 
 
-WORST_FIRST = (Verdict.FAULT, Verdict.NOTE, Verdict.FINE)
+WORST_FIRST = (Verdict.FAULT, Verdict.NOTE, Verdict.FINE, Verdict.SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -161,10 +165,11 @@ class Checked:
     @property
     def summary(self) -> str:
         count = {v: sum(finding.verdict == v for finding in self.findings.values()) for v in WORST_FIRST}
+        skipped = f", not looked at: {count[Verdict.SKIPPED]}" if count[Verdict.SKIPPED] else ""
         verdict = "Fit to be trained on" if self.fit else "Not fit to be trained on as it is"
         return (
             f"{verdict}. Faults: {count[Verdict.FAULT]}, worth knowing: {count[Verdict.NOTE]}, fine: "
-            f"{count[Verdict.FINE]}. Channels by {self.evidence.found.about}."
+            f"{count[Verdict.FINE]}{skipped}. Channels by {self.evidence.found.about}."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -140,12 +140,12 @@ def cfo_drift(evidence: Evidence) -> Finding:
     recorded, left = evidence.found.cfo_hz, evidence.found.offset_hz
     frequency_hz = left if recorded is None else recorded.mean(axis=1)
     if frequency_hz is None:
-        return Finding(Verdict.FINE, "Drift of the CFO was not looked at: none was recorded or could be measured.")
+        return Finding(Verdict.SKIPPED, "Drift of the CFO was not looked at: none was recorded or could be measured.")
     drift_ppm = {
         name: change * 1e6 / evidence.frames.carrier_hz for name, change in evidence.change(frequency_hz).items()
     }
     if not drift_ppm:
-        return Finding(Verdict.FINE, "Drift of the CFO was not looked at: recordings are too short.")
+        return Finding(Verdict.SKIPPED, "Drift of the CFO was not looked at: recordings are too short.")
     largest = max(drift_ppm.values(), key=abs)
     told = f"up to {abs(largest):.2g} ppm, typically {np.median(np.abs(list(drift_ppm.values()))):.2g}"
     moved = [name for name, drift in drift_ppm.items() if abs(drift) > MOST_DRIFT_PPM]
@@ -164,7 +164,9 @@ def cfo_drift(evidence: Evidence) -> Finding:
 def _names(what: str, places: list[PlaceNaming] | None, otherwise: str) -> Finding:
     later, elsewhere = (pooled(getattr(p, question) for p in places or []) for question in ("later", "elsewhere"))
     if places is None or later is None:
-        return Finding(Verdict.FINE, f"{what} was not looked at: {otherwise if places is None else 'too few frames.'}")
+        return Finding(
+            Verdict.SKIPPED, f"{what} was not looked at: {otherwise if places is None else 'too few frames.'}"
+        )
     abroad = "there is no other capture" if elsewhere is None else f"{elsewhere} in other captures"
     told = f"{later} of the frames at the other end of their recording, {abroad}"
     if gives_away(later) and (elsewhere is None or elsewhere.surely_beyond_chance <= 0):

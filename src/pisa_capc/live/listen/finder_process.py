@@ -224,8 +224,9 @@ def _next(link: FinderLink) -> Told | None:
 
 def main(parent: str, socket_number: str, memory_number: str) -> None:
     begin_worker(int(parent))
-    for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a service: the listener heeds them
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):  # sent to all processes of a service: the listener heeds them
+        if (number := getattr(signal, name, None)) is not None:  # Windows has no SIGHUP
+            signal.signal(number, signal.SIG_IGN)
     link = FinderLink(int(socket_number))
     memory = np.frombuffer(mmap.mmap(int(memory_number), 0), dtype=np.uint8)
     try:

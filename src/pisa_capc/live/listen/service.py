@@ -44,7 +44,8 @@ def service(
     heard, told = os.pipe()
     os.set_blocking(told, False)
     handlers: dict[int, Callable[..., Any]] = {number: lambda *_: end() for number in ENDING}
-    handlers[signal.SIGHUP] = lambda *_: threading.Thread(target=reload, daemon=True).start()
+    if hasattr(signal, "SIGHUP"):  # Windows has none
+        handlers[signal.SIGHUP] = lambda *_: threading.Thread(target=reload, daemon=True).start()
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     woken_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     watcher = threading.Thread(target=_watch, args=(heard, listener, end, end_s), name="service", daemon=True)

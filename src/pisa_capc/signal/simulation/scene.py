@@ -27,6 +27,7 @@ from pisa_capc.signal.simulation.receiver import FrequencySpread
 from pisa_capc.signal.waveforms import WAVEFORMS
 
 SCENES = Path(__file__).parent / "scenes"
+PACKAGE = Path(__file__).parents[2]
 SHORTEST_SAMPLES = 320  # the segment that every model reads
 FEWEST_FRAMES = 8  # a capture is never scaled below this
 
@@ -222,11 +223,17 @@ def scene_file(name: str) -> Path:
     return SCENES / f"{name}.yaml"
 
 
+def shipped(path: Path) -> Path:
+    """The file; where there is none of an example's name, as outside a clone, that which the package brings along."""
+    own = PACKAGE / path
+    return own if path.parent == Path("examples") and not path.exists() and own.is_file() else path
+
+
 def load_scene(name: str, override: Path | None = None, samples: int | None = None) -> Scene:
     """The built-in scene `name`, or that of a YAML file, with the settings of another file over it."""
     values = read_yaml(scene_file(name))
     if override is not None:
-        values = merged(values, read_yaml(override))
+        values = merged(values, read_yaml(shipped(override)))
     if samples is not None:
         values = merged(values, {"waveform": {"samples": samples}})
     return from_mapping(Scene, values, where="")
