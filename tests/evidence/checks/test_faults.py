@@ -238,6 +238,7 @@ def test_a_jitter_of_each_recording_is_told_from_one_of_the_place_and_one_of_the
     assert given(lambda environment, device, capture: device).verdict == Verdict.FINE  # what hardware may be
     none = check_frames(changed(plain, cfo_hz=None).frames()).findings["cfo-descriptor"]
     assert "no CFO was recorded" in none.found
+    assert none.verdict == Verdict.SKIPPED  # and not fine
 
 
 def test_one_antenna_without_a_preamble_says_what_it_cannot_tell(healthy: Frames) -> None:
@@ -246,6 +247,9 @@ def test_one_antenna_without_a_preamble_says_what_it_cannot_tell(healthy: Frames
     checked = check_frames(plain.frames())
     assert checked.fit
     assert "cannot be tested" in checked.findings["room"].found
+    skipped = sum(finding.verdict == Verdict.SKIPPED for finding in checked.findings.values())
+    assert skipped > 0
+    assert f"not looked at: {skipped}." in checked.summary
 
 
 def test_frames_of_subcarriers_are_channels_already(healthy: Frames) -> None:

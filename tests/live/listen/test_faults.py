@@ -343,6 +343,20 @@ def test_the_first_signal_ends_a_process_that_does_not_end_by_itself(
     assert "time.sleep" in err or "line" in err, "where it was stuck is said"
 
 
+def test_a_service_runs_where_there_is_no_hangup_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    from pisa_capc.live.listen import service as module
+
+    class ServedListener:
+        health = OK
+
+    ended: list[bool] = []
+    monkeypatch.delattr(signal, "SIGHUP")
+    with module.service(ServedListener(), lambda: ended.append(True), lambda: None):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended
+
+
 def test_systemd_hears_that_all_is_well_unless_it_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 

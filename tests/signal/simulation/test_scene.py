@@ -106,3 +106,12 @@ def test_numbers_that_would_fill_the_memory_are_refused(path: str, value: int, t
     (tmp_path / "scene.yaml").write_text(json.dumps(nested))
     with pytest.raises(ConfigError, match=rf"{name}: expected a positive number up to [\d,]+, found {value}"):
         load_scene("wifi", tmp_path / "scene.yaml")
+
+
+def test_the_scene_of_the_tour_comes_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pisa_capc.signal.simulation.scene.PACKAGE", Path(__file__).parents[3])  # as in a wheel
+    assert load_scene("wifi-own-place", Path("examples/demo_scene.yaml")).devices == 5
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples/demo_scene.yaml").write_text("devices: 3\nabsent: []\n")  # one of one's own goes first
+    assert load_scene("wifi-own-place", Path("examples/demo_scene.yaml")).devices == 3
