@@ -173,7 +173,7 @@ def waveform_of(settings: PreambleSettings, setup: Setup) -> str:
             f"{settings.called}: no preamble is known at {rate:g} samples/s; known: {rates}. "
             "Set waveform if it is one of these."
         )
-    return found[0] if settings.waveform == AUTO else settings.waveform
+    return found[-1] if settings.waveform == AUTO else settings.waveform  # a plugin's, of several with this rate
 
 
 class Equalised(nn.Module):

@@ -109,7 +109,25 @@ class PreambleDetector:
     def _search(self) -> None:
         """Look at the next window."""
         first = self._position
-        x = self._history.read(first, first + self._size)
+        explained, offset_hz = self._matched(self._history.read(first, first + self._size))
+        self._position += self._step
+        for _ in range(MOST_AT_ONCE):
+            at = int(np.argmax(explained))
+            if explained[at] < self._threshold:
+                return
+            found = self._compared(first + at, float(offset_hz[at]))
+            if found is not None:
+                self._waiting.append(found)
+            near = self._near
+            explained[max(0, at - near) : at + near + 1] = 0
+
+    @property
+    def _near(self) -> int:
+        """Samples around a place that was looked at, which are not looked at again."""
+        return self._beginning // 4
+
+    def _matched(self, x: NDArray[np.complex64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(step,) how well the beginning fits from each sample of a window (A, size) on, and at which offset in Hz."""
         spectrum = fft(x)
         best, which = np.zeros(self._step, np.float32), np.zeros(self._step, np.intp)
         for number, one in enumerate(self._filters):
@@ -121,16 +139,7 @@ class PreambleDetector:
         energy = np.cumsum(np.concatenate([[0.0], np.sum(np.abs(x) ** 2, axis=0, dtype=np.float64)]))
         within = energy[self._beginning :] - energy[: self._step]
         explained = np.divide(best, self._beginning * within, out=np.zeros(self._step), where=within > 0)
-        self._position += self._step
-        for _ in range(MOST_AT_ONCE):
-            at = int(np.argmax(explained))
-            if explained[at] < self._threshold:
-                return
-            found = self._compared(first + at, float(self._offsets_hz[which[at]]))
-            if found is not None:
-                self._waiting.append(found)
-            near = self._beginning // 4
-            explained[max(0, at - near) : at + near + 1] = 0
+        return explained, self._offsets_hz[which]
 
     def _compared(self, at: int, offset_hz: float) -> _Candidate | None:
         """What the whole preamble says about a place; None: it is not one."""

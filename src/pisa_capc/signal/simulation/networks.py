@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.registry import Registry
-from pisa_capc.signal.phy import adsb, lora, wifi
+from pisa_capc.signal.phy import adsb, ieee802154, lora, wifi
 from pisa_capc.signal.phy.lora import lorawan
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS, ExplicitHeader
 from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, SYNC_SYMBOLS, Modulation
 from pisa_capc.signal.phy.wifi import mac
 from pisa_capc.signal.phy.wifi.coding import HT, LEGACY
 from pisa_capc.signal.waveforms.adsb import SAMPLES as SQUITTER_SAMPLES
+from pisa_capc.signal.waveforms.ieee802154 import frame_samples
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
 
@@ -243,3 +244,36 @@ class ADSBNetwork(Network):
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:
         return adsb.transmit(message.octets)
+
+
+@register_network("ieee802154")
+class IEEE802154Network(Network):
+    """Devices of one PAN with short addresses: data to each other, acknowledged after 192 µs."""
+
+    rates = usual = (ieee802154.RATE_MBPS,)
+    rate_name = "rate_mbps"
+    pause_samples = 2560  # 640 µs, the long spacing between frames
+    turnaround_samples = 768
+    bodies = (4, 60)  # octets
+    pan = "1a62"
+
+    def address(self, device: str) -> str:
+        """A short address by the name's hash; the highest, which have meanings of their own, are left out."""
+        return f"{self.pan}:{int.from_bytes(hashlib.sha256(device.encode()).digest()[:2], 'big') % 0xFFF0:04x}"
+
+    def exchange(
+        self, rng: np.random.Generator, sender: Station, others: Sequence[str], rates: Sequence[float], answered: bool
+    ) -> list[Message]:
+        peer = others[int(rng.integers(len(others)))] if others else None
+        to = f"{self.pan}:ffff" if peer is None else self.address(peer)
+        sequence, body = int(rng.integers(256)), rng.bytes(int(rng.integers(*self.bodies)))
+        octets = ieee802154.data_frame(sender.address, to, sequence, body, acknowledge=peer is not None)
+        data = Message(sender.device, "data", sender.address, to, rates[0], octets, frame_samples(len(octets)))
+        if peer is None or not answered:
+            return [data]
+        octets, waited = ieee802154.acknowledgment(sequence), self.turnaround_samples
+        samples = frame_samples(len(octets))
+        return [data, Message(peer, "ack", None, None, rates[0], octets, samples, wait_samples=waited)]
+
+    def waveform(self, message: Message) -> NDArray[np.complex128]:
+        return ieee802154.transmit(message.octets)
