@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,14 @@ def test_the_scene_of_the_tour_comes_with_the_package(tmp_path: Path, monkeypatc
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples/demo_scene.yaml").write_text("devices: 3\nabsent: []\n")  # one of one's own goes first
     assert load_scene("wifi-own-place", Path("examples/demo_scene.yaml")).devices == 3
+
+
+@pytest.mark.parametrize("name", ["wifi", "lora"])
+def test_the_scene_of_own_places_differs_in_channels_and_motion_alone(name: str) -> None:
+    shared, own = load_scene(name), load_scene(f"{name}-own-place")
+    assert own.propagation == replace(shared.propagation, rays="device")
+    for key, setting in own.captures.items():
+        assert setting.moving_fraction == 0.1
+        moved = {"moving_fraction": 1.0, "scatterer_speed_m_s": 0.333, "scatterer_spectrum": "bell"}
+        assert replace(setting, **moved) == shared.captures[key]
+    assert replace(own, propagation=shared.propagation, captures=shared.captures) == shared

@@ -230,8 +230,13 @@ def shipped(path: Path) -> Path:
 
 
 def load_scene(name: str, override: Path | None = None, samples: int | None = None) -> Scene:
-    """The built-in scene `name`, or that of a YAML file, with the settings of another file over it."""
+    """The built-in scene `name`, or that of a YAML file, with the settings of another file over it.
+
+    A built-in scene may differ from another one, which it names as `like`, in some settings.
+    """
     values = read_yaml(scene_file(name))
+    if name in scene_names() and (like := values.pop("like", None)) is not None:
+        values = merged(read_yaml(scene_file(like)), values)
     if override is not None:
         values = merged(values, read_yaml(shipped(override)))
     if samples is not None:
