@@ -160,19 +160,21 @@ def frames_of(step: Step, seed: int) -> tuple[Complex, NDArray[np.int64], NDArra
     return np.concatenate(parts).astype(np.complex64), np.array(device), np.array(place)
 
 
-def network(method: str, step: Step, seed: int) -> TrainedModel:
+def network(method: str, step: Step, seed: int, epochs: int) -> TrainedModel:
     """Trained in all places but the last."""
     iq, device, place = frames_of(step, seed)
     frames = Frames.from_arrays(iq, device.astype(str), np.char.add("E", (place + 1).astype(str)))
     source = tuple(f"E{number + 1}" for number in range(PLACES - 1))
     run = Run(split(frames, source, f"E{PLACES}", seed, few_shot=0), seed)
-    [trained] = fit(run, method=method, encoder="cnn", epochs=EPOCHS, batch=BATCH, device="cpu", threads=1, show=False)
+    [trained] = fit(run, method=method, encoder="cnn", epochs=epochs, batch=BATCH, device="cpu", threads=1, show=False)
     return trained
 
 
-def tried_together(steps: Sequence[Step], seed: int, networks: Sequence[str]) -> tuple[int, list[dict[str, float]]]:
+def tried_together(
+    steps: Sequence[Step], seed: int, networks: Sequence[str], epochs: int
+) -> tuple[int, list[dict[str, float]]]:
     """Steps that have one source: each network is trained once for all of them."""
-    trained = {method: network(method, steps[0], seed) for method in networks}
+    trained = {method: network(method, steps[0], seed, epochs) for method in networks}
     found = []
     for step in steps:
         row = tried(step, seed)
@@ -217,13 +219,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[2026, 2027, 2028], help="of devices and frames")
     parser.add_argument("--out", type=Path, help="file that keeps the last line")
     parser.add_argument("--networks", nargs="*", default=NETWORKS, help=f"to be trained ({' '.join(NETWORKS)})")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each network ({EPOCHS})")
     parser.add_argument("--scale", type=float, default=0.1, help="of the scenes, for clean frames (0.1)")
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     options = parser.parse_args()
     own = [[step] for step in STEPS if step.sent is not None or step.phase_noise != 1]
     alike = [step for step in STEPS if step.sent is None and step.phase_noise == 1]
     groups = [alike, *own]
-    jobs = [(group, seed, options.networks) for group in groups for seed in options.seeds]
+    jobs = [(group, seed, options.networks, options.epochs) for group in groups for seed in options.seeds]
     by_step: dict[str, list[dict[str, float]]] = {}
     with_first = {STEPS.index(group[0]): group for group in groups}
     for first, found in run_jobs(tried_together, jobs, workers=options.workers):
@@ -238,7 +241,7 @@ def main() -> None:
     print_table("What breaks the closed form", ["what", "how much", *means], rows, left=("what", "how much"))
     clean = {scene: round(clean_frames(scene, options.seeds[0], options.scale), 4) for scene in SCENES}
     record = json.dumps(
-        {"study": "breaking", "machine": machine(), "made": made(), "seeds": options.seeds, "epochs": EPOCHS,
+        {"study": "breaking", "machine": machine(), "made": made(), "seeds": options.seeds, "epochs": options.epochs,
          "batch": BATCH, "scale": options.scale, "clean": clean, "steps": steps}
     )  # fmt: skip
     if options.out is not None:
