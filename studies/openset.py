@@ -36,6 +36,7 @@ from pisa_capc.decide.calibration.openset import score_frames
 from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
 from pisa_capc.model.training import Run, TrainingConfig, fit
+from studies import scores as _registers  # noqa: F401
 
 SCENE = Path(__file__).parents[1] / "examples" / "demo_scene.yaml"  # its hardware, but ten radios
 SOURCE, TARGET = ("E2", "E3"), "E1"

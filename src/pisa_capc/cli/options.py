@@ -48,7 +48,7 @@ def reject_option(default: str) -> Any:
         default,
         "--reject",
         help="Reject unknown devices by gaussian (closed-form models), session, carrier, crowd (whole captures, frame "
-        "by frame), knn, mahalanobis, vim, energy, msp, or none. auto is gaussian where the model gives error bars, "
+        "by frame), knn, mahalanobis, energy, a plugin's, or none. auto is gaussian where the model gives error bars, "
         "else session, or knn for models of earlier versions, which keep no sessions.",
     )
 

@@ -32,7 +32,7 @@ def scores(tmp_path: Path) -> Path:
     return tmp_path / "scores.npz"
 
 
-@pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "vim", "msp", "session", "carrier"])
+@pytest.mark.parametrize("name", ["energy", "knn", "mahalanobis", "session", "carrier"])
 def test_the_output_says_which_frames_are_known(name: str, scores: Path):
     out = scores.with_name("out.npz")
     ran = run(scores, "--out", out, "--reject", name, "--alpha", "0.2", "--calibration", "ucapc", "--json")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from torch import Tensor
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.calibration import UCAPC, OpenSet, SourceStatistics, calibrators, unknown_scores
-from pisa_capc.decide.calibration.openset.scores import Energy
+from pisa_capc.decide.calibration.openset.scores import (
+    REJECTIONS,
+    Energy,
+    ScoreFunction,
+    UnknownScore,
+    register_rejection,
+)
 from pisa_capc.decide.calibration.peers import LAME, T3A
 from pisa_capc.evidence.figures.calibration import plot_capture
 from tests.decide.calibration.openset.examples import World
@@ -86,7 +93,7 @@ def test_results_are_of_the_kind_and_type_of_the_logits():
 
 def test_results_can_be_written_into_given_arrays():
     out = {name: np.zeros_like(LOGITS) for name in ("probability", "score")}
-    result = OpenSet(UCAPC(), "vim").calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE, out)
+    result = OpenSet(UCAPC(), "knn").calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE, out)
     np.testing.assert_array_equal(out["probability"], result.probability)
     assert np.shares_memory(out["score"], result.score)
 
@@ -142,3 +149,20 @@ def test_every_calibration_can_follow_a_rejection():
     for name, kind in calibrators().items():
         result = OpenSet(kind(), "energy").calibrate(EMBEDDING, LOGITS, CAPTURE, confusion)
         assert set(np.unique(result.prediction)) <= set(range(-1, 4)), name
+
+
+def test_one_class_adds_a_score_and_what_moved_to_the_studies_says_where_it_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(REJECTIONS, "_parts", {n: s for n, s in REJECTIONS.parts().items() if n not in ("msp", "vim")})
+    with pytest.raises(ConfigError, match=r"msp is now only in the studies\. Use session.* --plugin studies/scores.py"):
+        OpenSet(UCAPC(), "msp")
+
+    @register_rejection("length")
+    @dataclass(frozen=True)
+    class Length(UnknownScore):
+        def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
+            return lambda seen: seen.embedding.norm(dim=1)
+
+    length = np.linalg.norm(EMBEDDING, axis=1)
+    middle = float(np.median(length))
+    result = OpenSet(UCAPC(), "length", threshold=middle).calibrate(EMBEDDING, LOGITS, CAPTURE, SOURCE)
+    np.testing.assert_array_equal(result.known, length <= middle)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from studies.scores import VirtualLogit
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.calibration import SourceStatistics
@@ -17,7 +18,6 @@ from pisa_capc.decide.calibration.openset.scores import (
     Mahalanobis,
     NearestNeighbour,
     UnknownScore,
-    VirtualLogit,
     single,
 )
 from tests.decide.calibration.openset.examples import Scored, World

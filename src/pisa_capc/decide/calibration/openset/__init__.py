@@ -5,7 +5,12 @@
 
 from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score, unknown_scores
 from pisa_capc.decide.calibration.openset.reject import OpenSet, Rejection
-from pisa_capc.decide.calibration.openset.scores import UnknownScore, score_frames, score_senders
+from pisa_capc.decide.calibration.openset.scores import (
+    UnknownScore,
+    register_rejection,
+    score_frames,
+    score_senders,
+)
 from pisa_capc.decide.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
 
 __all__ = [
@@ -16,6 +21,7 @@ __all__ = [
     "UnknownScore",
     "conformal_threshold",
     "false_accept_threshold",
+    "register_rejection",
     "score_frames",
     "score_senders",
     "unknown_score",

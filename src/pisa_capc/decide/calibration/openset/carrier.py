@@ -19,7 +19,10 @@ from torch import Tensor
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.calibration.base import require
-from pisa_capc.decide.calibration.openset.scores import Seen
+from pisa_capc.decide.calibration.openset.scores import (
+    Seen,
+    register_rejection,
+)
 from pisa_capc.decide.calibration.openset.session import Distances, SessionDistance, between_sessions
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -27,6 +30,7 @@ USER = "carrier"
 FINEST_HZ2 = 1.0  # variance below which no receiver measures a carrier
 
 
+@register_rejection("carrier")
 @dataclass(frozen=True)
 class CarrierDistance(SessionDistance):
     """`session` with the carrier offset, as the module has it.

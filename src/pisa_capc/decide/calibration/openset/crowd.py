@@ -23,7 +23,10 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.sources import groups
 from pisa_capc.decide.calibration.base import check_range, require
-from pisa_capc.decide.calibration.openset.scores import Seen
+from pisa_capc.decide.calibration.openset.scores import (
+    Seen,
+    register_rejection,
+)
 from pisa_capc.decide.calibration.openset.session import SessionDistance, Sessions
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -31,6 +34,7 @@ USER = "crowd"
 DISTANCES = 1 << 23  # between frames that are held at a time
 
 
+@register_rejection("crowd")
 @dataclass(frozen=True)
 class CrowdDistance(SessionDistance):
     """`session` of a frame together with those of its capture around it, as the module has it.

@@ -24,7 +24,13 @@ from torch import Tensor
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.randomness import generator
-from pisa_capc.decide.calibration.openset.scores import ScoreFunction, ScoreLimit, Seen, UnknownScore
+from pisa_capc.decide.calibration.openset.scores import (
+    ScoreFunction,
+    ScoreLimit,
+    Seen,
+    UnknownScore,
+    register_rejection,
+)
 from pisa_capc.model.gaussian import GaussianBackend, Observations
 from pisa_capc.model.inference.statistics import SourceStatistics
 
@@ -32,6 +38,7 @@ UNMEASURED = 1e9  # u of a frame that could not be measured: it is nobody's
 DRAWN = 20_000  # frames of known devices that are drawn for a threshold
 
 
+@register_rejection("gaussian")
 @dataclass(frozen=True)
 class GaussianRatio(UnknownScore):
     """As the module has it. Needs the back-end among the statistics, and the errors of embeddings that have some."""

@@ -1,10 +1,8 @@
 r"""Unknown scores u(z, ℓ) of a frame with embedding z and logits ℓ: higher is more likely an unknown device.
 
-    msp          1 − max_k softmax(ℓ)_k                                  Hendrycks and Gimpel, ICLR 2017
     energy       −T log Σ_k exp(ℓ_k / T)                                 Liu et al., NeurIPS 2020
     knn          ‖z/‖z‖ − n_K‖, n_K the K-th nearest of the bank          Sun et al., ICML 2022
     mahalanobis  min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k)                          Lee et al., NeurIPS 2018
-    vim          α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k)                     Wang et al., CVPR 2022
     session      min_s (z − m_s)ᵀ (λS + W/n)⁻¹ (z − m_s)                 `openset.session`
     carrier      the same and (c − c_s)² / (λS_c + W_c/n)                 `openset.carrier`
     crowd        session, of a frame and those of its capture near it    `openset.crowd`
@@ -19,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.core.errors import DataError
+from pisa_capc.core.registry import Registry
 from pisa_capc.decide.calibration.base import Parameters, check_range, require
 from pisa_capc.decide.calibration.openset.thresholds import conformal_threshold
 from pisa_capc.decide.calibration.vectors import unit
@@ -104,14 +103,16 @@ class UnknownScore(Parameters):
         return ScoreLimit(limits[strangest], score[label == strangest])
 
 
-@dataclass(frozen=True)
-class MaximumSoftmax(UnknownScore):
-    """u = 1 − max_k softmax(ℓ)_k, the plain baseline. Needs nothing of the source."""
-
-    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        return lambda seen: 1 - torch.softmax(seen.logits, dim=1).amax(dim=1)
+REJECTIONS: Registry[type[UnknownScore]] = Registry("rejection score")
+S = TypeVar("S", bound=type[UnknownScore])
 
 
+def register_rejection(name: str) -> Callable[[S], S]:
+    """Make a score known as `--reject NAME`: a frozen dataclass that extends `UnknownScore`."""
+    return REJECTIONS.register(name)
+
+
+@register_rejection("energy")
 @dataclass(frozen=True)
 class Energy(UnknownScore):
     """u = −T log Σ_k exp(ℓ_k / T): large where no class has a high logit. Needs nothing of the source."""
@@ -125,6 +126,7 @@ class Energy(UnknownScore):
         return lambda seen: -self.temperature * torch.logsumexp(seen.logits / self.temperature, dim=1)
 
 
+@register_rejection("knn")
 @dataclass(frozen=True)
 class NearestNeighbour(UnknownScore):
     """u = distance of the unit-length embedding to its K-th nearest among unit-length training embeddings.
@@ -152,6 +154,7 @@ class NearestNeighbour(UnknownScore):
         return distance
 
 
+@register_rejection("mahalanobis")
 @dataclass(frozen=True)
 class Mahalanobis(UnknownScore):
     """u = min_k (z − μ_k)ᵀ Σ⁻¹ (z − μ_k) with the means of the training classes and their shared covariance.
@@ -169,44 +172,6 @@ class Mahalanobis(UnknownScore):
         whiten = axes[:, kept] / variance[kept].sqrt()
         centres = means @ whiten
         return lambda seen: torch.cdist(seen.embedding @ whiten, centres).amin(dim=1).square()
-
-
-@dataclass(frozen=True)
-class VirtualLogit(UnknownScore):
-    """ViM: u = α ‖(z − o)^{P⊥}‖ − log Σ_k exp(ℓ_k), the residual outside the principal space P beside the energy.
-
-    o = −W⁺ b is where all logits are zero, P spans the `dimension` leading axes of the training embeddings around it
-    (half of them by default, as the authors for small embeddings), and α = mean max ℓ / mean ‖residual‖ over the
-    training embeddings. The authors' softmax probability of the virtual logit α‖·‖ is the logistic function of u.
-    Where the training embeddings have no residual α is zero, and u is the energy. Needs `weight`, `bias` and `bank`.
-    """
-
-    dimension: int | None = None
-
-    def fit(self, source: SourceStatistics, classes: int, like: Tensor) -> ScoreFunction:
-        features = like.shape[1]
-        weight = require(source, "weight", (classes, features), like, "vim")
-        bias = require(source, "bias", (classes,), like, "vim")
-        bank = require_rows(source, "bank", features, like, "vim")
-        dimension = features // 2 if self.dimension is None else self.dimension
-        if not 0 <= dimension <= features:
-            raise ConfigError(f"dimension is {dimension}; expected a number from 0 to the {features} features.")
-        origin = -torch.linalg.pinv(weight) @ bias
-        centred = bank - origin
-        rest = torch.linalg.eigh(centred.T @ centred)[1][:, : features - dimension]  # eigenvalues ascend
-
-        def residual(embedding: Tensor) -> Tensor:
-            return torch.linalg.vector_norm((embedding - origin) @ rest, dim=1)
-
-        highest = float((bank @ weight.T + bias).amax(dim=1).mean())
-        if highest <= 0:
-            raise DataError(
-                f"vim: the highest logits of the training embeddings are {highest:.3g} on average; expected them "
-                "above zero, or the virtual logit has the wrong sign. Use another score."
-            )
-        outside = float(residual(bank).mean())
-        scale = highest / outside if outside > 1e-9 * float(centred.norm(dim=1).mean()) else 0.0
-        return lambda seen: scale * residual(seen.embedding) - torch.logsumexp(seen.logits, dim=1)
 
 
 def score_frames(

@@ -34,6 +34,7 @@ from pisa_capc.decide.calibration.openset.scores import (
     Seen,
     UnknownScore,
     blocks,
+    register_rejection,
     require_rows,
     single,
     validation_frames,
@@ -111,6 +112,7 @@ def shrunk(covariance: Tensor, share: float) -> Tensor:
     return (1 - share) * (covariance + covariance.T) / 2 + share * level * eye
 
 
+@register_rejection("session")
 @dataclass(frozen=True)
 class SessionDistance(UnknownScore):
     """u = min_s (z̄ − m_s)ᵀ (λS + W/n)⁻¹ (z̄ − m_s), as the module has it.
