@@ -52,6 +52,13 @@ def measure_(
         "recordings wifi.",
         show_default=False,
     ),
+    reference: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="What was sent, where frames of a dataset hold it from anywhere on: .npy, .mat, .wav, SigMF or plain "
+        "samples of one antenna, which repeat.",
+        show_default=False,
+    ),
     sender: str | None = typer.Option(
         None, help="Measure one sender alone: a device of a dataset, an address of recordings.", show_default=False
     ),
@@ -91,7 +98,15 @@ def measure_(
     if plot is not None:
         check_picture(plot)
     kept = [Card.load(path) for path in against]
-    measured = _measured(data, reading, waveform, pseudonyms, not preamble, not as_json)
+    if reference is not None and (waveform is not None or len(data) != 1 or not Path(data[0]).is_dir()):
+        raise ConfigError(
+            f"--reference {reference}: goes with one dataset and no --waveform. Make a dataset of recordings by "
+            "`pisa import iq`."
+        )
+    if reference is not None:
+        measured = _against(data[0], reference)
+    else:
+        measured = _measured(data, reading, waveform, pseudonyms, not preamble, not as_json)
     if sender is not None:
         measured = measured.of(sender)
     cards = measured.cards
@@ -130,6 +145,15 @@ def _measured(
     frames, each = read_frames(found)
     senders = [(frame.header.fcs and frame.header.transmitter) or NOBODY for frame in each]
     return measure(frames, found[0].waveform.name, senders, whole_frames(found) if whole else ())
+
+
+def _against(data: str, reference: Path) -> Measured:
+    from pisa_capc.data.frames import load
+    from pisa_capc.signal.formats.cuts import open_reference
+    from pisa_capc.signal.measurement.reference import Reference, measure_against
+
+    frames = load(data)
+    return measure_against(frames, Reference(*open_reference(reference, frames.sample_rate_hz)))
 
 
 def _write(

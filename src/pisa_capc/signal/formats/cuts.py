@@ -24,6 +24,7 @@ from pisa_capc.signal.recordings.sigmf import META
 WHOLE = 1 << 18  # samples of a recording, in the median, up to which it is a frame
 LONGEST_BURST = 1 << 14  # samples that are kept of one, unless told
 FEWEST_BURSTS = 2  # of a recording, from which bursts are taken for what it holds
+LONGEST_REFERENCE = 1 << 24  # samples
 LOOKS, LOOK = 8, 1024  # pieces of a recording, and samples of each, that show whether it is silent
 
 Rates = tuple[float, float]  # sample rate and carrier in Hz
@@ -110,6 +111,16 @@ def open_file(
         said -= {"sample_rate_hz"} if about.sample_rate_hz == _rate_of_plain(path, default[0]) else set()
     _check_not_silent(path, recording)
     return SignalFile(path, names, None, recording, rates, said, words)
+
+
+def open_reference(path: Path, sample_rate_hz: float) -> tuple[NDArray[np.complex64], float]:
+    """What was sent, (P,), and its sample rate; the given one where the file does not say it."""
+    file = open_file(path, {}, ImportOptions(), (sample_rate_hz, 1e9))
+    if file.recording is None or file.antennas != 1 or file.about.length > LONGEST_REFERENCE:
+        raise DataError(
+            f"{path}: expected what was sent as one row of at most {LONGEST_REFERENCE:,} samples of one antenna."
+        )
+    return file.read(0, file.about.length)[0], file.rates[0]
 
 
 def _rate_of_plain(path: Path, default: float | None) -> float | None:

@@ -144,6 +144,7 @@ class FlawEstimator:
     samples: of the frames, from their beginning, that are used; more than the waveform has are left out. flaws: names;
     all that the waveform shows by default. sent: x, where it is more than the waveform's preamble (`rebuilt`).
     beside: more shapes x → b(x), by name, that are fitted with them.
+    lead: samples of x that are sent before the frame begins, and echo in it.
 
     >>> from pisa_capc.signal.waveforms import WAVEFORMS
     >>> x = WAVEFORMS["wifi"].preamble()
@@ -161,12 +162,13 @@ class FlawEstimator:
         flaws: Sequence[str] | None = None,
         sent: Complex | None = None,
         beside: Mapping[str, Callable[[Complex], Complex]] | None = None,
+        lead: int = 0,
     ) -> None:
         before, after = waveform.taps
         taps = before + 1 + after
         sent = waveform.preamble() if sent is None else sent
         # The last samples hear what follows the preamble, which is not known.
-        most = len(sent) - before
+        most = len(sent) - before - lead
         length = most if samples is None else min(samples, most)
         self.waveform, self.samples, self.taps = waveform, length, (before, after)
         if length < (least := 4 * taps):
@@ -174,8 +176,8 @@ class FlawEstimator:
                 f"{length} samples of {waveform.title} are too few to measure a transmitter in; expected {least} or "
                 f"more, for a channel of {taps} taps. Use frames that hold more of the preamble."
             )
-        x = sent[: length + before]
-        copies = delayed_copies(x, length, before, after).T
+        x = sent[: lead + length + before]
+        copies = delayed_copies(x, lead + length, before, after).T[lead:]
         basis = orthonormal(copies, 1e-7)
         # ĥ = H Qᴴy. The ridge keeps taps that the band does not show from growing, the farther out the more.
         distance = np.abs(np.arange(-before, after + 1))
@@ -183,7 +185,7 @@ class FlawEstimator:
         solve = np.linalg.solve(copies.conj().T @ copies + ridge, copies.conj().T @ basis)
         known = tuple(FLAWS.parts()) if flaws is None else tuple(flaws)
         every = {name: FLAWS[name].of for name in known} | dict(beside or {})
-        beyond = ((name, _beyond(of(x), length, basis, before, after)) for name, of in every.items())
+        beyond = ((name, _beyond(of(x), lead, basis, before, after)) for name, of in every.items())
         seen = {name: shape for name, shape in beyond if shape is not None}
         if not seen:
             raise ConfigError(f"{waveform.title} shows none of the flaws {', '.join(known)}.")
@@ -203,7 +205,7 @@ class FlawEstimator:
         self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self.others, -1))
         self._invert = _as_weights(solve.T)
         periodic = min(waveform.periodic or length, length)
-        self._reference = _as_weights(x[:periodic].conj())
+        self._reference = _as_weights(x[lead : lead + periodic].conj())
 
     def measure(
         self, iq: Complex, mask: NDArray[np.bool_] | None = None, sender: NDArray[np.int64] | None = None
@@ -402,9 +404,9 @@ def _hermitian(upper: Tensor, pairs: tuple[NDArray[np.intp], NDArray[np.intp]]) 
     return found
 
 
-def _beyond(flaw: Complex, length: int, basis: Complex, before: int, after: int) -> Complex | None:
+def _beyond(flaw: Complex, lead: int, basis: Complex, before: int, after: int) -> Complex | None:
     """(T, L) (I − QQᴴ) of the delayed copies of a flaw; None where channels of x explain all of it."""
-    copies = delayed_copies(flaw, length, before, after).T
+    copies = delayed_copies(flaw, lead + len(basis), before, after).T[lead:]
     beyond = copies - basis @ (basis.conj().T @ copies)
     return beyond if np.linalg.norm(beyond) ** 2 > SEEN * np.linalg.norm(copies) ** 2 else None
 

@@ -174,7 +174,7 @@ def measure(
             "measured in. Train on them (`pisa train`), or give frames of I/Q."
         )
     known = waveform_for(frames, waveform)
-    names, sender = _senders(frames, senders)
+    names, sender = senders_of(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
     estimator = estimator_of(known, frames.samples)
     found, suspicion = _in_pieces(estimator, frames, sender * len(places) + place)
@@ -275,7 +275,7 @@ def waveform_for(frames: UnlabelledFrames, waveform: str | None) -> Waveform:
     return fitting[0]
 
 
-def _senders(frames: UnlabelledFrames, senders: Sequence[str] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def senders_of(frames: UnlabelledFrames, senders: Sequence[str] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     if senders is not None:
         if len(senders) != len(frames):
             raise DataError(f"{len(senders)} senders for {len(frames)} frames: expected one for each.")
