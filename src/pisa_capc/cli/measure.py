@@ -150,10 +150,10 @@ def _measured(
 def _against(data: str, reference: Path) -> Measured:
     from pisa_capc.data.frames import load
     from pisa_capc.signal.formats.cuts import open_reference
-    from pisa_capc.signal.measurement.reference import Reference, measure_against
+    from pisa_capc.signal.measurement.reference import SentReference, measure_against
 
     frames = load(data)
-    return measure_against(frames, Reference(*open_reference(reference, frames.sample_rate_hz)))
+    return measure_against(frames, SentReference(*open_reference(reference, frames.sample_rate_hz)))
 
 
 def _write(

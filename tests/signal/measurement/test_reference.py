@@ -9,7 +9,7 @@ import pytest
 
 from pisa_capc import Frames
 from pisa_capc.core.errors import DataError
-from pisa_capc.signal.measurement.reference import Reference, align, measure_against
+from pisa_capc.signal.measurement.reference import SentReference, align, measure_against
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (fixture)
 
 RATE_HZ = 5e6
@@ -46,7 +46,7 @@ def frames() -> Frames:
 
 
 def test_where_a_frame_begins_and_its_offset_are_found() -> None:
-    reference = Reference(waveform(), RATE_HZ)
+    reference = SentReference(waveform(), RATE_HZ)
     for at in (0, 1234, 8999):
         found = align(reference, received(0.02, at, -31_000.0, at))
         assert abs((found.at - at + 2) % 9000 - 2) <= 1
@@ -54,7 +54,7 @@ def test_where_a_frame_begins_and_its_offset_are_found() -> None:
 
 
 def test_flaws_are_measured_within_their_bars_wherever_frames_begin() -> None:
-    found = measure_against(frames(), Reference(7.0 * waveform(), RATE_HZ))
+    found = measure_against(frames(), SentReference(7.0 * waveform(), RATE_HZ))
     image = found.measurement.flaws.index("image")
     truth = np.array([IMAGES[found.names[k]] for k in found.sender])
     off = np.abs(found.measurement.value[:, image] - truth)
@@ -69,12 +69,12 @@ def test_frames_of_another_signal_are_refused() -> None:
         rng.normal(size=(4, 1, 3000, 2)) @ [1, 1j], device=["A"] * 4, environment=["lab"] * 4, sample_rate_hz=RATE_HZ
     )
     with pytest.raises(DataError, match="none of 4 frames holds the reference"):
-        measure_against(other, Reference(waveform(), RATE_HZ))
+        measure_against(other, SentReference(waveform(), RATE_HZ))
     with pytest.raises(DataError, match="Resample one of them"):
-        measure_against(other, Reference(waveform(), 1e6))
+        measure_against(other, SentReference(waveform(), 1e6))
     for nothing in (np.zeros(5000), np.ones((2, 5000)), waveform()[:100]):
         with pytest.raises(DataError, match="expected 256 samples or more"):
-            Reference(nothing, RATE_HZ)
+            SentReference(nothing, RATE_HZ)
 
 
 def test_the_command_takes_a_file(pisa: Command, tmp_path: Path) -> None:  # noqa: F811

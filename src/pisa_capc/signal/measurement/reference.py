@@ -32,8 +32,8 @@ OVER_CHANCE = 8.0  # by which the largest |c| has to stand above the root mean s
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 
-class Reference(Waveform):
-    """A waveform from a file; it repeats."""
+class SentReference(Waveform):
+    """What was sent, from a file; it repeats."""
 
     name: ClassVar[str] = "reference"
     title = "reference"
@@ -69,11 +69,11 @@ class Alignment:
     over_chance: float
 
 
-def align(reference: Reference, y: Complex) -> Alignment:
+def align(reference: SentReference, y: Complex) -> Alignment:
     """A frame (T,), by the equation above.
 
     >>> x = np.random.default_rng(0).normal(size=(4000, 2)) @ [1, 1j]
-    >>> found = align(Reference(x, 1e6), np.roll(x, -700)[:1000] * np.exp(2j * np.pi * 0.01 * np.arange(1000)))
+    >>> found = align(SentReference(x, 1e6), np.roll(x, -700)[:1000] * np.exp(2j * np.pi * 0.01 * np.arange(1000)))
     >>> found.at, round(found.offset, 4)
     (700, 0.01)
     """
@@ -93,7 +93,7 @@ def align(reference: Reference, y: Complex) -> Alignment:
     return Alignment(at, coarse + fine, float(strength[at] / np.sqrt(np.mean(strength**2))))
 
 
-def measure_against(frames: UnlabelledFrames, reference: Reference) -> Measured:
+def measure_against(frames: UnlabelledFrames, reference: SentReference) -> Measured:
     """Measure frames (N, A, T) of a dataset, each in parts of up to `PART` samples."""
     if frames.domain != TIME or frames.sample_rate_hz != reference.sample_rate_hz:
         raise DataError(
@@ -144,10 +144,11 @@ def measure_against(frames: UnlabelledFrames, reference: Reference) -> Measured:
         frames.carrier_hz,
         np.full(len(chosen), length),
         np.full(len(chosen), np.nan),
+        measurement.suspicion,
     )
 
 
-def _part(reference: Reference, at: int, y: Complex) -> Measurement:
+def _part(reference: SentReference, at: int, y: Complex) -> Measurement:
     """A part (1, A, T) that begins at sample `at` of the reference."""
     before, after = reference.taps
     sent = reference.segment(at - after, after + y.shape[2] + before)
