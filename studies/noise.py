@@ -65,7 +65,7 @@ def by_descriptor(frames: Frames, held_out: str, seed: int) -> dict[str, Any]:
 def by_network(frames: Frames, held_out: str, variant: str, options: argparse.Namespace) -> dict[str, Any]:
     """Macro-F1 of PISA."""
     parts = split(frames, SOURCE, TARGET, options.seed, held_out=held_out)
-    training = {"encoder": options.encoder, "epochs": options.epochs, "batch": options.batch}
+    training = {"epochs": options.epochs, "batch": options.batch}
     how = {"device": "cpu", "threads": 1, "show": False}
     runs = [Run(parts, options.seed)]
     [trained] = fit(runs, method="pisa", encoder=options.encoder, variant=variant, training=training, **how)
@@ -106,7 +106,7 @@ def main() -> None:
         console.print(networks[-1])
     record = {
         "study": "noise", "machine": machine(), "made": made(), "seed": options.seed, "scale": options.scale,
-        "epochs": options.epochs, "batch": options.batch, "trees": TREES, "leaf": LEAF,
+        "encoder": options.encoder, "epochs": options.epochs, "batch": options.batch, "trees": TREES, "leaf": LEAF,
         "descriptor": alone, "networks": networks,
     }  # fmt: skip
     if options.out is not None:

@@ -10,7 +10,8 @@ data/confusion_matrix/data/1000 AC sXXX.csv and data/privacy_attack/data/02 priv
 
 Each place in turn is the only source, and is asked about from all others. All methods of a cell get the same `FRAMES`
 source frames and are scored on the same frames of each target place. Nothing is chosen by a score. What has been
-computed is kept in --work, so a study that was stopped goes on. The last line is one JSON object.
+computed is kept in --work, so a study that was stopped goes on; --networks takes those of a record as computed, so that
+closed form and LDA alone are made again. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.deployments import draw_shares
 from pisa_capc.data.protocol import split
-from pisa_capc.data.scores import macro_f1, openset_score
+from pisa_capc.data.scores import as_probability, macro_f1, openset_score
 from pisa_capc.data.store.dataset import SUBCARRIERS, Subcarriers
 from pisa_capc.data.store.files import write_text_atomic
+from pisa_capc.data.trials import VerificationScores, claim_scores, verification_score
 from pisa_capc.decide.calibration import UCAPC, Careful
 from pisa_capc.model.gaussian import fit_backend
 from pisa_capc.model.inference import TrainedModel, embed
@@ -52,6 +54,7 @@ ASKED = 100  # of each device in a target place
 EPOCHS, SEED = 10, 2026
 SHRUNK = {"LDA": 1e-6, "LDA, shrunk": 1e-3}  # part by which a covariance is shrunk: it can just be inverted; as ours
 NOMINAL = 0.05
+FALSE_ACCEPTS = [round(float(rate), 5) for rate in np.geomspace(5e-4, 0.9, 40)]  # at which misses are recorded
 DRAWS, DRAWN = 2, 100  # captures of a kind drawn from a target place, and their frames
 CAPTURES: dict[str, dict[str, Any]] = {
     "balanced": {},
@@ -113,22 +116,32 @@ def closed_form(frames: Frames, cell: Cell) -> dict[str, Any]:
     run = run_of(frames, cell)
     [trained] = fit(run, method="closed-form", device="cpu", threads=1, show=False)
     there, train = asked(frames, cell), run.split.train
-    decided = by_lda(trained, train, there)
+    probability = by_lda(trained, train, there)
     found = {CLOSED: scored(trained, there, cell)}
-    for name, classes in decided.items():
+    for name, own in probability.items():
+        classes = own.argmax(axis=1)
         found[name] = in_captures({"direct": lambda rows, classes=classes: classes[rows]}, there, cell)  # type: ignore[misc]
+    probability[CLOSED] = as_probability(embed(trained, there, "cpu").logits)
+    found["claims"] = {name: verified(claim_scores(there.device, own)) for name, own in probability.items()}
     if len(cell.source) > 1:
         found["strangers"] = strangers(trained, train, there)
     return found
 
 
-def by_lda(trained: TrainedModel, train: Frames, there: Frames) -> dict[str, NDArray[np.int64]]:
-    """Decisions of linear discriminants on what the closed form measures."""
+def by_lda(trained: TrainedModel, train: Frames, there: Frames) -> dict[str, NDArray[np.float64]]:
+    """(N, C) class probabilities of linear discriminants on what the closed form measures."""
     (value, _), (new, _) = measured(trained, train), measured(trained, there)
     return {
-        name: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=part).fit(value, train.device).predict(new)
+        name: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=part).fit(value, train.device).predict_proba(new)
         for name, part in SHRUNK.items()
     }
+
+
+def verified(found: VerificationScores | None) -> dict[str, Any]:
+    """EER, Cllr, and misses at the false accepts of `FALSE_ACCEPTS`."""
+    assert found is not None, "there are several devices"
+    misses = np.interp(FALSE_ACCEPTS, found.false_accept[::-1], found.miss[::-1])
+    return {**{name: round(value, 4) for name, value in found.to_json().items()}, "miss": misses.round(4).tolist()}
 
 
 def measured(trained: TrainedModel, frames: Frames) -> Any:
@@ -185,11 +198,14 @@ def drawn(
         yield np.sort(np.concatenate(rows))
 
 
-def strangers(trained: TrainedModel, train: Frames, there: Frames) -> dict[str, float]:
-    """Each device in turn is left out of the closed form: AUROC, and who is accepted and rejected at 5 %."""
+def strangers(trained: TrainedModel, train: Frames, there: Frames) -> dict[str, Any]:
+    """Each device in turn is left out of the closed form: AUROC, and what is accepted and rejected at 5 %; and by the
+    likelihood ratio of a known against an unknown device, all devices' frames together.
+    """
     (value, error), (new, own) = measured(trained, train), measured(trained, there)
     assert isinstance(trained.model, ChannelInClosedForm)
     rows: dict[str, list[float]] = {"auroc": [], "accepted": [], "rejected": []}
+    ratios: dict[bool, list[NDArray[np.float64]]] = {True: [], False: []}
     for left_out in range(len(train.devices)):
         kept = train.device != left_out
         names, number = np.unique(train.device[kept], return_inverse=True)
@@ -203,7 +219,11 @@ def strangers(trained: TrainedModel, train: Frames, there: Frames) -> dict[str, 
         rows["auroc"].append(openset_score(nearest[~stranger], right, nearest[stranger]).auroc)
         rows["accepted"].append(float(np.mean(p[stranger] >= NOMINAL)))
         rows["rejected"].append(float(np.mean(p[~stranger] < NOMINAL)))
-    return {name: round(float(np.mean(values)), 4) for name, values in rows.items()}
+        ratio = -backend.strangeness(evidence)
+        ratios[True].append(ratio[~stranger])
+        ratios[False].append(ratio[stranger])
+    means = {name: round(float(np.mean(values)), 4) for name, values in rows.items()}
+    return {**means, "ratio": verified(verification_score(*map(np.concatenate, ratios.values())))}
 
 
 def phones(folder: Path) -> Frames:
@@ -236,7 +256,7 @@ def sessions(frames: Frames) -> dict[str, Any]:
             backend = trained.model.backend
             decided = {
                 CLOSED: trained.model.backend.log_likelihood(backend.evidence(new, error)).argmax(axis=1),
-                **by_lda(trained, run.split.train, there),
+                **{name: own.argmax(axis=1) for name, own in by_lda(trained, run.split.train, there).items()},
                 "pisa, antenna": embed(learnt, there, "cpu").logits.argmax(axis=1),
             }
             p = backend.p_value(backend.evidence(new, error))
@@ -257,6 +277,22 @@ def kept(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def keep_networks(record: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Lay the networks of a record where computed ones are kept; how that record was made."""
+    for name, own in record["sets"].items():
+        for cell, found in own["cells"].items():
+            for title in NETWORKS:
+                write_text_atomic(path_of(work, name, cell, title), json.dumps({title: found[title]}))
+    if "sessions" in record:
+        write_text_atomic(work / "sessions.json", json.dumps(record["sessions"]))
+    return {"made": record["made"], "machine": record["machine"]}
+
+
+def path_of(work: Path, name: str, cell: str, title: str) -> Path:
+    """Where what was computed of a cell of a set is kept."""
+    return work / name / f"{cell.replace('/', '-')}-{title.replace(', ', '-').replace(' ', '-')}.json"
+
+
 def of_set(name: str, frames: Frames, work: Path) -> dict[str, Any]:
     """Every cell of a set: first what takes seconds, then the networks."""
     plan = cells(frames.environments)
@@ -268,7 +304,7 @@ def of_set(name: str, frames: Frames, work: Path) -> dict[str, Any]:
     found: dict[str, Any] = {cell.name: {} for cell in plan}
     with progress(name, len(jobs)) as bar:
         for number, (cell, title, compute) in enumerate(jobs, 1):
-            path = work / name / f"{cell.name.replace('/', '-')}-{title.replace(', ', '-').replace(' ', '-')}.json"
+            path = path_of(work, name, cell.name, title)
             found[cell.name] |= kept(path, lambda compute=compute, cell=cell: compute(cell))  # type: ignore[misc]
             bar.advance(note=f"{title}, {cell.name}")
             if not console.is_terminal:
@@ -282,13 +318,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets, see above")
     parser.add_argument("--work", type=Path, default=Path("work/real"), help="folder of what was computed (work/real)")
+    parser.add_argument("--networks", type=Path, help="a record whose networks and sessions are taken as computed")
     parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     record: dict[str, Any] = {
         "study": "real", "machine": machine(), "made": made(),
         "frames": FRAMES, "asked": ASKED, "epochs": EPOCHS, "seed": SEED,
-        "lda_shrinkage": SHRUNK, "nominal": NOMINAL, "draws": DRAWS, "drawn_frames": DRAWN, "sets": {},
+        "lda_shrinkage": SHRUNK, "nominal": NOMINAL, "draws": DRAWS, "drawn_frames": DRAWN,
+        "false_accepts": FALSE_ACCEPTS, "sets": {},
     }  # fmt: skip
+    if options.networks is not None:
+        record["networks"] = keep_networks(json.loads(options.networks.read_text()), options.work)
     for name, pattern in SETS.items():
         how = ImportOptions(pattern=pattern, csi=CsiOptions(skip_bad=True))
         import_dataset("csi", options.data / name, options.work / "data" / name, how)

@@ -37,11 +37,26 @@ def test_frames_are_spread_evenly_over_places_and_devices(frames: Frames) -> Non
 def test_the_closed_form_and_lda_are_scored_in_every_kind_of_capture(frames: Frames) -> None:
     one, others = real.cells(frames.environments)[0], real.cells(frames.environments)[3]
     found = real.closed_form(frames, one)
-    assert list(found) == ["closed form", "LDA", "LDA, shrunk"]
+    assert list(found) == ["closed form", "LDA", "LDA, shrunk", "claims"]
+    claims = found["claims"]["closed form"]
+    assert claims["eer"] < 0.1
+    assert claims["min_cllr"] <= claims["cllr"]
+    assert np.all(np.diff(claims["miss"]) <= 0)
     assert list(found["closed form"]) == ["E2", "E3"]
     assert list(found["closed form"]["E2"]) == list(real.CAPTURES) == list(page.KINDS)
     assert found["closed form"]["E2"]["balanced"]["direct"] > 0.9
-    assert 0 <= real.closed_form(frames, others)["strangers"]["auroc"] <= 1
+    strangers = real.closed_form(frames, others)["strangers"]
+    assert 0 <= strangers["auroc"] <= 1
+    assert 0 <= strangers["ratio"]["eer"] <= 1
+
+
+def test_networks_of_a_record_are_taken_as_computed(tmp_path: Path) -> None:
+    found = {title: {"E2": {"balanced": {"direct": 0.5}}} for title in real.NETWORKS}
+    record = {"sets": {"a set": {"cells": {"one/E1": found}}}, "made": {"time": "then"}, "machine": {"cores": 2}}
+    assert real.keep_networks(record, tmp_path) == {"made": {"time": "then"}, "machine": {"cores": 2}}
+    for title, own in found.items():
+        path = real.path_of(tmp_path, "a set", "one/E1", title)
+        assert real.kept(path, dict) == {title: own}
 
 
 def test_a_device_alone_is_alone_and_draws_are_the_same_for_all(frames: Frames) -> None:
