@@ -160,6 +160,26 @@ def test_pisa_behind_an_equaliser_is_trained_on_equalised_frames_perturbed_after
     assert not torch.allclose(plain.loss(other, data)["cls"], expected["cls"])
 
 
+def test_dann_ramps_as_published_where_it_is_asked_to() -> None:
+    data = of_run(batch(), 0)
+
+    def pulls(steps: int, **settings: Any) -> torch.Tensor:
+        """Of the critic on one weight of the encoder, step by step."""
+        built, found = method("dann", weight=1.0, **settings), []
+        model: Any = seeded(built, data.key)
+        for _ in range(steps):
+            model.zero_grad()
+            built.loss(model, data)["critic"].sum().backward()
+            found.append(model.project.second.weight.grad.flatten()[0].clone())
+        return torch.stack(found)
+
+    p = (torch.arange(6) / 4).clamp(max=1).double()
+    expected = 2 / (1 + torch.exp(-10 * p)) - 1
+    torch.testing.assert_close((pulls(6, ramp_steps=4) / pulls(1)).double(), expected, rtol=1e-5, atol=1e-6)
+    assert "ramp_steps" not in method("dann").describe()  # records of the constant weight keep their names
+    assert method("dann", ramp_steps=9).describe()["ramp_steps"] == 9
+
+
 def test_irm_raises_its_weight_after_the_first_steps() -> None:
     built, data = method("irm", warmup_steps=2), of_run(batch(), 0)
     model = seeded(built, data.key)

@@ -21,7 +21,7 @@ from pisa_capc.model.stacked import Linear, at_least_float32, full_precision
 
 class _Reverse(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, strength: float | Tensor) -> Tensor:
         ctx.strength = strength
         return x.view_as(x)
 
@@ -30,8 +30,8 @@ class _Reverse(Function):
         return -ctx.strength * gradient, None
 
 
-def reverse_gradient(x: Tensor, strength: float = 1.0) -> Tensor:
-    """x itself; its gradient is −strength times what arrives."""
+def reverse_gradient(x: Tensor, strength: float | Tensor = 1.0) -> Tensor:
+    """x itself; its gradient is −strength times what arrives. strength: a number, or (R, 1, 1) of each run."""
     y: Tensor = _Reverse.apply(x, strength)
     return y
 

@@ -15,7 +15,9 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.model.methods.across import (
     AcrossEnvironments,
     AgainstCritic,
+    CriticSettings,
     WeightSettings,
+    WithCritic,
     coral_distance,
     domain_label,
     mean_over_pairs,
@@ -26,6 +28,23 @@ from pisa_capc.model.objective import cross_entropy
 from pisa_capc.model.stacked import at_least_float32, full_precision
 
 
+@dataclass(frozen=True)
+class DannSettings(CriticSettings):
+    """ramp_steps: of training, over which λ rises from 0 to its weight as published; null: it has it throughout."""
+
+    ramp_steps: int | None = None
+
+
+class RampedCritic(WithCritic):
+    """Single with a critic, which knows how many training steps it has seen."""
+
+    steps: Tensor
+
+    def __init__(self, classes: int, antennas: int, encoder: str, embedding: int, runs: int, **critic: int) -> None:
+        super().__init__(classes, antennas, encoder, embedding, runs, **critic)
+        self.register_buffer("steps", torch.zeros(runs))
+
+
 @register_method("dann")
 class DannMethod(AgainstCritic):
     """DANN: embeddings from which a critic cannot read the source environment.
@@ -33,10 +52,13 @@ class DannMethod(AgainstCritic):
     min_{f,h} max_d CE(h(f(x)), y) − λ CE(d(f(x)), e), e the environment: the critic d is trained with weight 1, and its
     gradient reaches the encoder f times −λ.
 
-    Published: source against target, with λ rising from 0 to 1. Here: between source environments, λ = 1 throughout
-    as in DomainBed (Gulrajani and Lopez-Paz, ICLR 2021), and one hidden layer of the embedding's width.
+    Published: source against target, with λ = 2 / (1 + e^{−10p}) − 1, p the part of the training that is done. Here:
+    between source environments, and one hidden layer of the embedding's width; λ is constant as in DomainBed (Gulrajani
+    and Lopez-Paz, ICLR 2021), or with `ramp_steps` the published one times the weight, p = steps / ramp_steps.
     """
 
+    Settings = DannSettings
+    settings: DannSettings
     title = "DANN"
     citation = "Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016"
     terms = ("cls", "critic")
@@ -44,11 +66,29 @@ class DannMethod(AgainstCritic):
     def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         network: Any = model
         output = network(batch.iq)
-        guess = network.critic(reverse_gradient(output.embedding, self.settings.weight))
+        guess = network.critic(reverse_gradient(output.embedding, self._strength(network)))
         return {
             "cls": cross_entropy(output.logits, batch.label),
             "critic": cross_entropy(guess, domain_label(self.member(batch))),
         }
+
+    def build(self, runs: int = 1) -> nn.Module:
+        if self.settings.ramp_steps is None:
+            return super().build(runs)
+        environments = len(self.setup.source_environments)
+        return RampedCritic(*self.network, runs, hidden=self.settings.hidden, environments=environments)
+
+    def _strength(self, network: Any) -> float | Tensor:
+        """λ of this step: the weight, or (R, 1, 1) what the ramp has of it."""
+        if self.settings.ramp_steps is None:
+            return self.settings.weight
+        done = (network.steps / self.settings.ramp_steps).clamp(max=1)
+        network.steps += 1
+        return (self.settings.weight * torch.tanh(5 * done))[:, None, None]  # 2 / (1 + e^{−10p}) − 1 = tanh 5p
+
+    def describe(self) -> dict[str, Any]:
+        """Without what came later, where it is not used: records of the constant weight keep their names."""
+        return {name: value for name, value in super().describe().items() if (name, value) != ("ramp_steps", None)}
 
 
 NEVER = -1e30  # a score that adds nothing to a sum of exponentials, and no NaN to its gradient
