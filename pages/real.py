@@ -11,9 +11,10 @@ from benchmarks.report import RESULTS, read
 from scipy.stats import t
 
 from pages.against_paper import markdown_table as table
+from pisa_capc.evidence.figures.det import det_axes, draw_det
 from pisa_capc.evidence.figures.style import PAGE_INCHES, canvas
 
-RECORD, PICTURE = "studies/real.json", "real-places.png"
+RECORD, PICTURE, DET = "studies/real.json", "real-places.png", "real-det.png"
 SETS = {"location-intel5300": "Intel 5300", "environment-nexmon": "Nexmon"}
 ONE, OTHERS = "one", "others"
 CLOSED, PISA, COMMON = "closed form", "pisa, antenna", "pisa, common"
@@ -39,6 +40,8 @@ SHORT = (
     "LDA\nshrunk",
     "closed\nform",
 )
+FROM = {ONE: "from one", OTHERS: "from all others"}
+MEASURES = {"eer": "EER", "cllr": "Cllr (bits)", "min_cllr": "minimum Cllr"}
 KINDS = {
     "balanced": "balanced",
     "dirichlet-1": "Dirichlet(1)",
@@ -106,13 +109,27 @@ From one place. {own["draws"]} captures of {own["drawn_frames"]} frames are draw
 the devices that are present. The Dirichlet distribution gives the shares of the devices. `careful` leaves a capture
 uncalibrated where many of its frames resemble no known device.
 
+## Claims
+
+Every frame claims every device; the score is the log-likelihood ratio of the claimed device against the mean of the
+others ([measures](../identify.md#how-well-claims-are-verified)). Means over places:
+
+{_claims()}
+
+{_calibrated()}
+
+![DET curves of claims and of unknown devices](../{DET})
+
+Each line is the mean of the misses over places at the same false accepts.
+
 ## Unknown devices
 
 {_strangers()}
 
-Closed form from all other places; each device in turn is left out. Accepted: frames of unknown devices with a p-value
-above {own["nominal"]:.0%}. Rejected: frames of known devices below it, nominally {own["nominal"]:.0%}. A few places do
-not show how places differ, so in another one these p-values are a guide, not a rate.
+Closed form from all other places; each device in turn is left out. AUROC is by the distance from the nearest device.
+Accepted: frames of unknown devices with a p-value above {own["nominal"]:.0%}. Rejected: frames of known devices below
+it, nominally {own["nominal"]:.0%}. EER and Cllr are of the likelihood ratio of a known device against an unknown one.
+A few places do not show how places differ, so in another one p-values and ratios are a guide, not a rate.
 {_sessions()}
 ## Data and commands
 
@@ -125,8 +142,19 @@ make study-real DATA=FOLDER ARGS="--out results/studies/real.json"
 ```
 
 `studies/real.py` says which files of them FOLDER holds. Intel: three antennas and 30 subcarriers, four devices, five
-places. Nexmon: one antenna and 52 subcarriers, four devices, eleven places. Record: `results/{RECORD}`.
+places. Nexmon: one antenna and 52 subcarriers, four devices, eleven places. Record: `results/{RECORD}`.{_networks()}
 """
+
+
+def _networks() -> str:
+    """Of when the networks are, where they were taken from an earlier record."""
+    earlier = record().get("networks", {}).get("made")
+    if not earlier:
+        return ""
+    return (
+        f" Networks and\nphones are those of a run at commit `{earlier['commit'][:8]}`; closed form and LDA were "
+        "computed again."
+    )
 
 
 def _what_they_show() -> str:
@@ -204,8 +232,65 @@ def _strangers() -> str:
         own = [cell["strangers"] for cell in record()["sets"][name]["cells"].values() if "strangers" in cell]
         auroc = [one["auroc"] for one in own]
         accepted, rejected = (float(np.mean([one[key] for one in own])) for key in ("accepted", "rejected"))
-        rows.append([title, f"{np.mean(auroc):.3f}", f"{min(auroc):.3f}", f"{accepted:.1%}", f"{rejected:.1%}"])
-    return table(["set", "AUROC", "worst place", "accepted", "rejected"], rows)
+        ratio = [f"{np.mean([one['ratio'][key] for one in own]):.3f}" for key in MEASURES]
+        rows.append([title, f"{np.mean(auroc):.3f}", f"{min(auroc):.3f}", f"{accepted:.1%}", f"{rejected:.1%}", *ratio])
+    return table(["set", "AUROC", "worst place", "accepted", "rejected", *MEASURES.values()], rows)
+
+
+def _of_claims(name: str, how: str, method: str, measure: str) -> Any:
+    """Mean over places of what verification measures."""
+    cells = record()["sets"][name]["cells"]
+    return np.mean([own["claims"][method][measure] for cell, own in cells.items() if cell.startswith(how)], axis=0)
+
+
+def _claims() -> str:
+    rows = [
+        [
+            SETS[name],
+            FROM[how],
+            title,
+            *(f"{_of_claims(name, how, method, measure):.3f}" for measure in MEASURES),
+        ]
+        for name in SETS
+        for how in FROM
+        for title, method in {"LDA": "LDA", "LDA, shrunk by 0.001": "LDA, shrunk", "Closed form": CLOSED}.items()
+    ]
+    return table(["set", "learnt", "method", *MEASURES.values()], rows)
+
+
+def _calibrated() -> str:
+    """Whether the sizes of the ratios can be believed."""
+    bad = [
+        f"{SETS[name]} {FROM[how]} ({_of_claims(name, how, CLOSED, 'cllr'):.2f} bits, {least:.2f} at best)"
+        for name in SETS
+        for how in FROM
+        if _of_claims(name, how, CLOSED, "cllr") > 2 * (least := _of_claims(name, how, CLOSED, "min_cllr"))
+    ]
+    if not bad:
+        return "The ratios of the closed form cost at most twice what the best map of them would."
+    return f"The ratios of the closed form are too large where they cost over twice their minimum: {'; '.join(bad)}."
+
+
+def det(folder: Path) -> None:
+    """Misses over false accepts: claims from one place and from all others, and unknown devices."""
+    rates = np.array(record()["false_accepts"])
+    with canvas(folder / DET, PAGE_INCHES, 3.6) as figure:
+        panels = figure.subplots(1, len(SETS))
+        for axes, (name, title) in zip(panels, SETS.items(), strict=True):
+            det_axes(axes)
+            lines = {
+                f"{label}, {FROM[how]}": _of_claims(name, how, method, "miss")
+                for label, method in (("closed form", CLOSED), ("LDA", "LDA"))
+                for how in FROM
+            }
+            cells = record()["sets"][name]["cells"].values()
+            lines["unknown devices"] = np.mean(
+                [cell["strangers"]["ratio"]["miss"] for cell in cells if "strangers" in cell], axis=0
+            )
+            for number, (label, misses) in enumerate(lines.items()):
+                draw_det(axes, (misses[::-1], rates[::-1]), label, number)
+            axes.set_title(title)
+        panels[0].legend(loc="upper right")
 
 
 def _sessions() -> str:
@@ -258,6 +343,7 @@ def picture(folder: Path) -> None:
     """Macro-F1 of each place and method as a shaded table, a panel for each set."""
     if not (RESULTS / RECORD).is_file():
         return
+    det(folder)
     with canvas(folder / PICTURE, PAGE_INCHES, 4.6) as figure:
         counts = [len(record()["sets"][name]["about"]["places"]) for name in SETS]
         panels = figure.subplots(len(SETS), 1, height_ratios=counts)

@@ -260,6 +260,7 @@ def pages() -> dict[str, list[str]]:
         "speed": [
             "# Speed\n",
             speeds.grids(),
+            speeds.waiting(),
             speeds.train(),
             speeds.calibrate(),
             speeds.simulate(),

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.report import RECORDS, read
 
+from pages import controls
 from pages.against_paper import markdown_table as table
 from pages.against_paper import scenes
 from pages.against_paper import section as beside_the_paper
@@ -59,6 +60,8 @@ The probe had five variants (three runs each, Transformer; Macro-F1 in E1):
 {_lora_source()}
 
 [The tables](tables.md) include the component and calibration ablations on these sets (`wifi`, `lora`).
+
+{controls.section(table)}
 
 {_order()}
 

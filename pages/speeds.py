@@ -46,6 +46,34 @@ Commands: `{record["command"]}`; `make bench-runner`; `{pisa["command"]}`; `{aga
 """
 
 
+def waiting() -> str:
+    """Full-size trainings of many networks that a CPU has no time for, with an estimate from what is recorded."""
+    pisa = read("speed/pisa-grid-h200.json")
+    cell = pisa["seconds"] / len(pisa["rows"]) / 60  # minutes of nine runs of one encoder, seven at a time
+    noise = "simulate wifi with `propagation: {noise: place}` (`--scene`), `pisa bench run wifi-place --data`"
+    lora = "lora-place with `precision: float32`, `--only method=pisa --only encoder=transformer`, two work folders"
+    chosen = "`pisa bench select baselines-schedules`, put in what it chose, `pisa bench run baselines-schedules`"
+    rows = {  # what: command, cells of nine runs
+        "Single with one encoder for all antennas, two encoders, Wi-Fi and LoRa": (
+            "`pisa bench run controls-place`",
+            4,
+        ),
+        "DANN with its published ramp, RFFCC with a search of both weights, Wi-Fi and LoRa": (chosen, 16),
+        "Wi-Fi with noise of the place: Single, PISA, PISA on equalised frames": (noise, 21),
+        "Wi-Fi, validation by blocks of time": ("`split: {held_out: block}` in a copy of wifi-place", 21),
+        "PISA with a Transformer on LoRa in float32, twice": (lora, 2),
+        "ε from 0.05 to 10 at full size": ("`pisa bench run`, one stage for each ε", 14),
+    }
+    cells = [[what, how, f"{9 * count}", f"{cell * count:.0f} min"] for what, (how, count) in rows.items()]
+    return f"""## Waiting for a GPU
+
+Runs that no page has yet. The time is an estimate for one {pisa["machine"]["gpu"]}, from the {pisa["runs"]} PISA runs
+above ({cell:.1f} minutes for nine runs of an encoder):
+
+{table(["what", "command", "runs", "about"], cells)}
+"""
+
+
 def _met(reached: bool) -> str:
     return "is reached" if reached else "is missed"
 
