@@ -23,9 +23,10 @@ CLOSED, LINEAR = "studies/closed-form.json", "studies/linear.json"
 DIRECTION = "E2,E3 → E1"
 NOTE = (
     "Rows marked CPU are of the same scene and seed, networks in float32, on frames with another fingerprint "
-    "({fingerprints}): processors round differently, so no paired differences are given. Closed form and LDA: three "
-    "splits, no epochs; LDA sees the flaws that the closed form measures (`results/{linear}`)."
+    "({fingerprints}): processors round differently, so no paired differences are given."
 )
+SOLVED = " The closed form has three splits and no epochs (`results/{closed}`)."
+ALSO = " LDA sees the flaws that the closed form measures (`results/{linear}`)."
 
 
 def lines(dataset: str, scene: str, direction: str, encoders: Sequence[str]) -> list[dict[str, str]]:
@@ -39,7 +40,8 @@ def note(dataset: str, scene: str) -> str:
     """What these rows are."""
     prints = {record.conditions.dataset for _, record in _runs(dataset)} | {_linear(scene).get("dataset", "")}
     listed = ", ".join(sorted(filter(None, prints))) or "not recorded"
-    return NOTE.format(fingerprints=listed, linear=LINEAR)
+    found = NOTE.format(fingerprints=listed) + SOLVED.format(closed=CLOSED)
+    return found + (ALSO.format(linear=LINEAR) if _linear(scene) else "")
 
 
 def _solved(scene: str) -> Iterator[dict[str, str]]:

@@ -154,7 +154,8 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
   validation frames alike (this is the published split), so the channel itself names it. Source validation says little
   about the target, selection by it rewards the shortcut, and nothing in two environments separates the radio from the
   room ([room effects](room.md)). The comparison methods see the antennas stacked, as Single does; PISA encodes them one
-  by one and attends across them. How much each of the two contributes has not been measured at full size.
+  by one and attends across them. With shared channels the first alone
+  [explains part of PISA's gain](place.md#one-encoder-for-all-antennas).
 - **Not chosen blind.** E1 had been looked at before PISA on equalised frames was made, and more than once
   [while careful was](calibration.md#careful-what-suits-a-capture), so their scores in E1 are not those of an untouched
   target. Source validation, which sees no target, also ranks PISA on equalised frames above PISA: {_by_source()}.
