@@ -45,8 +45,27 @@ class RampedCritic(WithCritic):
         self.register_buffer("steps", torch.zeros(runs))
 
 
+class ByReversal(AgainstCritic):
+    """Base of the methods whose critic reaches the encoder through a reversed gradient."""
+
+    terms = ("cls", "critic")
+
+    def strength(self, network: Any) -> float | Tensor:
+        """λ of this step, one or (R, 1, 1)."""
+        return self.settings.weight
+
+    def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        network: Any = model
+        output = network(batch.iq)
+        guess = network.critic(reverse_gradient(output.embedding, self.strength(network)))
+        return {
+            "cls": cross_entropy(output.logits, batch.label),
+            "critic": cross_entropy(guess, domain_label(self.member(batch))),
+        }
+
+
 @register_method("dann")
-class DannMethod(AgainstCritic):
+class DannMethod(ByReversal):
     """DANN: embeddings from which a critic cannot read the source environment.
 
     min_{f,h} max_d CE(h(f(x)), y) − λ CE(d(f(x)), e), e the environment: the critic d is trained with weight 1, and its
@@ -61,16 +80,6 @@ class DannMethod(AgainstCritic):
     settings: DannSettings
     title = "DANN"
     citation = "Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016"
-    terms = ("cls", "critic")
-
-    def loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        network: Any = model
-        output = network(batch.iq)
-        guess = network.critic(reverse_gradient(output.embedding, self._strength(network)))
-        return {
-            "cls": cross_entropy(output.logits, batch.label),
-            "critic": cross_entropy(guess, domain_label(self.member(batch))),
-        }
 
     def build(self, runs: int = 1) -> nn.Module:
         if self.settings.ramp_steps is None:
@@ -78,8 +87,8 @@ class DannMethod(AgainstCritic):
         environments = len(self.setup.source_environments)
         return RampedCritic(*self.network, runs, hidden=self.settings.hidden, environments=environments)
 
-    def _strength(self, network: Any) -> float | Tensor:
-        """λ of this step: the weight, or (R, 1, 1) what the ramp has of it."""
+    def strength(self, network: Any) -> float | Tensor:
+        """The weight, or what the ramp has of it by now."""
         if self.settings.ramp_steps is None:
             return self.settings.weight
         done = (network.steps / self.settings.ramp_steps).clamp(max=1)

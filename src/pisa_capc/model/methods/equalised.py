@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pisa_capc.model.methods.across import CriticSettings, WithCritic
-from pisa_capc.model.methods.alignment import DannMethod
+from pisa_capc.model.methods.alignment import ByReversal
 from pisa_capc.model.methods.equaliser import Equalised, EqualiserSettings, PreambleReference, PreambleSettings
 from pisa_capc.model.methods.pisa import PisaMethod, PisaSettings
 from pisa_capc.model.methods.preamble import BehindPreamble
@@ -154,7 +154,7 @@ class EqualisedWithCritic(Equalised, WithCritic):
 
 
 @register_method("eada")
-class EadaMethod(BehindPreamble, DannMethod):
+class EadaMethod(BehindPreamble, ByReversal):
     """EADA: every antenna is equalised with the known preamble, then a critic must not see the environment.
 
     x̂ = equalise(x) as in `Equaliser`;  min_{f,h} max_d CE(h(f(x̂)), y) − λ CE(d(f(x̂)), e) as in DANN.
