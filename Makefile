@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Python compiles what is imported; to compile all of every package takes longer than to install it.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: setup setup-bench lock demo test test-slow test-faults lint types docs docs-links results-page drawings clean
+.PHONY: setup setup-bench lock sbom soak demo test test-slow test-faults lint types docs docs-links results-page drawings clean
 
 # Several test processes share the cores: one thread each. Benchmarks set their own.
 demo test test-slow test-faults: export OMP_NUM_THREADS = 1
@@ -40,6 +40,10 @@ KILLS ?= 20
 test-faults: $(STAMP)
 	$(BIN)/python -m tests.faults --cases $(CASES) --kills $(KILLS) $(ARGS)
 
+# Weeks in minutes: memory, many senders, jumping clocks, a full disk, a source that comes and goes, kills.
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak $(ARGS)
+
 # After a change of requirements.in: hashes of every file that the index has of these versions.
 lock:
 	$(PYTHON) -m venv .venv-lock
@@ -50,11 +54,19 @@ lock:
 	  --custom-compile-command "make lock" --output-file requirements-docs.lock
 	.venv-lock/bin/uv pip compile requirements-run.in --no-deps --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "make lock" --output-file requirements-run.lock
+	.venv-lock/bin/uv pip compile requirements-bench.in --no-deps --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements-bench.lock
+
+# What a release is made with: every pinned package with its hashes, as CycloneDX.
+sbom:
+	@mkdir -p dist
+	$(PYTHON) -m pages.sbom dist/sbom.json
 
 # Sionna, the peer of bench-simulate, wants other versions than we do: it gets its own environment.
 setup-bench:
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r requirements-bench.lock
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-bench.lock
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r requirements-torch.lock
 
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$* $(ARGS)

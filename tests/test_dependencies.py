@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pages import sbom
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,3 +63,13 @@ def test_the_page_of_the_index_has_no_link_that_leads_nowhere() -> None:
     assert page.startswith("# PISA-CAPC")
     assert re.findall(r"\]\((?!https?:|#|mailto:)[^)]*\)", page) == []
     assert "how](" in (ROOT / "README.md").read_text(encoding="utf-8")  # so there was something to do
+
+
+def test_every_lock_but_torchs_has_hashes_and_the_bill_of_materials_lists_them_all() -> None:
+    locks = {name: sbom.packages(ROOT / name) for name in sbom.LOCKS}
+    assert list(locks.pop("requirements-torch.lock")) == [("torch", "2.13.0")]
+    for name, found in locks.items():
+        assert found, name
+        assert not [package for package, hashes in found.items() if not hashes], name
+    listed = {(one["name"], one["version"]) for one in sbom.bill()["components"]}
+    assert listed == {("torch", "2.13.0"), *(package for found in locks.values() for package in found)}

@@ -7,7 +7,9 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,18 @@ def test_the_example_in_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ran = subprocess.run([sys.executable, "example.py"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert float(ran.stdout) > 0.6  # of five devices
+
+
+@pytest.mark.parametrize("name", ["pisa-listen", "pisa-serve"])
+def test_the_units_are_shut_as_tightly_as_they_say(name: str) -> None:
+    unit = ROOT / "examples" / "listen" / f"{name}.service"
+    said = re.search(r"rates it (\d\.\d)\.", unit.read_text())
+    assert said is not None
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    rated = re.search(r"exposure level for \S+: (\d+\.\d)", found)
+    if rated is None:
+        pytest.skip("this systemd-analyze rates no files")
+    assert float(rated[1]) <= 2.0

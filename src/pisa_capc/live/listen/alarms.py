@@ -262,13 +262,23 @@ class Alarms:
         ]
 
     def resume(self, kept: Iterable[Mapping[str, Any]]) -> None:
+        """Go on with these; of an alarm that is here already in the same state, what was found last counts."""
         now, there = self._clock(), time.time()
         for one in kept:
             alarm = Alarm.from_json(one["alarm"])
             # A clock that was set back must not keep an alarm open, or a cause quiet, for longer than it may be.
             moments = (now - max(0.0, there - float(one[name])) for name in ("found", "told", "ended"))
-            held_by = self._open if alarm.state == OPEN else self._ended
-            held_by[alarm.kind, str(one["subject"])] = _Held(alarm, *moments)
+            key, held = (alarm.kind, str(one["subject"])), _Held(alarm, *moments)
+            before = self._open.pop(key, None) or self._ended.pop(key, None)
+            if before is not None and before.alarm.state == alarm.state and before.found_s > held.found_s:
+                held = before
+            (self._open if held.alarm.state == OPEN else self._ended)[key] = held
+
+    def tell_again(self, number: int) -> None:
+        """Report an alarm whose last report a kill may have prevented."""
+        for held in (*self._open.values(), *self._ended.values()):
+            if held.alarm.number == number:
+                self._tell(held.alarm)
 
 
 class Folder:

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from pisa_capc.core.errors import ConfigError, DataError, ModelError, PisaError
 from pisa_capc.core.process import quick_turns
+from pisa_capc.data.store.files import reading
 from pisa_capc.data.store.lock import only_runner
 from pisa_capc.decide.calibration import OnlineCalibrator
 from pisa_capc.decide.enrolment import enrol
@@ -47,7 +48,7 @@ from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.ring import Ring
 from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.live.listen.sources import FileSource, Source
-from pisa_capc.live.listen.state import Keeper, Mark
+from pisa_capc.live.listen.state import ALARM_FILE, Keeper, Mark
 from pisa_capc.live.listen.verifier import Verifier
 from pisa_capc.live.listen.watch import Meter, Trouble, Watch
 from pisa_capc.model.inference import TrainedModel
@@ -119,7 +120,12 @@ class Listener:
         def enrolled() -> int:
             return len(self._verifier.devices if self.plan.addresses is None else self.plan.addresses)
 
-        return Alarms(self.plan.alarm_every_s, self._begin_alarm, lambda alarm: self._on_event(alarm), enrolled)
+        return Alarms(self.plan.alarm_every_s, self._begin_alarm, self._tell_alarm, enrolled)
+
+    def _tell_alarm(self, alarm: Alarm) -> None:
+        """Report an alarm that is on disk already: after a kill it goes on under its number."""
+        self._keeper.keep_alarms(self._alarms.state(), alarm.number)
+        self._on_event(alarm)
 
     def _new_ring(self, first: int) -> Ring:
         room = max(2 * MOST, int(self.plan.buffer_s * self.air.sample_rate_hz))
@@ -395,6 +401,11 @@ class Listener:
         with self._keeper.resuming() as found:
             if found is not None:
                 self._go_on(*found)
+        folder = self.plan.state
+        if folder is not None and (kept := self._keeper.kept_alarms()) is not None:
+            with reading(folder / ALARM_FILE, "alarms of a listener"):
+                self._alarms.resume(kept[0])
+                self._alarms.tell_again(kept[1])
 
     def _go_on(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         self._missed_before, self._breaks_before = int(about["missed"]), int(about["breaks"])

@@ -1,13 +1,15 @@
 """What outlives a listener: numbers that are never given twice, what was learnt, and how far a file was read.
 
-Two things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is output: a
-kill at any moment may leave a number unused, but none is used twice. The learnt state is a pair of files, written now
-and then; what came after the last save is learnt again.
+Three things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is output: a
+kill at any moment may leave a number unused, but none is used twice. The alarms are written before one is reported, so
+after a kill it goes on under its number; the last one, of which nobody knows whether it was reported, is reported
+again. The learnt state is a pair of files, written now and then; what came after the last save is learnt again.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import os
 import struct
 import threading
@@ -21,10 +23,13 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError, PisaError
+from pisa_capc.data.store.files import read_json, reading, write_text_atomic
 from pisa_capc.data.store.pair import described, write_pair
+from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.decide.calibration import OnlineCalibrator
 
 NAME, SCHEMA, MADE_BY = "listen", 1, "`pisa listen --state`"
+ALARM_FILE = "alarms.json"
 
 
 class Mark(NamedTuple):
@@ -95,6 +100,7 @@ class Keeper:
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
         self._saving: threading.Thread | None = None
+        self._alarms_fail = False
         self.failed: str | None = None  # why what was learnt was not kept the last time
 
     @contextmanager
@@ -121,6 +127,30 @@ class Keeper:
         self.mark = self.mark._replace(**changes)
         if self._ledger is not None:
             self._ledger.write(self.mark)
+
+    def keep_alarms(self, alarms: list[dict[str, Any]], newest: int) -> None:
+        """Write them before the newest of them, an alarm's number, is reported."""
+        if self.folder is not None:
+            try:
+                about = {"schema": SCHEMA, "newest": newest, "alarms": alarms}
+                write_text_atomic(self.folder / ALARM_FILE, json.dumps(sealed(about)))
+            except PisaError as error:  # a full disk is no reason to raise no alarm
+                if not self._alarms_fail:
+                    self._note(str(error))
+                self._alarms_fail = True
+            else:
+                self._alarms_fail = False
+
+    def kept_alarms(self) -> tuple[list[dict[str, Any]], int] | None:
+        """The alarms, and the number of the one that may not have been reported; None where none was kept."""
+        path = None if self.folder is None else self.folder / ALARM_FILE
+        if path is None or not path.is_file():
+            return None
+        with reading(path, f"alarms as {MADE_BY} writes"):
+            found = unsealed(read_json(path), path)
+            if found["schema"] != SCHEMA:
+                raise ValueError(f"schema {found['schema']!r}")
+            return list(found["alarms"]), int(found["newest"])
 
     @property
     def due(self) -> bool:
