@@ -26,6 +26,7 @@ from pages import (
     speeds,
     strangers,
     study,
+    threats,
 )
 from pages.against_paper import limits, section
 from pages.against_paper import markdown_table as table
@@ -237,6 +238,7 @@ def pictures(folder: Path) -> None:
     enrolment.picture(folder)
     growth.picture(folder)
     closed_form.picture(folder)
+    threats.picture(folder)
     real.picture(folder)
 
 

@@ -13,11 +13,11 @@ import pytest
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.identification.evidence import conformal_p, log_evidence
 from pisa_capc.live.listen import Alarm
-from pisa_capc.live.listen.alarms import Folder
+from pisa_capc.live.listen.alarms import AlarmFinding, Alarms, Folder, utc
 from pisa_capc.live.listen.claims import EPOCH, Test, Tests
 from pisa_capc.live.listen.output import Lines
 from pisa_capc.live.listen.senders import MOST, Senders
-from pisa_capc.live.listen.state import Ledger, Mark
+from pisa_capc.live.listen.state import Keeper, Ledger, Mark
 from pisa_capc.model.inference import TrainedModel
 from tests.live.listen.air import snippet_of
 
@@ -159,3 +159,40 @@ def test_a_full_disk_under_out_is_named_and_written_again_when_there_is_room(
     cut, whole = path.read_text().splitlines()
     assert len(cut) == 100
     assert json.loads(whole)["number"] == 4
+
+
+def test_an_alarm_that_was_reported_goes_on_under_its_number_after_a_kill(tmp_path: Path) -> None:
+    """Nothing is saved but what is written before an alarm is reported: as if the listener had been killed then."""
+    told: list[Alarm] = []
+    keeper = Keeper(tmp_path, 1e9, told.append)  # type: ignore[arg-type]
+
+    def alarms() -> Alarms:
+        def tell(alarm: Alarm) -> None:
+            keeper.keep_alarms(made.state(), alarm.number)
+            told.append(alarm)
+
+        def begin(finding: AlarmFinding) -> Alarm:
+            return Alarm(
+                len(told), 0.0, utc(0), finding.kind, finding.address, None, finding.text, (), None, updated_at=""
+            )
+
+        made = Alarms(3600.0, begin, tell)
+        return made
+
+    first = alarms()
+    for address in ("a", "b"):
+        first.found(AlarmFinding("not its address", address, "it is not", 0, address))
+    kept = keeper.kept_alarms()
+    assert kept is not None
+    again = alarms()
+    again.resume(kept[0])
+    again.tell_again(kept[1])
+    assert [alarm.number for alarm in told] == [0, 1, 1]  # of the last nobody knows whether it was reported
+    for address in ("a", "b"):
+        again.found(AlarmFinding("not its address", address, "it is not", 0, address))
+    assert [alarm.number for alarm in told] == [0, 1, 1]
+    assert again.open == 2
+    path = tmp_path / "alarms.json"
+    path.write_text(path.read_text().replace("open", "gone", 1))
+    with pytest.raises(DataError, match=r"alarms.json: cannot be read .*it was changed"):
+        keeper.kept_alarms()

@@ -2,8 +2,8 @@
 
 Three things are kept. The ledger is a line of numbers in a file of fixed size, written before a decision is output: a
 kill at any moment may leave a number unused, but none is used twice. The alarms are written before one is reported, so
-after a kill it goes on under its number; the last one, of which nobody knows whether it was reported, is reported
-again. The learnt state is a pair of files, written now and then; what came after the last save is learnt again.
+after a kill it goes on under its number; the last one, whose report the kill may have prevented, is reported again. The
+learnt state is a pair of files, written now and then; what came after the last save is learnt again.
 """
 
 from __future__ import annotations
