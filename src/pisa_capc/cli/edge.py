@@ -16,6 +16,7 @@ from pisa_capc.core.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+    from pisa_capc.evidence.evaluation import RunScores
     from pisa_capc.model.inference import TrainedModel
 
 TORCH, ONNX = "torch", "onnx"
@@ -30,6 +31,13 @@ def export_model_(
     out: Path | None = typer.Option(
         None, help="Where to write; default model.onnx in the run's folder, where --engine onnx finds it."
     ),
+    card: bool = typer.Option(
+        False, "--card", help="Also write README.md into the run's folder, as model hubs have it."
+    ),
+    data: Path | None = typer.Option(
+        None, "--data", help="With --card: the dataset of the run, to score it in its target.", show_default=False
+    ),
+    licence: str = typer.Option("other", help="With --card: of the weights, by the name that hubs use."),
     force: bool = Force,
     as_json: bool = AsJson,
 ) -> None:
@@ -46,13 +54,37 @@ def export_model_(
 
     out = run / FILE if out is None else out
     refuse_existing(out, force)
-    made = export_model(load_model(run), out)
+    readme = run / "README.md"
+    if card:
+        refuse_existing(readme, force)
+    trained = load_model(run)
+    scores = _in_target(trained, run, data) if card and data is not None else None
+    made = export_model(trained, out)
+    if card:
+        from pisa_capc.data.store.files import write_text_atomic
+        from pisa_capc.evidence.reports import model_card
+
+        files = ("model.json", "model.safetensors", *([out.name] if out.parent == run else []))
+        write_text_atomic(readme, model_card(trained, scores, licence, files))
     if as_json:
         numbers = {"bytes": made.bytes, "difference": made.difference, "largest_logit": made.largest}
-        print(json.dumps({"out": str(out), **numbers}))
+        print(json.dumps({"out": str(out), **numbers, **({"card": str(readme)} if card else {})}))
         return
     differ = f"logits differ from the model's by up to {made.difference:.1e} (the largest is {made.largest:.3g})"
     say(f"{out}: {made.bytes / 1e3:,.0f} kB; {differ}")
+    if card:
+        say(f"{readme}: the card; fill in what only you know of the recordings")
+
+
+def _in_target(trained: TrainedModel, run: Path, data: Path) -> RunScores:
+    """Scores of a run on the target part of its split."""
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.native import fingerprint
+    from pisa_capc.evidence.evaluation import check_dataset, evaluate
+
+    frames, target = load(data), list(trained.run.target)
+    check_dataset(trained, frames, fingerprint(data), run, data, target)
+    return evaluate([(run, trained)], frames, target)[0]
 
 
 def load_run(run: Path, engine: str) -> TrainedModel:
