@@ -7,8 +7,8 @@ transmitters with the hardware of the scene `wifi` stand behind channels that ar
 and one thing after the other is done to them that the estimator does not know. What a transmitter does is in its source
 frames as well; what a receiver or the air does is in the target alone. Of each step: Macro-F1 of the closed form, of a
 linear discriminant (LDA) on the same flaws, of PISA and of PISA on equalised frames (CNN, trained on the same source
-frames, first seed), known devices rejected at a nominal 5 %, and the share of frames that the goodness of fit suspects at 1 %. How
-many clean frames it suspects is counted in the four scenes, too. The last line is one JSON object.
+frames, first seed), known devices rejected at a nominal 5 %, and the share of frames that the goodness of fit suspects
+at 1 %. How many clean frames it suspects is counted in the four scenes, too. The last line is one JSON object.
 """
 
 from __future__ import annotations
