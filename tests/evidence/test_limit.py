@@ -12,7 +12,7 @@ from scipy.stats import ncx2, norm
 from typer.testing import CliRunner
 
 from pisa_capc.cli import app
-from pisa_capc.cli import limit as _registers_the_command  # noqa: F401
+from pisa_capc.cli import check as _registers_the_command  # noqa: F401
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.evidence.limit import FrequencyPrior, InformedReceiver, KnownChannel, UnknownChannel, limit
 from pisa_capc.signal.simulation.generate import generate

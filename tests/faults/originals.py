@@ -341,7 +341,7 @@ def _page(folder: Path) -> None:
 
 
 def _grown(folder: Path) -> None:
-    from pisa_capc.live.serve.enrolling import keep
+    from pisa_capc.live.serve.keepsakes import keep
 
     _trained().save(folder / "run")
     keep(folder, folder / "run", _trained())

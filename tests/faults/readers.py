@@ -307,7 +307,7 @@ def _page(folder: Path) -> Any:
 
 
 def _grown(folder: Path) -> Any:
-    from pisa_capc.live.serve.enrolling import newest
+    from pisa_capc.live.serve.keepsakes import newest
 
     return newest(folder, folder / "run").relative_to(folder)
 

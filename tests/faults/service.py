@@ -11,9 +11,9 @@ from urllib.parse import unquote
 import h11
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.live.serve.connections import Buckets
 from pisa_capc.live.serve.gate import Gate, Rules
 from pisa_capc.live.serve.keys import Keys, Token
-from pisa_capc.live.serve.limits import Buckets
 from tests.live.serve.fake import a_decision, a_hub, an_app
 
 TOKEN = "f00dfeedcafe1234567890abcdef0123"

@@ -123,7 +123,6 @@ def main() -> None:
     from pisa_capc.cli import data  # noqa: F401
     from pisa_capc.cli import measure  # noqa: F401
     from pisa_capc.cli import check  # noqa: F401
-    from pisa_capc.cli import limit  # noqa: F401
     from pisa_capc.cli import model  # noqa: F401
     from pisa_capc.cli import evaluate  # noqa: F401
     from pisa_capc.cli import edge  # noqa: F401

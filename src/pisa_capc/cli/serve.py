@@ -71,9 +71,9 @@ def serve_(
     from pisa_capc.live.listen.output import Lines
     from pisa_capc.live.notify import Notifier
     from pisa_capc.live.serve.app import create_app
-    from pisa_capc.live.serve.enrolling import newest
     from pisa_capc.live.serve.gate import Rules
     from pisa_capc.live.serve.hub import Hub
+    from pisa_capc.live.serve.keepsakes import newest
     from pisa_capc.live.serve.keys import addresses
     from pisa_capc.live.serve.memory import Memory
     from pisa_capc.live.serve.server import Tls, bound, serving, url_of

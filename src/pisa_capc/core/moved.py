@@ -104,6 +104,8 @@ MOVED = {
     "serve.desk": "live.serve.hub",
     "serve.ear": "live.serve.hub",
     "serve.sigmf": "live.serve.downloads",
+    "live.serve.limits": "live.serve.connections",
+    "live.serve.enrolling": "live.serve.keepsakes",
     "data.openset_scores": "data.scores",
     "evidence.benchmark.checks": "evidence.benchmark.records",
     "evidence.benchmark.estimate": "evidence.benchmark.run",

@@ -13,9 +13,9 @@ from starlette.websockets import WebSocketDisconnect
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.live.serve import gate, keys
+from pisa_capc.live.serve.connections import CLIENTS, Buckets
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.keys import FEWEST_BITS, Keys, Token, bits, is_local, read_tokens
-from pisa_capc.live.serve.limits import CLIENTS, Buckets
 from tests.live.serve.fake import a_hub, an_alarm
 from tests.live.serve.tools import EVENTS, HERE, PAGE, a_client, asked
 

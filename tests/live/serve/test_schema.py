@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pisa_capc.live.serve.connections import Buckets
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.keys import Keys, Token
-from pisa_capc.live.serve.limits import Buckets
 from pisa_capc.live.serve.server import bound, serving, url_of
 from tests.live.serve.fake import Air6, a_hub, an_app
 from tests.live.serve.test_gate import TOKEN

@@ -33,9 +33,9 @@ from pisa_capc.live.serve import hub as hub_module
 from pisa_capc.live.serve import server
 from pisa_capc.live.serve.app import create_app
 from pisa_capc.live.serve.audit import Audit
-from pisa_capc.live.serve.enrolling import newest
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.hub import Hub
+from pisa_capc.live.serve.keepsakes import newest
 from pisa_capc.live.serve.keys import Keys, Token
 from pisa_capc.live.serve.memory import Memory
 from pisa_capc.live.serve.server import bound, serving, url_of

@@ -1,4 +1,4 @@
-"""Connections: how many there are, of whom, and how long each may keep one waiting.
+"""Connections: how many there are, of whom, how long each may keep one waiting, and how much each may ask.
 
 uvicorn has no limit on the time for a request's header and none on connections, so the listening socket has them. A
 connection is anonymous until a request with a right token came over it. If there is no room, anonymous ones are closed
@@ -9,20 +9,75 @@ anonymous one is closed, for a right token may be on its way. No token has more 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import resource
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from math import inf
 from typing import Any
 
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.live.serve.keys import Token
-from pisa_capc.live.serve.limits import sender_of
+
+CLIENTS = 1024  # that are remembered
+LINES, LINES_S = 10, 60.0  # of each place in the code: at once, and seconds to each further one
+
+
+def sender_of(address: str) -> str:
+    """What one sender is known by: its address, or for IPv6 its network, since each client has a whole one.
+
+    >>> sender_of("192.0.2.7"), sender_of("::ffff:192.0.2.7"), sender_of("2001:db8::1:2:3:4")
+    ('192.0.2.7', '192.0.2.7', '2001:db8::/64')
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return "unknown"
+    found = getattr(found, "ipv4_mapped", None) or found  # all of IPv4 would be one such network
+    return str(found) if found.version == 4 or found.is_loopback else str(ip_network((found, 64), strict=False))
+
+
+class Buckets:
+    """A bucket of tokens for each client: `burst` at once, and `rate` a second from then on."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, when
+
+    def take(self, client: str, cost: float = 1.0, now: float | None = None) -> bool:
+        """Whether there is enough left."""
+        now = time.monotonic() if now is None else now
+        left, then = self._left.pop(client, (self._burst, now))
+        left = min(self._burst, left + self._rate * (now - then))
+        enough = left >= cost
+        self._left[client] = (left - cost if enough else left), now
+        if len(self._left) > CLIENTS:
+            self._left.popitem(last=False)
+        return enough
+
+
+class FewLines(logging.Filter):
+    """Lets each place in the code write few lines of log, whatever clients do, and counts the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines, self._left_out = Buckets(1 / LINES_S, LINES), Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = f"{record.pathname}:{record.lineno}"
+        if not self._lines.take(place):
+            self._left_out[place] += 1
+            return False
+        if others := self._left_out.pop(place, 0):
+            record.msg, record.args = f"{record.getMessage()} ({others:,} lines like this were left out)", None
+        return True
+
 
 CONNECTIONS = 256
 SHARE = 4  # a quarter of them is for each token

@@ -24,9 +24,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pisa_capc.live.serve.connections import LimitedSocket
+from pisa_capc.live.serve.connections import Buckets, LimitedSocket, sender_of
 from pisa_capc.live.serve.keys import Keys, Token
-from pisa_capc.live.serve.limits import Buckets, sender_of
 
 PAGE_HEADER = "x-pisa"
 PAGE, ALIVE, LOGIN = "/", "/healthz", "/api/login"

@@ -16,8 +16,7 @@ from pisa_capc.live.listen.events import ACKNOWLEDGED
 from pisa_capc.live.serve import keepsakes as kept
 from pisa_capc.live.serve.audit import Audit
 from pisa_capc.live.serve.clients import Clients
-from pisa_capc.live.serve.enrolling import keep
-from pisa_capc.live.serve.keepsakes import Keepsakes
+from pisa_capc.live.serve.keepsakes import Keepsakes, keep
 from pisa_capc.live.serve.memory import Memory, now, restore
 from pisa_capc.live.serve.rows import Row
 from pisa_capc.live.serve.views import PlaneProjection, projection

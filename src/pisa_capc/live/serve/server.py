@@ -14,9 +14,8 @@ from pathlib import Path
 import uvicorn
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.live.serve.connections import AT_ONCE, IDLE_S, LimitedSocket, room
+from pisa_capc.live.serve.connections import AT_ONCE, IDLE_S, FewLines, LimitedSocket, room
 from pisa_capc.live.serve.gate import Gate
-from pisa_capc.live.serve.limits import FewLines
 
 CLOSE_S = 3  # that open answers have when the service ends
 LOGS = ("uvicorn", "asyncio", "websockets")
