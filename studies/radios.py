@@ -178,7 +178,8 @@ def main() -> None:
         for name, study in (("pluto", plutos), ("sl109h", sensors)):
             sets[name] = study(given.data / name, Path(folder))
             bar.advance(note=name)
-    record = {"study": "radios", "sets": sets, "seed": SEED, "draws": DRAWS, "cold_c": COLD_C} | {"machine": machine(), "made": made()}
+    record = {"study": "radios", "sets": sets, "seed": SEED, "draws": DRAWS, "cold_c": COLD_C}
+    record |= {"machine": machine(), "made": made()}
     if given.out is not None:
         write_text_atomic(given.out, json.dumps(record, indent=1) + "\n")
     print(json.dumps(record))
