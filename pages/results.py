@@ -18,6 +18,7 @@ from pages import (
     growth,
     poison,
     proxies,
+    radios,
     real,
     receivers,
     rechecks,
@@ -240,6 +241,7 @@ def pictures(folder: Path) -> None:
     closed_form.picture(folder)
     threats.picture(folder)
     real.picture(folder)
+    radios.picture(folder)
 
 
 def pages() -> dict[str, list[str]]:
@@ -253,7 +255,7 @@ def pages() -> dict[str, list[str]]:
             rechecks.precision(),
         ],
         "closed-form": ["# Closed form\n", closed_form.section()],
-        "real": ["# Real cards\n", real.section()],
+        "real": ["# Real cards\n", real.section(), radios.section()],
         "place": ["# Shared channels\n", shared_channel.section()],
         "room": ["# Room effects\n", room.section()],
         "calibration": ["# Calibration results\n", study.section(), careful.section(), poison.guard(), poison.poison()],

@@ -64,7 +64,7 @@ def decided(value: Real, error: Real, device: Numbers, place: Numbers, learnt: R
 
 
 def scored(truth: Numbers, answer: Numbers) -> dict[str, Any]:
-    """Macro-F1 over the devices that were asked, with a 95 % interval by drawing recordings anew, and how many are
+    """Macro-F1 over the devices that were asked, with a 95 % interval by a bootstrap over recordings, and how many are
     right, with that of Clopper and Pearson."""
     kinds, classes = np.unique(truth), int(max(truth.max(), answer.max())) + 1
 
