@@ -57,8 +57,8 @@ reads recordings and ids; pulses are measured [without a known waveform](../meas
 
 {_sensor_table(late, cold)}
 
-Intervals: 95 %, from a bootstrap over recordings. A recording that cannot be measured counts as wrong. The offset is what
-tells these sensors, although it moves with temperature; without it little is left that lasts, and that depends on
+Intervals: 95 %, from a bootstrap over recordings. A recording that cannot be measured counts as wrong. The offset is
+what tells these sensors, although it moves with temperature; without it little is left that lasts, and that depends on
 details of the measurement, such as where a pulse is taken to begin. Nine cold recordings say little.
 
 ```
