@@ -56,6 +56,7 @@ Complex = NDArray[np.complex128]
 TOLERANCE = 1e-3  # of the largest singular value; what is smaller lies outside the band, where no sane channel shows
 GRID_PER_CYCLE = 16  # points of the frequency grid while the phase turns once over the frame
 KERNEL_SAMPLES = 4.0  # tails of a fractional delay at full bandwidth; less where the signal is oversampled
+LEAST_SHARED = 128  # samples of a preamble, by which the limit is taken where all frames share fewer than models see
 READ_AHEAD = 32  # samples that the waveform is computed beyond the frame, so that its filters are whole
 SNR_STEP_DB = 3
 SHARING = ("frame", "antenna")
@@ -238,6 +239,9 @@ def limit(
         receiver, read = BitsKnown(scene, seed, tuple(devices), samples, profile_cfo), dataset.samples
         _, taps = receiver_of(scene, seed, devices, samples, profile_cfo, example)
     else:
+        shared = len(waveform.preamble()) - 2 * READ_AHEAD  # and what a channel has before its first arrival
+        if samples == MODEL_SAMPLES and waveform.head(samples + READ_AHEAD) is None and shared >= LEAST_SHARED:
+            samples = min(samples, shared)
         receiver, taps = receiver_of(scene, seed, devices, samples, profile_cfo)
         read = samples
     jobs = [(folder, dataset, spec, receiver, read, frames) for spec in specs]

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from pisa_capc.core.brief import brief
 from pisa_capc.core.engines import available_cores, run_jobs
 from pisa_capc.core.errors import ConfigError, unknown_name
-from pisa_capc.signal.detection import adsb, burst, ieee802154, lora, wifi  # noqa: F401  (they register their finders)
+from pisa_capc.signal.detection import adsb, ble, burst, ieee802154, lora, wifi  # noqa: F401  (they register their finders)
 from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
 from pisa_capc.signal.detection.correlation import PreambleFinder
 from pisa_capc.signal.detection.finders import FINDERS, Finder

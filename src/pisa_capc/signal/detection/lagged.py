@@ -20,13 +20,18 @@ from pisa_capc.signal.waveforms import Waveform
 ALIKE = 0.15  # of what z₀ explains: a signal at −2 dB; noise is below 0.1
 WINDOW = 1 << 15  # samples that are transformed at once
 NEAR = 8
-EXPLAINED = 0.5  # of the energy, by the preamble: 0 dB; data that happen to resemble it reach 0.4
 
 
 class LaggedDetector(PreambleDetector):
-    """lag: D in samples; offsets up to half a turn over it are found."""
+    """lag: D in samples; offsets up to half a turn over it are found. explained: least part of the energy.
 
-    def __init__(self, waveform: Waveform, antennas: int, lag: int, carrier_hz: float | None = None) -> None:
+    Data that happen to resemble the preamble reach 0.4 of IEEE 802.15.4, 0.6 of the shorter one of Bluetooth LE; bits
+    are read above these.
+    """
+
+    def __init__(
+        self, waveform: Waveform, antennas: int, lag: int, carrier_hz: float | None = None, explained: float = 0.5
+    ) -> None:
         super().__init__(waveform, antennas, carrier_hz)
         self._lag = lag
         product = self._known[lag:] * self._known[:-lag].conj()
@@ -35,7 +40,7 @@ class LaggedDetector(PreambleDetector):
         self._step = size - self._beginning + 1
         self._filter = np.conj(fft(product, size))
         self._strength = float(np.sum(np.abs(product) ** 2))
-        self._threshold, self._least = ALIKE, max(EXPLAINED, self._least)
+        self._threshold, self._least = ALIKE, max(explained, self._least)
 
     @property
     def _near(self) -> int:

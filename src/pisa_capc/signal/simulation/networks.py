@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.registry import Registry
-from pisa_capc.signal.phy import adsb, ieee802154, lora, wifi
+from pisa_capc.signal.phy import adsb, ble, ieee802154, lora, wifi
 from pisa_capc.signal.phy.lora import lorawan
 from pisa_capc.signal.phy.lora.coding import HEADER_SYMBOLS, ExplicitHeader
 from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, SYNC_SYMBOLS, Modulation
 from pisa_capc.signal.phy.wifi import mac
 from pisa_capc.signal.phy.wifi.coding import HT, LEGACY
 from pisa_capc.signal.waveforms.adsb import SAMPLES as SQUITTER_SAMPLES
+from pisa_capc.signal.waveforms.ble import CHANNELS
+from pisa_capc.signal.waveforms.ble import frame_samples as packet_samples
 from pisa_capc.signal.waveforms.ieee802154 import frame_samples
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
 
@@ -277,3 +279,30 @@ class IEEE802154Network(Network):
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:
         return ieee802154.transmit(message.octets)
+
+
+@register_network("ble")
+class BLENetwork(Network):
+    """Beacons with random static addresses, which nothing answers. Rates are channels, of which the whitening is."""
+
+    rates = tuple(map(float, CHANNELS))
+    usual = (37.0,)
+    rate_name = "channel"
+    pause_samples = 1200  # 150 µs
+    bodies = (3, 31)  # octets
+
+    def address(self, device: str) -> str:
+        """A random static address, which begins with two ones, by the name's hash."""
+        octets = hashlib.sha256(device.encode()).digest()[:6]
+        return bytes([octets[0] | 0xC0, *octets[1:]]).hex(":")
+
+    def exchange(
+        self, rng: np.random.Generator, sender: Station, others: Sequence[str], rates: Sequence[float], answered: bool
+    ) -> list[Message]:
+        rate = float(rates[int(rng.integers(len(rates)))])
+        octets = ble.advertisement(sender.address, rng.bytes(int(rng.integers(*self.bodies))))
+        samples = packet_samples(len(octets) - ble.HEADER_OCTETS)
+        return [Message(sender.device, "adv-nonconn-ind", sender.address, None, rate, octets, samples)]
+
+    def waveform(self, message: Message) -> NDArray[np.complex128]:
+        return ble.transmit(message.octets, int(message.rate))

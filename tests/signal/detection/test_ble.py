@@ -1,0 +1,62 @@
+"""Bluetooth LE packets are found in streams, with offset, SNR and address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pisa_capc.core.errors import DataError
+from pisa_capc.signal.detection import detect, finder_of
+from pisa_capc.signal.phy.ble import advertisement, transmit
+from pisa_capc.signal.recordings import open_recording
+from pisa_capc.signal.simulation.recording import record
+from pisa_capc.signal.waveforms.ble import RATE_HZ
+from tests.signal.phy.noise import at_receiver
+from tests.signal.recordings.tools import InMemory
+
+STARTS = (300, 8_000, 32_500, 40_000)
+
+
+@pytest.mark.parametrize("block", [1_001, 60_000])
+@pytest.mark.parametrize("snr_db", [8.0, 20.0])
+def test_frames_are_found_in_any_blocks(block: int, snr_db: float) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(2, 60_000, 2)) @ [1, 1j] / np.sqrt(2)).astype(np.complex64)
+    names = [f"c0:00:00:00:00:{number:02x}" for number in range(len(STARTS))]
+    cfo_hz = rng.uniform(-90e3, 90e3, len(STARTS))
+    for start, name, offset_hz in zip(STARTS, names, cfo_hz, strict=True):
+        frame = transmit(advertisement(name, rng.bytes(20)), 38)
+        x[:, start : start + len(frame)] = at_receiver(frame, rng, snr_db, offset_hz / RATE_HZ, rng.uniform(-0.4, 0.4))
+    finder = finder_of("ble")
+    detector = finder.detector(InMemory(x, RATE_HZ).about)
+    found = [f for at in range(0, x.shape[1], block) for f in detector.push(x[:, at : at + block])]
+    found = finder.with_headers(found + detector.finish())
+    assert [frame.at for frame in found] == list(STARTS)
+    assert [frame.claimed for frame in found] == names
+    # A part of a sample between the preamble and its reference looks like noise 10 … 20 dB below it.
+    heard_db = [frame.snr_db.mean() for frame in found]
+    assert all(min(snr_db, 12) - 2 < own < snr_db + 1.5 for own in heard_db)
+    np.testing.assert_allclose([frame.cfo_hz.mean() for frame in found], cfo_hz, atol=4e3)
+
+
+def test_noise_and_a_carrier_hold_no_frames_and_a_low_rate_is_refused() -> None:
+    rng = np.random.default_rng(1)
+    noise = (rng.normal(size=(1, 300_000, 2)) @ [1, 1j]).astype(np.complex64)
+    tone = 20 * np.exp(0.1j * np.arange(300_000)).astype(np.complex64)
+    for x in (noise, noise + tone, 0 * noise):
+        assert detect(InMemory(x, RATE_HZ), "ble").frames == ()
+    with pytest.raises(DataError, match="do not hold the 2 MHz of the signal"):
+        detect(InMemory(noise, 2e6), "ble")
+
+
+def test_a_simulated_recording_holds_what_its_annotations_say(tmp_path: Path) -> None:
+    made = record("ble", tmp_path, 0.2, workers=1, duty=0.3, show_progress=False)
+    opened = open_recording(made.recording)
+    found = detect(opened, "ble").frames
+    begins = {frame.start for frame in found}
+    assert made.frames > 10
+    assert all(begins & {n.start - 1, n.start, n.start + 1} for n in opened.annotations)
+    assert len(found) == made.frames
+    assert np.mean([bool(frame.header.fcs) for frame in found]) > 0.95
