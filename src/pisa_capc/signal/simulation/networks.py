@@ -22,7 +22,7 @@ from pisa_capc.signal.phy.lora.modulation import DOWNCHIRPS, SPREADING_FACTORS, 
 from pisa_capc.signal.phy.wifi import mac
 from pisa_capc.signal.phy.wifi.coding import HT, LEGACY
 from pisa_capc.signal.waveforms.adsb import SAMPLES as SQUITTER_SAMPLES
-from pisa_capc.signal.waveforms.ble import CHANNELS
+from pisa_capc.signal.waveforms.ble import CHANNELS, HEADER_OCTETS
 from pisa_capc.signal.waveforms.ble import frame_samples as packet_samples
 from pisa_capc.signal.waveforms.ieee802154 import frame_samples
 from pisa_capc.signal.waveforms.wifi import PREAMBLE_SAMPLES, SYMBOL_SAMPLES
@@ -283,7 +283,7 @@ class IEEE802154Network(Network):
 
 @register_network("ble")
 class BLENetwork(Network):
-    """Beacons with random static addresses, which nothing answers. Rates are channels, of which the whitening is."""
+    """Beacons with random static addresses, which nothing answers. Rates are channels, which whiten by their number."""
 
     rates = tuple(map(float, CHANNELS))
     usual = (37.0,)
@@ -301,7 +301,7 @@ class BLENetwork(Network):
     ) -> list[Message]:
         rate = float(rates[int(rng.integers(len(rates)))])
         octets = ble.advertisement(sender.address, rng.bytes(int(rng.integers(*self.bodies))))
-        samples = packet_samples(len(octets) - ble.HEADER_OCTETS)
+        samples = packet_samples(len(octets) - HEADER_OCTETS)
         return [Message(sender.device, "adv-nonconn-ind", sender.address, None, rate, octets, samples)]
 
     def waveform(self, message: Message) -> NDArray[np.complex128]:
