@@ -48,7 +48,7 @@ from pisa_capc.live.listen.recognise import Recogniser
 from pisa_capc.live.listen.ring import Ring
 from pisa_capc.live.listen.senders import Sender, Senders, newest_descriptors
 from pisa_capc.live.listen.sources import FileSource, Source
-from pisa_capc.live.listen.state import ALARM_FILE, Keeper, Mark
+from pisa_capc.live.listen.state import ALARM_FILE, ALL_TOLD, Keeper, Mark
 from pisa_capc.live.listen.verifier import Verifier
 from pisa_capc.live.listen.watch import Meter, Trouble, Watch
 from pisa_capc.model.inference import TrainedModel
@@ -440,6 +440,7 @@ class Listener:
         return max(int(about["samples"]), decided + 1)
 
     def _keep(self) -> None:
+        self._keeper.keep_alarms(self._alarms.state(), ALL_TOLD)
         arrays, tests = self._verifier.tests.state()
         about = {
             "given": [self._keeper.mark.decisions, self._keeper.mark.alarms],

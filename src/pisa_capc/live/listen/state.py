@@ -29,7 +29,7 @@ from pisa_capc.data.store.seal import sealed, unsealed
 from pisa_capc.decide.calibration import OnlineCalibrator
 
 NAME, SCHEMA, MADE_BY = "listen", 1, "`pisa listen --state`"
-ALARM_FILE = "alarms.json"
+ALARM_FILE, ALL_TOLD = "alarms.json", -1
 
 
 class Mark(NamedTuple):
@@ -129,7 +129,7 @@ class Keeper:
             self._ledger.write(self.mark)
 
     def keep_alarms(self, alarms: list[dict[str, Any]], newest: int) -> None:
-        """Write them before the newest of them, an alarm's number, is reported."""
+        """Write them before the newest of them, an alarm's number, is reported; `ALL_TOLD` where each has been."""
         if self.folder is not None:
             try:
                 about = {"schema": SCHEMA, "newest": newest, "alarms": alarms}
