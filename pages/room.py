@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import RECORDS, RESULTS, read
 from studies.placement import PROTOCOL, WAVEFORMS, WAYS
@@ -143,10 +144,12 @@ def _noise() -> str:
     heads = ["noise of the", "validation"]
     networks = (
         f"""
-PISA with a {encoder_title(found["encoder"])} on {found["scale"]:.0%} of the frames for {found["epochs"]} epochs: too
-little to learn the hardware, so that it shows what a network finds first.
+PISA with a {encoder_title(found["encoder"])} on {found["scale"]:.0%} of the frames, {found["epochs"]} epochs, one seed,
+which is far from its level at full size:
 
 {table([*heads, "variant", "source validation", "E1"], nets)}
+
+{_of_networks(found["networks"])}
 """
         if nets
         else ""
@@ -167,6 +170,27 @@ The scenes of the tables keep their noise, so that records stay comparable; `pis
 `cfo-descriptor`. Command: `make study-noise`; record: `results/{NOISE}`. Full-size networks
 [wait for a GPU](speed.md#waiting-for-a-gpu).
 """
+
+
+SEEN = 0.05  # of Macro-F1, which another seed gives easily at this size
+
+
+def _of_networks(rows: list[dict[str, Any]]) -> str:
+    """What changes the source validation of the networks, and by how much."""
+    known = {(row["noise"], row["held_out"], row["variant"]): row["validation_f1"] for row in rows}
+
+    def change(after: tuple[str, str, str]) -> float:
+        return known[after] - known["device", "random", FULL]
+
+    parts = {
+        "without CFO dynamics": change(("device", "random", "no-cfo-dynamics")),
+        "with noise of the place": change(("place", "random", FULL)),
+        "by blocks of time": change(("device", "block", FULL)),
+    }
+    listed = ", ".join(f"{value:+.3f} {name}" for name, value in parts.items())
+    seen = [name for name, value in parts.items() if abs(value) >= SEEN]
+    verdict = f"Beyond what a seed changes: {', '.join(seen)}" if seen else "None is beyond what a seed may change"
+    return f"Source validation against noise of the device and random frames: {listed}. {verdict}."
 
 
 def _pair(room: Room, way: str) -> dict[str, str]:

@@ -7,8 +7,8 @@ descriptor measures them over 32 frames, and random validation frames lie in the
 scene is also made with noise of the place, and both are also split by blocks of time:
 
 - the descriptor alone, its four numbers in a random forest, at full size;
-- PISA with a CNN, with and without CFO dynamics, on a tenth of the frames and for few epochs, one seed: far from enough
-  to learn the hardware, so it shows what a network finds first.
+- PISA with a CNN, with and without CFO dynamics, on a tenth of the frames and for few epochs, one seed: far from its
+  level at full size.
 
 Trained in E2 and E3, target E1. What has been computed is kept in --work. The last line is one JSON object.
 """
