@@ -13,6 +13,7 @@ from pages import (
     blocks,
     careful,
     closed_form,
+    controls,
     edge,
     enrolment,
     growth,
@@ -117,6 +118,7 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
   [not at all](tables.md#runs-that-did-not-learn).
 - The array's geometry has no decided effect: without the topology prior, or without token refinement, the interval of
   the change holds zero on all four sets ([ablation](tables.md#component-ablation)).
+{controls.finding()}
 - The topology consistency is worth {consistency:.3f} on LoRa with channels of each device, and is undecided on the
   other three sets ([ablation](tables.md#component-ablation)).
 - The CFO dynamics cost more than they bring where each device has a channel of its own: {parts("pisa")} with them,
@@ -157,7 +159,7 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
   about the target, selection by it rewards the shortcut, and nothing in two environments separates the radio from the
   room ([room effects](room.md)). The comparison methods see the antennas stacked, as Single does; PISA encodes them one
   by one and attends across them. With shared channels the first alone
-  [explains part of PISA's gain](place.md#one-encoder-for-all-antennas).
+  [explains most of PISA's gain](place.md#one-encoder-for-all-antennas); one run of two encoders was made.
 - **Not chosen blind.** E1 had been looked at before PISA on equalised frames was made, and more than once
   [while careful was](calibration.md#careful-what-suits-a-capture), so their scores in E1 are not those of an untouched
   target. Source validation, which sees no target, also ranks PISA on equalised frames above PISA: {_by_source()}.
