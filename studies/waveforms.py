@@ -4,7 +4,8 @@
 
 Each set is simulated anew and thrown away. The closed form learns two of its three environments and decides on the
 third, by default frames of 320 samples; the informed receiver (`pisa limit`), which knows the hardware of every device,
-decides on the same frames, FRAMES of each recording, evenly spread. Nothing is chosen. The last line is one JSON object.
+decides on the same frames, FRAMES of each recording, evenly spread. Nothing is chosen. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
