@@ -30,6 +30,16 @@ def test_the_page_quotes_the_record() -> None:
         assert f"| {' | '.join(cells)} |" in PAGE
 
 
+def test_the_page_has_every_row_of_the_small_scenes() -> None:
+    titles = {"ieee802154": "IEEE 802.15.4", "ble": "Bluetooth LE", "adsb": "ADS-B"}
+    record = json.loads((ROOT / "results/studies/waveforms.json").read_text(encoding="utf-8"))
+    for row in record["rows"]:
+        scores = f"{row['closed_form']:.3f} | {row['limit']:.3f} | {row['suspected']:.1%}"
+        assert f"| {titles[row['scene']]} | {row['target']} | {scores} |" in PAGE
+        assert row["measured"] == row["frames"] == 288
+        assert row["closed_form"] > row["limit"] - 0.03  # two standard deviations of 288 frames at 0.93
+
+
 def test_cards_are_right() -> None:
     """One radio is called another about as rarely as the threshold says, and another hardly ever can be the same."""
     for row in RECORD["rows"]:
