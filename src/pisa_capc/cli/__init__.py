@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 
-PLUGIN, TRUSTED, UNSEALED = "--plugin", "--trusted", "--unsealed"
+PLUGIN, TRUSTED, UNSEALED, QUIET = "--plugin", "--trusted", "--unsealed", "--quiet"
 WITH_FILE = (PLUGIN, TRUSTED)  # options of every command that take a file
 INTERRUPTED = 130  # exit code
 # What these have finished is kept, and the same command does the rest.
@@ -66,8 +66,12 @@ def _stages(
     unsealed: bool = typer.Option(
         False, UNSEALED, help="Read files of earlier versions that have no digest; of any command."
     ),
+    quiet: bool = typer.Option(
+        False, QUIET, help="Print results and errors alone, no notes and no progress; of any command."
+    ),
 ) -> None:
     """With a callback, typer keeps naming a command even where it is the only one."""
+    console.quiet = quiet
     if unsealed:
         from pisa_capc.data.store import seal
 
@@ -93,7 +97,7 @@ def common_first(arguments: Sequence[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         if argument == "--":
             others += [argument, *left]
-        elif argument == UNSEALED:
+        elif argument in (UNSEALED, QUIET):
             common.append(argument)
         elif name not in WITH_FILE:
             others.append(argument)
@@ -111,7 +115,7 @@ def goes_on(arguments: Sequence[str]) -> bool:
     (True, False)
     """
     pairs = zip(("", *arguments), arguments, strict=False)
-    words = [word for before, word in pairs if before not in WITH_FILE and word not in (*WITH_FILE, UNSEALED)]
+    words = [word for before, word in pairs if before not in WITH_FILE and word not in (*WITH_FILE, UNSEALED, QUIET)]
     return any(tuple(words[: len(command)]) == command for command in GO_ON)
 
 
@@ -170,4 +174,5 @@ def _run() -> int | str | None:
 
 
 def _say(text: str) -> None:
+    console.quiet = False  # an error is no note
     console.print(Text("error:", style="bold red"), text, soft_wrap=True)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pisa_capc.decide.calibration import Calibration, Calibrator, SourceStatistics
 
 _PLAIN = "once"
-Scores = typer.Argument(help="NPZ file with `embedding` (N, D) and `logits` (N, C), and mostly `capture` (N,).")
+Scores = typer.Argument(
+    help="NPZ file with `embedding` (N, D) and `logits` (N, C), and mostly `capture` (N,); or a folder that holds them "
+    "as embedding.npy, logits.npy and so on."
+)
 Written = typer.Option(help="Where to write: an NPZ file with `probability`, `score` and `prediction`.")
 Prior = typer.Option(
     None,
@@ -55,6 +58,13 @@ def calibrate(
     calibration: str | None = CalibrationName,
     prior: str | None = Prior,
     group: str | None = Group,
+    labels: Path | None = typer.Option(
+        None,
+        "--labels",
+        help="Labelled source frames of the same classifier: scores with `labels` (N,), or a folder with labels.npy. "
+        "From them come the statistics that careful and --reject need.",
+        show_default=False,
+    ),
     reject: str = reject_option("none"),
     alpha: float = Alpha,
     settings: list[str] = Settings,
@@ -87,7 +97,13 @@ def calibrate(
     from pisa_capc.decide.calibration import OpenSet, SourceStatistics
     from pisa_capc.decide.calibration.careful import warn_where_uneven
     from pisa_capc.decide.calibration.policy import AUTO, rejection
-    from pisa_capc.decide.calibration.scores_file import found_groups, read_scores, warn_if_untrained, write_result
+    from pisa_capc.decide.calibration.scores_file import (
+        found_groups,
+        read_labelled,
+        read_scores,
+        warn_if_untrained,
+        write_result,
+    )
     from pisa_capc.evidence.figures.calibration import plot_capture as draw
     from pisa_capc.evidence.figures.style import check_picture
 
@@ -99,6 +115,9 @@ def calibrate(
         check_picture(plot)
     refuse_existing(out, force)
     arrays = read_scores(scores)
+    if labels is not None:
+        with warnings_as_notes():
+            arrays |= read_labelled(labels, arrays)
     base = chosen_calibrator(calibration, SourceStatistics.from_arrays(arrays), settings, asked)
     find = base.group == "auto"
     if find:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from datetime import date, datetime
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import ConfigError, DataError, MissingExtraError
 from pisa_capc.decide.calibration.inputs import check_inputs
 from pisa_capc.decide.calibration.peers import Direct
+from tests.cli.test_model_commands import Command, pisa, refused  # noqa: F401  (a fixture)
 
 CLASSES, FEATURES = 4, 8
 
@@ -203,3 +205,43 @@ def test_a_calibration_comes_without_networks_and_signals() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     for part in ("pisa_capc.signal", "pisa_capc.model.networks", "pisa_capc.model.methods", "scipy.stats"):
         assert part not in loaded
+
+
+def in_folder(folder: Path, **arrays: Any) -> Path:
+    folder.mkdir()
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+def test_a_folder_of_arrays_and_labelled_source_frames_are_calibrated(
+    pisa: Command,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    (z, y), logits = world(400), scores(400)[1]
+    later, capture = world(200, moved=1.0, seed=3)[0], np.repeat(["a", "b"], 100)
+    later_logits = LogisticRegression(max_iter=500).fit(z, y).decision_function(later)
+    new = in_folder(tmp_path / "new", embedding=later, logits=later_logits, capture=capture)
+    old = in_folder(tmp_path / "old", embedding=z, logits=logits, labels=y)
+    done = pisa("calibrate", new, "--labels", old, "--out", tmp_path / "out.npz", "--reject", "mahalanobis")
+    assert done.code == 0, done.err
+    assert "calibration: careful" in done.err
+    source = SourceStatistics.from_source(z, logits, y)
+    expected = OpenSet(Careful(), "mahalanobis").calibrate(later, later_logits, capture, source)
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["prediction"], expected.prediction)
+    quiet = pisa("calibrate", new, "--out", tmp_path / "two.npz", "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    np.save(old / "labels.npy", np.array(["D1", "D2", "D3", "D4"])[y])
+    refused(pisa("calibrate", new, "--labels", old, "--out", tmp_path / "3.npz", "--quiet"), "no devices (C,)")
+    np.save(old / "devices.npy", np.array(["D1", "D2", "D3", "D4"]))
+    named = pisa("calibrate", new, "--labels", old, "--out", tmp_path / "3.npz", "--reject", "mahalanobis")
+    assert named.code == 0, named.err
+    with np.load(tmp_path / "3.npz") as found:
+        np.testing.assert_array_equal(found["prediction"], expected.prediction)
+    (old / "labels.npy").unlink()
+    refused(pisa("calibrate", new, "--labels", old, "--out", tmp_path / "4.npz"), "has no labels")
+    np.save(old / "labels.npy", np.array([{}] * 400, dtype=object), allow_pickle=True)
+    refused(pisa("calibrate", new, "--labels", old, "--out", tmp_path / "4.npz"), "labels.npy: cannot be read")
+    refused(pisa("calibrate", tmp_path, "--out", tmp_path / "4.npz"), "found nothing")
+    assert not (tmp_path / "4.npz").exists()

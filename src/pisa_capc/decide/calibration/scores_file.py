@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from numpy.lib import format as npy
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.chance import AFTER_TRAINING, at_chance
 from pisa_capc.data.store.files import atomic, reading
-from pisa_capc.data.store.outside import array_members, read_arrays
+from pisa_capc.data.store.outside import array_members, files_under, read_arrays
 from pisa_capc.decide.calibration.grouping import find_groups
 from pisa_capc.decide.calibration.inputs import check_inputs
-from pisa_capc.model.inference.statistics import PREFIX
+from pisa_capc.model.inference.statistics import PREFIX, SourceStatistics
 
 if TYPE_CHECKING:
     from pisa_capc.decide.calibration.learning import Decisions
@@ -28,19 +29,66 @@ RESULT = ("probability", "score", "prediction", "known", "unknown_score", "p_val
 UNKNOWN = "unknown"  # the name of what no device has sent, as far as a rejection can say
 
 
-def read_scores(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an NPZ file that a calibration knows; nothing in it is ever unpickled."""
+def read_scores(path: Path, also: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The arrays that a calibration knows, and those named `also`, of an NPZ file or of a folder with a .npy of each.
+
+    Nothing in them is ever unpickled.
+    """
     if not path.exists():
         raise DataError(f"{path} does not exist; write scores with pisa embed.")
+    wanted = ("embedding", "logits", "cfo_hz", "error", "devices", *CARRIED, *also)
+    if path.is_dir():
+        files = files_under(path, ".npy", deep=False)
+        chosen = [one for one in files if one.stem in wanted or one.stem.startswith(PREFIX)]
+        arrays = {one.stem: _array(one) for one in chosen}
+        return _checked(path, arrays, ", ".join(one.name for one in files) or "nothing")
     with reading(path, "an NPZ file of plain arrays, as pisa embed writes scores"):
         with path.open("rb") as file:
             single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         if single:
-            raise DataError(f"{path} is a single array; expected an NPZ file with embedding and logits.")
-        arrays = read_arrays(path, ("embedding", "logits", "cfo_hz", "error", "devices", *CARRIED), PREFIX)
-        missing = [name for name in ("embedding", "logits") if name not in arrays]
+            raise DataError(
+                f"{path} is a single array; expected an NPZ file with embedding and logits, or the folder of "
+                "embedding.npy and logits.npy."
+            )
+        arrays = read_arrays(path, wanted, PREFIX)
         with zipfile.ZipFile(path) as archive:
             found = ", ".join(array_members(archive)) or "nothing"
+    return _checked(path, arrays, found)
+
+
+def read_labelled(path: Path, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Statistics of the source, by their names in a file, of labelled source frames: scores with `labels` (N,).
+
+    labels: numbers of classes, or names where `devices` has those of all. like: the scores that they are for.
+    """
+    arrays = read_scores(path, also=("labels",))
+    for name in ("embedding", "logits"):
+        if (there := arrays[name].shape[1]) != (here := like[name].shape[1]):
+            raise DataError(f"{path}: {name} has {there} columns, that of the scores {here}. Give those of one model.")
+    if (labels := arrays.get("labels")) is None:
+        raise DataError(f"{path}: has no labels, the class of each frame. Add labels (N,), or labels.npy.")
+    if labels.dtype.kind in "US":
+        known = arrays.get("devices", like.get("devices"))
+        if known is None:
+            raise DataError(
+                f"{path}: labels are names, and no devices (C,) says which column of logits is whose. Add it."
+            )
+        number = {name: k for k, name in enumerate(known.astype(str).tolist())}
+        if strangers := sorted(set(labels.astype(str).tolist()) - number.keys()):
+            raise DataError(f"{path}: labels hold {strangers[0]!r}, which is none of devices.")
+        labels = np.array([number[name] for name in labels.astype(str).tolist()], dtype=np.int64)
+    source = SourceStatistics.from_source(arrays["embedding"], arrays["logits"], labels, arrays.get("capture"))
+    return {PREFIX + name: value for name, value in source.known().items()}
+
+
+def _array(path: Path) -> np.ndarray:
+    with reading(path, "a plain array, as numpy.save writes it"):
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # a map is no longer than its file
+
+
+def _checked(path: Path, arrays: dict[str, np.ndarray], found: str) -> dict[str, np.ndarray]:
+    """The arrays; found: what there was, for people."""
+    missing = [name for name in ("embedding", "logits") if name not in arrays]
     if missing:
         raise DataError(f"{path} has no {' and no '.join(missing)}; found {found}. Write scores with pisa embed.")
     for name in ("embedding", "logits"):
