@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,8 +13,8 @@ import typer
 
 from pisa_capc.cli import app
 from pisa_capc.cli.help import BoundedGroup
-from pisa_capc.cli.options import options_of
-from pisa_capc.cli.output import print_table, say
+from pisa_capc.cli.options import AsJson, options_of
+from pisa_capc.cli.output import print_table, say, say_written
 from pisa_capc.core.errors import ConfigError, unknown_name
 from pisa_capc.core.progress import console as notes
 
@@ -78,6 +79,7 @@ def run(
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Say what would be computed and about how long it takes, and compute nothing."
     ),
+    as_json: bool = AsJson,
 ) -> None:
     """Compute the runs of a protocol that are not recorded yet.
 
@@ -89,6 +91,10 @@ def run(
     chosen, options = request.protocol, replace(request.options, only=tuple(only), trained_on=trained_on)
     if dry_run:
         survey = runner.dry_run(chosen, options)
+        if as_json:
+            missing = [[*run.cell, run.name] for run in survey.missing]
+            print(json.dumps({"protocol": chosen.name, "runs": len(survey.chosen), "missing": missing}))
+            return
         if survey.missing:
             _print_cells(f"{chosen.name}: runs to compute", survey.missing)
         say(f"{len(survey.missing)} of {len(survey.chosen)} runs are to be computed.")
@@ -98,6 +104,13 @@ def run(
             say(survey.note)
         return
     found = runner.run_protocol(chosen, options)
+    if as_json:
+        counts = {"planned": found.planned, "recorded": found.recorded, "skipped": found.skipped}
+        failed = [{"job": name, "reason": reason} for name, reason in found.failed]
+        print(json.dumps({"protocol": chosen.name, **counts, "failed": failed, "seconds": found.seconds}))
+        if found.failed:
+            raise typer.Exit(1)
+        return
     if found.skipped == found.planned:
         folder = options.results / chosen.name
         say(f"{chosen.name}: all {found.planned} runs are recorded in {folder}; nothing to do.")
@@ -192,6 +205,7 @@ def status(
         show_default=False,
     ),
     results: Path = ResultsFolder,
+    as_json: bool = AsJson,
 ) -> None:
     """Say which runs of a protocol are recorded, and which records are of other settings or code."""
     from pisa_capc.evidence.benchmark.plan import plan
@@ -199,10 +213,13 @@ def status(
     from pisa_capc.evidence.benchmark.records import read_records, sort_out
 
     if protocol is None:
-        return _status_of_all(results)
+        return _status_of_all(results, as_json)
     chosen = read_protocol(protocol)
     runs = plan(chosen)
     records, others = sort_out(read_records(results / chosen.name), runs)
+    if as_json:
+        print(json.dumps({"protocol": chosen.name, **_counted(records, runs, others)}))
+        return
     cells = list(dict.fromkeys(run.cell for run in runs))
     per_cell = len(runs) // len(cells)
     for conditions in sorted({record.conditions for record in records}, key=str):
@@ -220,18 +237,30 @@ def status(
     _list_others(others, chosen, results)
 
 
-def _status_of_all(results: Path) -> None:
+def _counted(records: list[Record], runs: list[PlannedRun], others: list[tuple[Record, str]]) -> dict[str, Any]:
+    """How many runs are recorded, by the place they were computed in, for JSON."""
+    made = Counter((r.dataset, r.conditions.dataset, r.conditions.device, r.conditions.precision) for r in records)
+    names = ("dataset", "fingerprint", "device", "precision")
+    places = [{**dict(zip(names, place, strict=True)), "runs": count} for place, count in made.items()]
+    return {"planned": len(runs), "recorded": places, "others": len(others)}
+
+
+def _status_of_all(results: Path, as_json: bool) -> None:
     from pisa_capc.evidence.benchmark.plan import plan
     from pisa_capc.evidence.benchmark.protocols import protocol_files, read_protocol
     from pisa_capc.evidence.benchmark.records import read_records, sort_out
 
-    rows = []
+    rows, found = [], []
     for name in protocol_files():
         runs = plan(read_protocol(name))
         records, others = sort_out(read_records(results / name), runs)
+        found.append({"protocol": name, **_counted(records, runs, others)})
         counts = Counter((r.dataset, f"{r.conditions.device}, {r.conditions.precision}") for r in records)
         for dataset, place in sorted(counts) or [("–", "–")]:
             rows.append([name, dataset, place, f"{counts[dataset, place]}/{len(runs)}", str(len(others) or "–")])
+    if as_json:
+        print(json.dumps(found))
+        return
     headings = ["protocol", "dataset", "made on", "runs", "of other code or settings"]
     print_table(str(results), headings, rows, left=headings[:3])
 
@@ -271,6 +300,7 @@ def figures(
     results: Path = ResultsFolder,
     format: str = typer.Option("pdf", "--as", help="Format to write: pdf, svg or png."),
     out: Path = typer.Option(Path("figures"), help="Where to write: a folder."),
+    as_json: bool = AsJson,
 ) -> None:
     """Draw a protocol from its records alone: three-stage bars, source against target, confusions, captures.
 
@@ -284,9 +314,7 @@ def figures(
     chosen = read_protocol(protocol)
     found = load_results(chosen, results / chosen.name)
     pictures = make_figures(chosen, found, out, format)
-    for picture in pictures:
-        say(str(picture.path))
-    notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
+    say_written(pictures, write_captions(out, pictures), as_json)
     _list_others(found.others, chosen, results)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -43,6 +45,16 @@ def with_spread(mean: float, spread: float | None) -> str:
 def say(text: str) -> None:
     """A line on standard output: names in it, of files too, are shown and not obeyed."""
     print(visible(text))
+
+
+def say_written(pictures: Sequence[Any], captions: Path, as_json: bool) -> None:
+    """The files of pictures, and that of their captions."""
+    if as_json:
+        print(json.dumps({"figures": [str(picture.path) for picture in pictures], "captions": str(captions)}))
+        return
+    for picture in pictures:
+        say(str(picture.path))
+    notes.print(f"captions: {captions}", highlight=False, soft_wrap=True)
 
 
 WIDE, READABLE = 200, 100  # characters of a line where nobody's terminal sets them: of numbers, and of words alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.bench import ResultsFolder
 from pisa_capc.cli.model import Device
-from pisa_capc.cli.output import listed, say
+from pisa_capc.cli.options import AsJson
+from pisa_capc.cli.output import listed, say, say_written
 from pisa_capc.core.errors import ConfigError
-from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.evidence.figures.run import Subject
@@ -45,6 +46,7 @@ def figures(
     points: int = Points,
     seed: int = typer.Option(2026, help="Seed: of the frames that are placed, and of their placing."),
     device: str = Device,
+    as_json: bool = AsJson,
 ) -> None:
     """Draw a trained run on the target: embeddings, decisions, calibration and the array.
 
@@ -57,9 +59,7 @@ def figures(
     kinds = USUAL if kind is None else listed(kind)
     check(kinds, format, points)
     pictures = draw_run(_subjects([run, *beside], dataset, target, device), out, format, kinds, points, seed)
-    for picture in pictures:
-        say(str(picture.path))
-    notes.print(f"captions: {write_captions(out, pictures)}", highlight=False, soft_wrap=True)
+    say_written(pictures, write_captions(out, pictures), as_json)
 
 
 @app.command()
@@ -77,6 +77,7 @@ def report(
     points: int = Points,
     device: str = Device,
     results: Path = ResultsFolder,
+    as_json: bool = AsJson,
 ) -> None:
     """Write one page with tables, figures, settings and provenance, which opens from disk without a network.
 
@@ -105,6 +106,9 @@ def report(
             protocol = read_protocol(subject)
             page = report_of_protocol(protocol, load_results(protocol, results / protocol.name))
     page.save(out)
+    if as_json:
+        print(json.dumps({"out": str(out), "bytes": out.stat().st_size}))
+        return
     say(str(out))
 
 
