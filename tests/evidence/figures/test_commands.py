@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def test_a_protocol(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
     assert "three stages" in (tmp_path / "report.html").read_text()
     found = pisa("bench", "figures", *where, "--out", tmp_path / "out", "--as", "svg")
     assert [Path(path).name for path in found.out.split()] == ["three-stages-1.svg", "source-target-1.svg"]
+    said = json.loads(pisa("bench", "figures", *where, "--out", tmp_path / "out", "--as", "svg", "--json").out)
+    assert said == {"figures": found.out.split(), "captions": str(tmp_path / "out/captions.md")}
+    page = json.loads(pisa("report", *where, "--out", tmp_path / "report.html", "--json").out)
+    assert page == {"out": str(tmp_path / "report.html"), "bytes": (tmp_path / "report.html").stat().st_size}
+    counted = json.loads(pisa("bench", "status", *where, "--json").out)
+    assert counted["planned"] == sum(place["runs"] for place in counted["recorded"]) == len(all_runs(protocol))
+    rest = json.loads(pisa("bench", "run", *where, "--dry-run", "--json").out)
+    assert rest["runs"] == counted["planned"]
 
 
 @pytest.mark.parametrize(
