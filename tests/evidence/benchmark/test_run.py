@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -236,6 +237,7 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     path, results = write_protocol(tmp_path), ("--results", tmp_path / "results")
     run = ("bench", "run", path, *results, "--data", data, "--work", tmp_path / "work", "--only", "method=single")
     assert "2 of 2 runs are to be computed" in pisa(*run, "--dry-run")[1]
+    assert len(json.loads(pisa(*run, "--dry-run", "--json")[1])["missing"]) == 2
     assert "none of 4 runs is recorded" in pisa("bench", "status", path, *results)[1]
     _, text, notes = pisa(*run)
     assert "2 runs recorded, 0 were there" in text
