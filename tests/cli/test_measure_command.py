@@ -203,7 +203,7 @@ def test_the_picture_has_a_panel_per_flaw_and_names_as_they_are(pisa: Command, d
 def test_more_senders_than_a_picture_tells_apart_are_refused(tmp_path: Path) -> None:
     iq = received(sent_with("wifi", {}), MOST_SENDERS + 1, np.random.default_rng(0), 20)
     found = measure(Frames.from_arrays(iq, device=[f"D{i:02d}" for i in range(len(iq))]))
-    with pytest.raises(DataError, match=f"{MOST_SENDERS + 1} senders; a picture tells {MOST_SENDERS} apart"):
+    with pytest.raises(DataError, match=f"{MOST_SENDERS + 1} senders; a picture distinguishes {MOST_SENDERS}"):
         measured_picture(found, tmp_path / "seen.png")
     assert not (tmp_path / "seen.png").exists()
     measured_picture(

@@ -83,7 +83,7 @@ def test_a_cluster_that_nobody_answers_for_is_refused_at_once(address: str, monk
     with socket.socket() as free:  # bound, and not listened to
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("RAY_ADDRESS", address.format(free.getsockname()[1]))
-        with pytest.raises(PisaError, match=r"which RAY_ADDRESS names \(.*Connection refused\)\. See to it, or use"):
+        with pytest.raises(PisaError, match=r"which RAY_ADDRESS names \(.*Connection refused\)\. Start Ray, or use"):
             list(run_jobs(pow, [(2, 3)], "ray", workers=1))
 
 

@@ -116,9 +116,9 @@ def test_scores_are_over_the_devices_that_are_there(evaluator: Evaluator) -> Non
         ({"frames": 0}, "frames: expected a number from 1 to inf, found 0"),
         ({"frames": 8, "unknown": 1.0}, "unknown: expected a number from 0 to 0.99, found 1.0"),
         ({"frames": 8, "identifiers": False}, "expected one of frames, identifiers: false and scored: second-half"),
-        ({"frozen": True}, "what was fitted on the first half is scored: second-half"),
+        ({"frozen": True}, "needs scored: second-half, as the first half is fitted"),
         ({"scored": "second"}, "scored: unknown part 'second'. Did you mean 'second-half'"),
-        ({"calibration": ("paper",)}, "all stages are scored where the captures are as they are"),
+        ({"calibration": ("paper",)}, "all stages are scored on the captures as received"),
     ],
 )
 def test_senseless_deployments_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -195,7 +195,7 @@ def _join_ray(workers: int) -> bool:
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         where = f"at {address}, which RAY_ADDRESS names" if address else "here"
-        raise PisaError(f"Ray cannot be used {where} ({reason}). See to it, or use --run-on local.") from error
+        raise PisaError(f"Ray cannot be used {where} ({reason}). Start Ray, or use --run-on local.") from error
     return True
 
 

@@ -79,8 +79,8 @@ def load_same(files: Sequence[tuple[str, str]]) -> None:
     for path, digest in files:
         if load_file(path).digest != digest:
             raise PluginError(
-                f"plugin {path}: is not the file that the work was begun with. Leave it unchanged until the work is "
-                "done, and give every machine the same."
+                f"plugin {path}: differs from the file that the work began with. Leave it unchanged until the work is "
+                "done, and have the same file on every machine."
             )
 
 

@@ -81,9 +81,9 @@ class Deployment:
                 f"{self._where}expected one of frames, identifiers: false and scored: second-half, found several."
             )
         if self.frozen and self.scored == "all":
-            raise ConfigError(f"{self._where}frozen: what was fitted on the first half is scored: second-half.")
+            raise ConfigError(f"{self._where}frozen: needs scored: second-half, as the first half is fitted.")
         if self.is_plain and self.calibration:
-            raise ConfigError(f"{self._where}calibration: all stages are scored where the captures are as they are.")
+            raise ConfigError(f"{self._where}calibration: all stages are scored on the captures as received.")
 
     @property
     def _where(self) -> str:

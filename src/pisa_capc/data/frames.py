@@ -33,8 +33,8 @@ def samples_seen(asked: int, stored: int) -> int:
     """Samples that a model sees of frames of `stored` samples: as asked, or all of frames short of the paper's."""
     if asked > stored and asked != MODEL_SAMPLES:
         raise ConfigError(
-            f"samples: a model was to see {asked} of each frame, and the frames hold {stored}. Ask for {stored} or "
-            "fewer, or use frames that are longer."
+            f"samples: {asked} of each frame were asked for, and the frames hold {stored}. Ask for {stored} or "
+            "fewer, or use longer frames."
         )
     return min(asked, stored)
 
@@ -317,7 +317,7 @@ def check_labelled(frames: Frames) -> None:
     """Refuse unlabelled frames where labels are needed."""
     if UNLABELLED in frames.devices:
         raise DataError(
-            f"the dataset holds frames that are {UNLABELLED}: whose they are is not known, so nothing can be trained "
+            f"the dataset holds frames that are {UNLABELLED}: their devices are unknown, so nothing can be trained "
             "or scored on them. Embed them (`pisa embed`), or label them when they are detected or imported."
         )
 

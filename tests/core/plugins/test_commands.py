@@ -133,7 +133,7 @@ def test_another_version_of_a_plugin_is_a_note(pisa: Command, data: Path, tmp_pa
     found = pisa("evaluate", tmp_path / "run", data, "--target", "E1", "--json", "--plugin", path)
     assert found.code == 0
     assert "note: " in found.err
-    assert "it may give other results than it was trained to." in " ".join(found.err.split())
+    assert "its results may differ from those in training." in " ".join(found.err.split())
     refused(pisa(*train(data, tmp_path / "run", *given)), "already holds another model")
 
 

@@ -163,7 +163,7 @@ def test_worker_processes_have_the_plugins_of_the_one_that_started_them(tmp_path
     plugins.load_file(path)
     assert all("mine" in names for names in run_jobs(known_formats, [(1,), (2,)], workers=2))
     path.write_text(path.read_text(encoding="utf-8") + "# changed", encoding="utf-8")
-    with pytest.raises(PluginError, match="is not the file that the work was begun with"):
+    with pytest.raises(PluginError, match="differs from the file that the work began with"):
         list(run_jobs(known_formats, [(1,), (2,)], workers=2))
 
 

@@ -124,7 +124,7 @@ def test_a_given_simulated_set_has_its_strangers_and_recordings_have_none(made: 
     [given], [before] = (read_records(folder / "quick") for folder in (tmp_path / "given", made / "results"))
     assert (given.stages, given.strangers) == (before.stages, before.strangers)
     recorded = options(tmp_path, data=write_small(tmp_path / "recorded"))
-    with pytest.raises(ConfigError, match=r"recorded: was not simulated as it is, so there are no radios"):
+    with pytest.raises(ConfigError, match=r"recorded: was not simulated in this form, so further radios"):
         run_protocol(study(tmp_path), recorded)
     assert not (tmp_path / "results").exists()
 

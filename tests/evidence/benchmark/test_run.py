@@ -198,7 +198,7 @@ def test_a_dataset_is_asked_for_and_checked(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown environment 'E4'"):
         run_protocol(other, options(tmp_path, data))
     longer = quick(tmp_path, changes={**QUICK, "training": {**QUICK["training"], "samples": 64}})
-    with pytest.raises(ConfigError, match="a model was to see 64 of each frame, and the frames hold 32"):
+    with pytest.raises(ConfigError, match="64 of each frame were asked for, and the frames hold 32"):
         run_protocol(longer, options(tmp_path, data))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"neither dataset\.json nor MAT files"):
@@ -215,7 +215,7 @@ def test_a_simulated_set_is_checked_before_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"small: unknown environment 'E11'\. Did you mean 'E1'"):
         dry_run(elsewhere, places)
     longer = quick(tmp_path, changes={**QUICK, "dataset": made, "training": {**QUICK["training"], "samples": 5000}})
-    with pytest.raises(ConfigError, match="a model was to see 5000 of each frame, and the frames hold 320"):
+    with pytest.raises(ConfigError, match="5000 of each frame were asked for, and the frames hold 320"):
         run_protocol(longer, places)
     assert not (tmp_path / "work").exists()
     assert not (tmp_path / "results").exists()

@@ -266,7 +266,7 @@ def test_frames_of_subcarriers_are_channels_already(healthy: Frames) -> None:
 def test_frames_of_nobody_are_refused(healthy: Frames) -> None:
     plain = Plain.of(healthy)
     plain.device = np.where(plain.device == "D02", UNLABELLED, plain.device)
-    with pytest.raises(DataError, match="whose they are is not known"):
+    with pytest.raises(DataError, match="their devices are unknown"):
         check_frames(plain.frames())
 
 

@@ -395,7 +395,7 @@ def test_short_frames_are_used_whole_and_long_ones_cut(frames: Frames) -> None:
         ({"variant": "topology"}, "Did you mean 'topology-only'"),
         ({"settings": {"model": {"betta": 1.0}}}, "Did you mean 'beta'"),
         ({"device": "gpu"}, "expected auto, cpu or cuda"),
-        ({"training": replace(TRAINING, samples=33)}, "a model was to see 33 of each frame, and the frames hold 32"),
+        ({"training": replace(TRAINING, samples=33)}, "33 of each frame were asked for, and the frames hold 32"),
         ({"precision": "half"}, "expected auto, float32 or bfloat16"),
     ],
 )

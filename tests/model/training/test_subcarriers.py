@@ -117,7 +117,7 @@ def test_a_dataset_keeps_what_its_values_stand_for(tmp_path: Path) -> None:
         replace(dataset, samples=30)
     with pytest.raises(DataError, match="different numbers in ascending order"):
         Subcarriers((1, 1))
-    with pytest.raises(DataError, match="empty subcarriers 4: are none of the subcarriers"):
+    with pytest.raises(DataError, match="empty subcarriers 4: are not among the subcarriers"):
         Subcarriers((1, 2), (4,))
     with pytest.raises(DataError, match="front 'both': expected none, common, antenna"):
         Subcarriers((1, 2), front="both")

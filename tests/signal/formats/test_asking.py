@@ -146,10 +146,10 @@ class TestAdding:
     def test_what_does_not_fit_or_is_there_is_refused(self, tmp_path: Path) -> None:
         first, second = (write_recording(tmp_path / name) for name in ("a", "b"))
         import_dataset("sigmf", first, tmp_path / "set", self.options("L1"))
-        with pytest.raises(DataError, match=r"has lab/D1/L1 already. Give what is added another"):
+        with pytest.raises(DataError, match=r"has lab/D1/L1 already. Give the added captures another"):
             import_dataset("sigmf", second, tmp_path / "set", self.options("L1"), add=True)
         wide = write_recording(tmp_path / "c", **{"core:sample_rate": 40e6})
-        with pytest.raises(DataError, match=r"its sample_rate_hz is 20000000.0; that of what is to be added"):
+        with pytest.raises(DataError, match=r"its sample_rate_hz is 20000000.0; that of the added captures"):
             import_dataset("sigmf", wide, tmp_path / "set", self.options("L3"), add=True)
         assert load(tmp_path / "set").captures == ("L1",)
         with pytest.raises(DataError, match="no such folder"):

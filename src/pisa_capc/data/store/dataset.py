@@ -43,7 +43,7 @@ class Subcarriers:
         if not self.numbers or list(self.numbers) != sorted(set(self.numbers)):
             raise DataError(f"subcarriers {_brief(self.numbers)}: expected different numbers in ascending order.")
         if unknown := set(self.empty) - set(self.numbers):
-            raise DataError(f"empty subcarriers {_brief(sorted(unknown))}: are none of the subcarriers.")
+            raise DataError(f"empty subcarriers {_brief(sorted(unknown))}: are not among the subcarriers.")
         if self.front not in FRONTS:
             raise DataError(f"front {self.front!r}: expected {', '.join(FRONTS)}.")
         frequency(self.spacing_hz, "subcarrier spacing", DataError)
@@ -234,12 +234,12 @@ class Dataset:
             here, there = getattr(self, name), getattr(more, name)
             if here != there:
                 raise DataError(
-                    f"{where}: its {name} is {here}; that of what is to be added is {there}. Write two datasets."
+                    f"{where}: its {name} is {here}; that of the added captures is {there}. Write two datasets."
                 )
         kept = joined_subcarriers(self.subcarriers, more.subcarriers, str(where))
         if twice := sorted({c.name for c in self.captures} & {c.name for c in more.captures}):
             raise DataError(
-                f"{where}: has {twice[0]} already. Give what is added another --environment or --capture, or a "
+                f"{where}: has {twice[0]} already. Give the added captures another --environment or --capture, or a "
                 "--pattern that tells them apart."
             )
         captures = tuple(sorted([*self.captures, *more.captures], key=lambda c: (c.environment, c.device, c.capture)))

@@ -112,7 +112,7 @@ class CaptureDigests:
             blocks = len(self._table) - has_cfo
         self.rows = _shared(self.frames, blocks)
         if blocks != -(-self.frames // self.rows):
-            raise self._other("its digests are not of as many frames as it holds")
+            raise self._other("its digests cover another number of frames")
         self._left = np.ones(blocks, dtype=bool)
         self.done = False
 

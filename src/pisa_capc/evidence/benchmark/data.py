@@ -113,7 +113,7 @@ def check_strangers(dataset: Dataset, where: str) -> None:
     """Refuse a dataset that was not simulated, or only a part of it, where unknown devices are to be made for it."""
     if not {"scene", "seed"} <= dataset.provenance.keys():
         raise ConfigError(
-            f"{where}: was not simulated as it is, so there are no radios beside those in it. Leave the deployments "
+            f"{where}: was not simulated in this form, so further radios cannot be made for it. Leave the deployments "
             "with unknown devices out, or use a set that `pisa simulate` made."
         )
 

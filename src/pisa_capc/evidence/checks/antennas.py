@@ -112,7 +112,7 @@ def snr(evidence: Evidence) -> Finding:
     """Power of the preamble over everything it does not explain: noise, but also phase noise and distortion."""
     level_db = recording_snr_db(evidence)
     if level_db is None:
-        return Finding(Verdict.FINE, "The SNR was not measured: the frames begin with no known preamble.")
+        return Finding(Verdict.SKIPPED, "The SNR was not measured: the frames begin with no known preamble.")
     lowest = min(level_db, key=lambda name: level_db[name])
     told = f"{np.median(list(level_db.values())):.0f} dB in the middle, {level_db[lowest]:.0f} in {lowest}"
     numbers = {"snr_db": level_db}

@@ -69,7 +69,7 @@ def room(evidence: Evidence) -> Finding:
 def neighbours(evidence: Evidence) -> Finding:
     """Channels alone, one frame later: whether frames that are split at random share their channels."""
     if evidence.room is None or (following := pooled(place.next for place in evidence.room)) is None:
-        return Finding(Verdict.FINE, "Whether neighbouring frames share a channel was not tested.")
+        return Finding(Verdict.SKIPPED, "Whether neighbouring frames share a channel was not tested.")
     told = f"the most similar channel identifies {following} of the devices one frame later"
     if gives_away(following):
         return Finding(
@@ -114,7 +114,9 @@ def cfo_descriptor(evidence: Evidence) -> Finding:
     places = evidence.descriptor
     later, elsewhere = (pooled(getattr(p, question) for p in places or []) for question in ("later", "elsewhere"))
     if places is None or later is None:
-        return Finding(Verdict.FINE, "The CFO descriptor was not tested: no CFO was recorded, or there are few frames.")
+        return Finding(
+            Verdict.SKIPPED, "The CFO descriptor was not tested: no CFO was recorded, or there are few frames."
+        )
     abroad = "there is no other capture" if elsewhere is None else f"{elsewhere} in other captures"
     told = f"{later} of the frames at the other end of their recording, {abroad}"
     if later.surely_beyond_chance > 0 and (elsewhere is None or elsewhere.surely_beyond_chance <= 0):

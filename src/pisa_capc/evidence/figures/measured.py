@@ -28,7 +28,7 @@ def measured_picture(measured: Measured, path: Path) -> Picture:
     cards = measured.cards
     if len(cards) > MOST_SENDERS:
         raise DataError(
-            f"{path}: {len(cards)} senders; a picture tells {MOST_SENDERS} apart. Measure some of them, or one "
+            f"{path}: {len(cards)} senders; a picture distinguishes {MOST_SENDERS}. Measure some of them, or one "
             "(--sender)."
         )
     value, _ = measured.measurement.features()

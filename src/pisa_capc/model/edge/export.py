@@ -107,16 +107,16 @@ def expressible(trained: TrainedModel) -> Any:
         return RealClosedForm(network)
     if not isinstance(network, PISA | Single):
         raise ModelError(
-            f"method {method}: its network is none of PISA, Single and the closed form, which alone can be written as "
-            "ONNX. Use the run itself, or train another method."
+            f"method {method}: only PISA, Single and the closed form can be written as ONNX. Use the run itself, or "
+            "train another method."
         )
     if isinstance(network, PISA):
         network.modulator = WhereKnown(network.modulator)  # type: ignore[assignment]
     if (front := getattr(network, "front", None)) is not None:
         if (real := real_front(front, trained.run.samples)) is None:
             raise ModelError(
-                f"method {method}: what it does before its network ({type(front).__name__}) cannot be exported. "
-                "Train a method that equalises or aligns, or none of both."
+                f"method {method}: its preprocessing ({type(front).__name__}) cannot be exported. "
+                "Train a method that equalises or aligns, or one without preprocessing."
             )
         network.front = real
     for module in list(network.modules()):

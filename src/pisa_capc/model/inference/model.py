@@ -156,7 +156,7 @@ def _check_parts(run: ModelRun, path: Path) -> None:
     if here != used:
         warnings.warn(
             f"{path}: trained with {plugins.listed(used) or 'no plugin'}, used with {plugins.listed(here) or 'none'}: "
-            "it may give other results than it was trained to.",
+            "its results may differ from those in training.",
             stacklevel=3,
         )
 

@@ -240,7 +240,7 @@ def _prepare(out: Path, several: bool) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{out}: no folder can be made there ({error.strerror}). Choose another --out.") from error
+        raise DataError(f"{out}: the folder cannot be made ({error.strerror}). Choose another --out.") from error
 
 
 def _finished(folder: Path | None, run: ModelRun) -> TrainedModel | None:

@@ -115,7 +115,7 @@ def record(
     _check_share("duty", duty)
     _check_share("collisions", collisions)
     if collisions and len(cast.senders) < 2:
-        raise ConfigError(f"collisions: {cast.senders[0]} is alone. Name two --devices at least, or leave it out.")
+        raise ConfigError(f"collisions: {cast.senders[0]} is the only sender. Name two --devices, or leave it out.")
     place = (
         _among("environment", environment, list(chosen.environments)),
         _among("capture", capture, list(chosen.captures)),
