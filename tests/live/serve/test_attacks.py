@@ -24,7 +24,7 @@ import pytest
 from websockets.sync.client import connect
 
 from pisa_capc.core.errors import ConfigError, DataError
-from pisa_capc.live.serve import connections, limits
+from pisa_capc.live.serve import connections
 from pisa_capc.live.serve.connections import Connection, LimitedSocket
 from pisa_capc.live.serve.gate import Rules
 from pisa_capc.live.serve.hub import Hub
@@ -261,20 +261,20 @@ def test_an_hour_of_wrong_requests_is_few_lines_of_log(capfd: pytest.CaptureFixt
         upgrade = {"Upgrade": "nonsense", "Connection": "Upgrade"}
         assert {answer(url, "healthz", **upgrade) for _ in range(50)} == {200}
     said = capfd.readouterr().err
-    assert said.count("Invalid HTTP request") == limits.LINES
+    assert said.count("Invalid HTTP request") == connections.LINES
     assert len(said) < 5000
 
 
 def test_lines_that_are_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
-    few, one = limits.FewLines(), logging.LogRecord("x", logging.ERROR, "file.py", 7, "%s failed", ("it",), None)
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
+    few, one = connections.FewLines(), logging.LogRecord("x", logging.ERROR, "file.py", 7, "%s failed", ("it",), None)
     other = logging.LogRecord("x", logging.ERROR, "file.py", 8, "another", (), None)
-    assert [few.filter(one) for _ in range(30)] == [True] * limits.LINES + [False] * (30 - limits.LINES)
+    assert [few.filter(one) for _ in range(30)] == [True] * connections.LINES + [False] * (30 - connections.LINES)
     assert few.filter(other)
-    now[0] = limits.LINES_S + 1
+    now[0] = connections.LINES_S + 1
     assert few.filter(one)
-    assert one.getMessage() == f"it failed ({30 - limits.LINES} lines like this were left out)"
+    assert one.getMessage() == f"it failed ({30 - connections.LINES} lines like this were left out)"
 
 
 def test_a_process_that_has_too_few_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_page_without_anybody_says_what_it_waits_for(browser: Any) -> None:
         page.get_by_text("No alarms").wait_for()
         listener.state = replace(listener.state, source="connected", samples=100)
         page.get_by_role("link", name="Now").click()
-        page.get_by_text("Nobody is on the air").wait_for()
+        page.get_by_text("No transmitter is active").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -194,7 +194,7 @@ def test_with_a_token_the_page_asks_for_it(browser: Any) -> None:
         page.get_by_role("button", name="Go on").click()
         page.get_by_role("link", name="camera-hall").wait_for()
     with page_of(browser, a_hub(), Rules(keys=keys), path=f"?token={keys.ticket}") as page:
-        page.get_by_text("Nobody is on the air").wait_for()
+        page.get_by_text("No transmitter is active").wait_for()
         assert "token" not in page.url
 
 
@@ -204,7 +204,7 @@ def test_a_service_that_comes_back_is_found_again(browser: Any) -> None:
     page = browser.new_context().new_page()
     with serving(an_app(hub), at):
         page.goto(url_of(at))
-        page.get_by_text("Nobody is on the air").wait_for()
+        page.get_by_text("No transmitter is active").wait_for()
     page.get_by_text("lost", exact=False).first.wait_for()
     again = bound("127.0.0.1", port)
     hub = a_hub()

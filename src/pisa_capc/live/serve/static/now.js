@@ -82,7 +82,7 @@ export function nowView(again) {
   const none = h("div");
   const axis = h("div", { class: "axis", "aria-hidden": "true" });
   const timeline = h("table", { class: "timeline" }, laneBody, h("tfoot", {}, h("tr", {}, h("th", {}, "Time"), h("td", {}, axis))));
-  const transmitters = card("Transmitters", { note: "the last ten minutes; who needs a look comes first" }, none, table);
+  const transmitters = card("Transmitters", { note: "the last ten minutes; those that need attention come first" }, none, table);
   const times = card("Timeline", { note: "a bar is two seconds; the fuller, the more frames" }, timeline);
   const root = h("div", { class: "list" }, h("dl", { class: "tiles" }, Object.values(tiles).map((one) => one.all)), transmitters, times);
 
@@ -112,7 +112,7 @@ export function nowView(again) {
     none.hidden = !!rows.length;
     if (!rows.length) {
       none.replaceChildren(air.status.source === "connected"
-        ? empty("Nobody is on the air", `Samples come from ${air.about.source}; no frame was found in them yet.`)
+        ? empty("No transmitter is active", `Samples come from ${air.about.source}; no frame has been found in them yet.`)
         
         : air.status.source === "ended" ? empty("The source has ended", `There were no frames in what came from ${air.about.source}.`)
           : empty("Waiting for samples", `Nothing comes from ${air.about.source} yet. Frames are shown as soon as they are received.`));

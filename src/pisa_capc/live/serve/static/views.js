@@ -25,7 +25,7 @@ export function alarmsView(again) {
     const all = newestAlarms(), open = all.filter((alarm) => alarm.state === "open").length;
     const actions = pending().length && air.about.operator ? [h("button", { type: "button", onclick: async () => { await acknowledge(pending().map((alarm) => alarm.number)); again(); } }, "Acknowledge all")] : [];
     return card("Alarms", { note: all.length ? `${open} open, ${pending().length} not acknowledged, ${all.length} remembered` : null, actions },
-      all.length ? h("div", { class: "list" }, all.map((alarm) => alarmCard(alarm, again))) : empty("No alarms", "Nothing has needed a look."));
+      all.length ? h("div", { class: "list" }, all.map((alarm) => alarmCard(alarm, again))) : empty("No alarms", "Nothing has needed attention."));
   };
   return { root, title: "Alarms", update: redrawn(root, key, draw) };
 }
@@ -36,7 +36,7 @@ export function alarmView(again, number) {
   const decisions = h("div");
   const draw = () => {
     const alarm = air.alarms.get(number);
-    if (!alarm) return card(`Alarm ${number}`, {}, empty("There is no such alarm", "Or it is no longer remembered."));
+    if (!alarm) return card(`Alarm ${number}`, {}, empty("There is no such alarm", "Or it is no longer stored."));
     return h("div", { class: "list" }, crumbs(`Alarm ${number}`, "#/alarms", "All alarms"), alarmCard(alarm, again), decisions);
   };
   const alarm = air.alarms.get(number);
@@ -102,7 +102,7 @@ function frameParts(frame, prototypes, number) {
   }
   draw();
   const d = frame.decision;
-  const facts = d === null ? h("p", { class: "muted" }, "What was decided of it is no longer remembered.") : h("dl", { class: "facts" },
+  const facts = d === null ? h("p", { class: "muted" }, "Its decision is no longer stored.") : h("dl", { class: "facts" },
     fact("Device", person(d.device)), fact(d.device === null ? "Most like" : "Confidence", d.device === null ? `${named(d.like)}, ${percent(d.probability)} among the known` : percent(d.probability)),
     fact("Address claimed", d.address === null ? "none" : h("code", {}, d.address)), fact("Claim", verdict(d.verdict)),
     fact("Received", `${when(d.at).replace(/ ?[\d:]+$/, "")} ${clock(d.at, true)}`), fact("To", d.receiver === null ? "–" : h("code", {}, d.receiver)),
@@ -124,7 +124,7 @@ export function transmitterView(again, id) {
   }
   function update() {
     const row = air.rows.get(id);
-    if (!row) { head.replaceChildren(crumbs("Transmitter", "#/", "Now"), card("Not heard", {}, empty("Nothing is remembered of it", "It was silent for too long."))); return; }
+    if (!row) { head.replaceChildren(crumbs("Transmitter", "#/", "Now"), card("Not heard", {}, empty("Nothing is stored about it", "It was silent for too long."))); return; }
     const minutes = (steps) => steps.map((step) => 1000 * air.stepS * step), limits = minutes(span());
     const one = (name, label, unit, colour, options, factor = 1, note = "mean of two seconds") => {
       const [steps, values] = column(row, name);
