@@ -47,7 +47,7 @@ def data_frame(source: str, destination: str, sequence: int, content: bytes, *, 
     """A data frame with its FCS; addresses as `parse` gives them, both short and of one PAN, or both long.
 
     >>> data_frame("1a62:1234", "1a62:ffff", 1, b"", acknowledge=False).hex()
-    '418801621affff341208b9'
+    '418801621affff34126a44'
     """
     pan, own, other = ("ffff", source, destination)
     mode = LONG
