@@ -18,7 +18,7 @@ from pisa_capc.decide.calibration import UCAPC, Careful, Online, OnlineCalibrato
 from pisa_capc.decide.calibration.careful import used, warn_where_uneven
 from pisa_capc.decide.calibration.openset.scores import score_frames
 from pisa_capc.decide.calibration.openset.session import SessionDistance
-from pisa_capc.decide.calibration.poison import FAR, FEW, MARGIN, SHARE, watch
+from pisa_capc.decide.calibration.poison import FAR, FEW, MARGIN, MEASURED, SHARE, watch
 from tests.decide.calibration.openset.examples import World
 
 WORLD = World(classes=5, features=8)
@@ -116,6 +116,12 @@ def test_a_source_that_lacks_something_is_watched_by_nothing(lacking: str) -> No
     source = replace(SOURCE, **{lacking: None})
     assert watch(source, LIKE, 5) is None
     assert [one.level for one in Careful().calibrate(z, logits(z), source=source).judged or ()] != ["suspect"]
+
+
+def test_a_source_of_few_validation_frames_has_no_limit_and_is_watched_by_nothing() -> None:
+    few = {name: getattr(SOURCE, name)[:18] for name in MEASURED}
+    assert watch(replace(SOURCE, **few), LIKE, 5) is None
+    assert watch(replace(SOURCE, **{name: getattr(SOURCE, name)[::2] for name in MEASURED}), LIKE, 5) is not None
 
 
 def test_the_command_reports_it(tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ from pisa_capc import Frames
 from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.data.protocol import split
 from pisa_capc.data.scores import macro_f1
+from pisa_capc.decide.identification import observe
 from pisa_capc.model.edge.export import expressible
 from pisa_capc.model.inference import embed, load_model
 from pisa_capc.model.methods.recommend import recommended
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.fitting import setup_for
+from pisa_capc.signal.detection import detect
 from tests.signal.measurement.keyed_frames import RATE_HZ, messages
+from tests.signal.recordings.tools import InMemory
 
 HOW = {"method": "closed-form", "device": "cpu", "threads": 1, "show": False}
 SENSORS = {  # by name: offset, chirp, relative length of a pulse
@@ -54,6 +57,19 @@ def test_sensors_are_told_and_a_model_is_kept(frames: Frames, tmp_path: Path) ->
     for model in (trained, load_model(tmp_path / "run")):
         outputs = embed(model, there, "cpu")
         assert macro_f1(there.device, outputs.logits.argmax(1), 3) > 0.95
+
+
+def test_bursts_of_a_recording_are_identified_with_their_offset(frames: Frames) -> None:
+    [trained] = fit(runs(frames), **HOW)
+    for number, (offset, chirp, pulse) in enumerate(SENSORS.values()):
+        own = messages(4, 70 + number, samples=50_000, offset_hz=offset, chirp_hz=chirp, pulse_s=0.6e-3 * pulse)
+        noise = np.random.default_rng(1).normal(scale=0.12, size=(1, 60_000, 2)) @ [1, 1j]
+        x = np.concatenate([noise, *own, noise], axis=1).astype(np.complex64)
+        x[np.abs(x) == 0] = noise[0, : np.count_nonzero(x == 0)]
+        found = detect(InMemory(x, RATE_HZ), "burst:min=0.05,gap=6e-3,max=1")
+        seen = observe(trained, [found]).frames
+        assert len(seen) >= 3
+        assert (embed(trained, seen, "cpu").logits.argmax(1) == number).all()
 
 
 def test_without_the_offset_that_moved_it_has_the_others(frames: Frames) -> None:

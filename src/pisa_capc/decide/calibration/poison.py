@@ -30,6 +30,7 @@ from pisa_capc.decide.calibration.openset.session import SessionDistance
 from pisa_capc.model.inference.statistics import SourceStatistics
 
 ALPHA = 0.05
+FEWEST = math.ceil(1 / ALPHA) - 1  # validation frames, of which the limit is one
 SHARE, MARGIN = 0.2, 0.5
 FAR, FEW = 10.0, 0.02
 NEEDED = ("session_mean", "session_label", "session_place", "session_frames", "session_covariance")
@@ -43,7 +44,7 @@ def with_limit(source: SourceStatistics, like: Tensor, classes: int) -> SourceSt
         return None
     limit = source.unlike_limit
     if limit is None:
-        if not all(name in known for name in MEASURED):
+        if not all(name in known for name in MEASURED) or len(known["validation_label"]) < FEWEST:
             return None
         limit = np.array(SessionDistance().limit(source, classes, like, ALPHA).threshold)
     return SourceStatistics(**{name: known[name] for name in NEEDED}, unlike_limit=limit)

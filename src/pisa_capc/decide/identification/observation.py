@@ -125,6 +125,7 @@ def observe(
     abouts = [one.recording.about for one in found]
     carrier_hz = abouts[0].carrier_hz or CARRIER_HZ
     cfo_hz = np.array([frame.cfo_hz for frame in about])
+    keep_cfo = keep_cfo or getattr(trained.model, "keeps_offset", False)
     senders = [(r, frame.claimed) for r, frame in usable]
     track = tracks(senders, np.nanmedian(cfo_hz, axis=1), carrier_hz)
     order = np.arange(len(about))

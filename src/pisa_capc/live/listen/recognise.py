@@ -103,7 +103,8 @@ class Recogniser:
         iq = np.stack([one.iq[:, : self.samples] for one in found])
         rate = self.trained.run.sample_rate_hz
         turning_hz = cfo_hz + np.array([[one.turn_hz] for one in found])
-        iq = as_trained(iq, turning_hz, rate, self.choices.keep_cfo, self.choices.equalise_antennas)
+        keep_cfo = self.choices.keep_cfo or getattr(self.trained.model, "keeps_offset", False)
+        iq = as_trained(iq, turning_hz, rate, keep_cfo, self.choices.equalise_antennas)
         order, one = np.arange(len(found)), np.zeros(len(found), dtype=np.int64)
         return UnlabelledFrames(
             source=MemorySource(iq, np.where(np.isfinite(cfo_hz), cfo_hz, 0.0)),  # of a dead antenna nobody asks

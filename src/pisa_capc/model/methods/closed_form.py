@@ -60,9 +60,11 @@ class ClosedForm(OwnThreads):
     its rows; the logits do not.
 
     bars: whether every embedding comes with its error; of many dimensions that would be too many numbers.
+    keeps_offset: whether it is to see frames with their carrier offset, which it goes by.
     """
 
     bars: ClassVar[bool] = True
+    keeps_offset: ClassVar[bool] = False
 
     mean: Tensor
     error: Tensor

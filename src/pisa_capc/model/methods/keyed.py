@@ -61,6 +61,7 @@ class KeyedInClosedForm(ClosedForm):
     standard deviation of a device's frames.
     """
 
+    keeps_offset = True
     unit: torch.Tensor
 
     def __init__(self, estimator: KeyedEstimator, classes: int, runs: int = 1) -> None:
