@@ -138,8 +138,8 @@ for known in registry._every:
     print(known.kind, [name for name in known if known.origin(name) is not None])
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert sorted(found.stdout.splitlines()) == [
-        "calibration ['sharpened']", "encoder ['strided']", "flaw []", "format ['text']", "method ['smoothed']",
+    assert sorted(line for line in found.stdout.splitlines() if not line.endswith("[]")) == [
+        "calibration ['sharpened']", "encoder ['strided']", "format ['text']", "method ['smoothed']",
         "waveform ['zadoff-chu']",
     ], found.stderr  # fmt: skip
 
