@@ -146,9 +146,8 @@ def finding() -> str:
         keys = (Key("wifi", DIRECTION, method, FULL, encoder) for method in ("single", "pisa"))
         single, pisa = (own.f1(key, DIRECT)[record.seeds] for key in keys)
         parts.append(f"{encoder_title(encoder)} {single:.3f}, {record.direct_f1:.3f}, {pisa:.3f}")
-    return f"""- Most of PISA's gain over Single is one encoder for all antennas: a control has that alone, \
-without attention,
-  geometry or PISA's objective (Single, control, PISA on Wi-Fi with shared channels, one run each:
+    return f"""- Most of PISA's gain over Single is one encoder for all antennas: a control has it, and neither
+  attention, geometry nor PISA's objective (Single, control, PISA on Wi-Fi with shared channels, one run each:
   {"; ".join(parts)}; [control](place.md#one-encoder-for-all-antennas))."""
 
 
