@@ -123,14 +123,15 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
                 print(f"memory: {decided:,} frames, {held[-1]:.0f} MiB", flush=True)
         child.join()
         known = len(list((folder / "alarms").glob("*.sigmf-meta")))
-    tenth = held[max(0, LOOKS // 6 - 1)]
+    held = held[:LOOKS]  # later ones are of its end
+    sixth = held[max(0, LOOKS // 6 - 1)]
     return {
         "frames": frames,
         "senders": SENDERS,
         "minutes of 500 frames/s": round(frames / FRAMES_A_SECOND / 60, 1),
-        "MiB at a sixth": round(tenth),
+        "MiB at a sixth": round(sixth),
         "MiB at the end": round(held[-1]),
-        "change": round(held[-1] / tenth - 1, 4),
+        "change": round(held[-1] / sixth - 1, 4),
         "most MiB": round(max(held)),
         "ring MiB": round(ListenPlan().buffer_s * AIR.sample_rate_hz * INSTANT / 2**20),
         "frames/s": round(frames / (time.monotonic() - began)),

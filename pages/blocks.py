@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from benchmarks.report import read
 
-from pages import threats
+from pages import soak, threats
 from pages.against_paper import markdown_table as table
 from pages.sides import recorded
 from pisa_capc.data.protocol import DIRECT, PAPER
@@ -92,6 +92,7 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "README.md": {"demo": demo, "results": results},
         "docs/index.md": {"headline": headline, "results": results},
+        "docs/reliability.md": {"weeks": soak.weeks},
         "docs/security.md": {"threats": threats.measured},
         "docs/start.md": {"tour": tour},
     }

@@ -1,0 +1,51 @@
+"""The part of the page on reliability about weeks, from the record of `make soak`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.report import read
+
+from pages.against_paper import markdown_table as table
+
+RECORD = "speed/soak.json"
+BOUND_MIB = 800
+
+
+def weeks() -> str:
+    """One row for each thing that befalls a listener in weeks."""
+    parts: dict[str, dict[str, Any]] = read(RECORD)["parts"]
+    memory, clocks, disk, source, killed = (parts[name] for name in ("memory", "clocks", "disk", "source", "kills"))
+    rows = [
+        [
+            f"{memory['senders']:,} made-up senders, {memory['frames']:,} frames as fast as they are decided",
+            f"{memory['MiB at a sixth']} MiB after a sixth, {memory['MiB at the end']} MiB at the end "
+            f"({memory['change']:+.1%}), {memory['most MiB']} MiB at most; {memory['ring MiB']} MiB of it is the ring",
+        ],
+        [
+            f"the clock jumps an hour either way, {clocks['jumps']} times",
+            f"{clocks['decided otherwise']} of {clocks['frames']} frames decided otherwise, "
+            f"{clocks['alarms otherwise']} of {clocks['alarms']} alarms other than without",
+        ],
+        [
+            "the disk is full, and has room again",
+            f"{disk['decided']} of {disk['frames']} frames decided, {disk['alarms raised']} alarms raised, "
+            f"{len(disk['named as full'])} of 3 places named, written again afterwards: "
+            f"{'yes' if disk['written again'] else 'no'}",
+        ],
+        [
+            f"a source comes and goes {source['connections']:,} times",
+            f"{source['decided of sent']:.2%} of its frames decided, {source['descriptors left open']} descriptors left "
+            "open",
+        ],
+        [
+            f"`kill -9` at {killed['kills']} random moments",
+            f"{killed['numbers twice']} numbers and {killed['frames twice']} frames twice, {killed['frames unsaid']} of "
+            f"{killed['decisions'] + killed['frames unsaid']} frames not reported, {killed['alarms begun twice']} of "
+            f"{killed['alarms']} alarms begun twice",
+        ],
+    ]
+    return table(["what befalls it", "what comes of it"], rows) + (
+        f"\n\nMemory is that of the listener and its finder; what both map counts once. Record `results/{RECORD}`; a "
+        'shorter run than an hour\nat 500 frames/s, which `ARGS="--frames 1800000 --kills 200 --times 1000"` is.'
+    )
