@@ -63,3 +63,17 @@ def test_what_the_page_says_of_the_limit_holds() -> None:
             for one in own["closed_form"].values():
                 assert one["behind"] < (0.003 if scene.startswith("wifi") else 0.0)
     assert all(own["E2"]["limit"] < 0.985 for own in page.limits()["scenes"].values())
+
+
+def test_what_the_page_says_of_networks_and_of_the_fit_holds() -> None:
+    steps = {(own["what"], own["value"]): own for own in page.steps()}
+    clean = steps["nothing", 0]
+    assert clean["suspected"] <= 0.01
+    assert all(page.in_time(harm) for what, harm in page._harms().items() if what != "SNR")
+    for value in (0.05, 0.1):
+        own = steps["image over frequency", value]
+        assert own["pisa-equalised"] > own["closed_form"]
+    assert clean["pisa-equalised"] < clean["closed_form"]
+    lost = [own["pisa-equalised"] - clean["pisa-equalised"] for own in steps.values() if own["what"] == "clipping"]
+    assert min(lost) < steps["clipping", 1.0]["closed_form"] - clean["closed_form"]
+    assert max(own["pisa"] for own in steps.values() if own["what"] != "long transmit filter") < 0.25
