@@ -45,15 +45,14 @@ class BoundedGroup(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         options: list[Any] = [] if command is None else [*command.params]
         for option in options:
-            kind = str(option.type_descriptor.annotation)
-            if ("float" in kind or "int" in kind) and not isinstance(option.callback, _Bounded):
+            if not isinstance(option.callback, _Bounded):
                 option.callback = _Bounded(option.callback)
         return command
 
 
 @dataclass(frozen=True)
 class _Bounded:
-    """The callback of an option whose values are numbers. before: the one that it had."""
+    """The callback of an option: values that are numbers are checked. before: the callback that it had."""
 
     before: Callable[[Any, Any, Any], Any] | None
 
