@@ -166,7 +166,7 @@ def _place(protocol: Protocol, results: Results, paper: Published, place: tuple[
         about += f"\n{BIMODAL}"
     if limit is not None:
         about += f"\n{LIMIT} ({limit['frames']} frames of each recording)."
-        about += f"\n{controls.note(dataset, SCENES[dataset])}" if direction == controls.DIRECTION else ""
+        about += f"\n{controls.note(SCENES[dataset])}" if direction == controls.DIRECTION else ""
     planned = sum(run.direction == direction for run in plan(protocol))
     recorded = sum(len(runs) for key, runs in results.runs.items() if key[:2] == place)
     if recorded < planned:

@@ -54,10 +54,6 @@ def waiting() -> str:
     lora = "lora-place with `precision: float32`, `--only method=pisa --only encoder=transformer`, two work folders"
     chosen = "`pisa bench select baselines-schedules`, put in what it chose, `pisa bench run baselines-schedules`"
     rows = {  # what: command, cells of nine runs
-        "Single with one encoder for all antennas, two encoders, Wi-Fi and LoRa": (
-            "`pisa bench run controls-place`",
-            4,
-        ),
         "DANN with its published ramp, RFFCC with a search of both weights, Wi-Fi and LoRa": (chosen, 16),
         "Wi-Fi with noise of the place: Single, PISA, PISA on equalised frames": (noise, 21),
         "Wi-Fi, validation by blocks of time": ("`split: {held_out: block}` in a copy of wifi-place", 21),

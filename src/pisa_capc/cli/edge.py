@@ -32,12 +32,16 @@ def export_model_(
         None, help="Where to write; default model.onnx in the run's folder, where --engine onnx finds it."
     ),
     card: bool = typer.Option(
-        False, "--card", help="Also write README.md into the run's folder, as model hubs have it."
+        False, "--model-card", help="Also write README.md into the run's folder, as model hubs have it."
     ),
     data: Path | None = typer.Option(
-        None, "--data", help="With --card: the dataset of the run, to score it in its target.", show_default=False
+        None,
+        "--score",
+        metavar="DATASET",
+        help="With --model-card: score the run on its target here.",
+        show_default=False,
     ),
-    licence: str = typer.Option("other", help="With --card: of the weights, by the name that hubs use."),
+    licence: str = typer.Option("other", help="With --model-card: of the weights, by the name that hubs use."),
     force: bool = Force,
     as_json: bool = AsJson,
 ) -> None:

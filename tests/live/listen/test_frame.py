@@ -26,7 +26,10 @@ ROW = [
     *("recording", "start", "time_s", "cfo_hz", "snr_db", "quality"),
     *("rate_mbps", "length", "kind", "transmitter", "receiver", "fcs"),
 ]
-DECIDED = ["samples", "time", "device", "like", "probability", "unknown_score", "reason"]
+DECIDED = [
+    *("samples", "time", "device", "like", "probability"),
+    *("unknown", "unknown_score", "p_value", "evidence", "reason"),
+]
 EVENT = [
     *("event", "number", "time_s", "at", "start", "device", "like", "probability", "address", "receiver"),
     *("kind", "rate_mbps", "cfo_hz", "snr_db", "quality", "verdict"),

@@ -349,7 +349,7 @@ def test_truth_cuts_the_recording_into_a_dataset(wifi: Made, tmp_path: Path) -> 
         ({"unknown": -1}, "unknown: expected 0 to 1000 devices, found -1"),
         ({"duty": 1.0}, "duty: expected a number from 0 on and below 1, found 1"),
         ({"collisions": -0.1}, "collisions: expected a number from 0 on"),
-        ({"collisions": 0.1, "devices": "D01"}, "collisions: D01 is alone"),
+        ({"collisions": 0.1, "devices": "D01"}, "collisions: D01 is the only sender"),
         ({"rates": "6,7"}, "unknown rate '7'"),
         ({"spoof": "D03"}, "spoof: expected SPOOFER:DEVICE@SECONDS"),
         ({"spoof": "D03:D01@soon"}, "found 'D03:D01@soon'"),
