@@ -274,7 +274,7 @@ def _calibrated() -> str:
 def det(folder: Path) -> None:
     """Misses over false accepts: claims from one place and from all others, and unknown devices."""
     rates = np.array(record()["false_accepts"])
-    with canvas(folder / DET, PAGE_INCHES, 3.6) as figure:
+    with canvas(folder / DET, PAGE_INCHES, 3.75) as figure:
         panels = figure.subplots(1, len(SETS))
         for axes, (name, title) in zip(panels, SETS.items(), strict=True):
             det_axes(axes)
