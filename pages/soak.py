@@ -51,4 +51,4 @@ def weeks() -> str:
       are still new; whether memory stays within 2 % over an hour needs `ARGS="--only memory --frames 1800000"` and was
       not measured here. A frame that is being reported at the moment of a kill may stay unreported, at most one a kill.
       Record `results/{RECORD}`."""
-    return table(["what befalls it", "what comes of it"], rows) + "\n\n" + wrapped(text)
+    return table(["what happens", "outcome"], rows) + "\n\n" + wrapped(text)

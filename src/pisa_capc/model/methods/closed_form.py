@@ -44,7 +44,7 @@ Real = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class ClosedFormSettings(PreambleSettings):
-    """Of the waveform alone: nothing else is to be set. keyed: frames are on-off keyed, whatever they say."""
+    """Of the waveform alone: nothing else is to be set. keyed: frames are on-off keyed, whatever bits they carry."""
 
     called: ClassVar[str] = "closed form"
 
