@@ -1,4 +1,4 @@
-"""On-off keying measured in closed form: what a transmitter's pulses are like, whatever bits they carry, with error bars.
+"""On-off keying in closed form: what a transmitter's pulses are like, whatever bits they carry, with error bars.
 
 Cheap transmitters key their oscillator. Within each pulse p of a frame the phase is fitted by least squares
 
