@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -73,3 +75,10 @@ def test_every_lock_but_torchs_has_hashes_and_the_bill_of_materials_lists_them_a
         assert not [package for package, hashes in found.items() if not hashes], name
     listed = {(one["name"], one["version"]) for one in sbom.bill()["components"]}
     assert listed == {("torch", "2.13.0"), *(package for found in locks.values() for package in found)}
+
+
+def test_formats_and_detection_start_without_torch() -> None:
+    """It takes seconds to import, and `pisa import` and `pisa detect` need nothing of it."""
+    code = "import sys, pisa_capc.signal.detection, pisa_capc.signal.formats; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

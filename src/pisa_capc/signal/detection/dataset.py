@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from pisa_capc.data.store.native import write_capture_chunks
 from pisa_capc.data.store.origins import NAME, PROVENANCE, Origin, digest, origins_text, write_origins
 from pisa_capc.signal.detection.base import FoundFrame
 from pisa_capc.signal.detection.finding import Found, finder_of
-from pisa_capc.signal.measurement.whole import Whole
 from pisa_capc.signal.recordings import About, Annotation
 from pisa_capc.signal.recordings.encoding import without_ending
 
@@ -33,6 +32,9 @@ KINDS = ("address", "annotation", "pattern", "none")
 SLACK = 32  # samples by which an annotation may begin after its frame
 AT_ONCE = 256  # frames in memory
 TURNS = 32  # samples
+if TYPE_CHECKING:
+    from pisa_capc.signal.measurement.whole import Whole
+
 DECODED = 16  # whole frames in memory
 
 Label = Callable[[FoundFrame], str | None]
@@ -149,6 +151,8 @@ def read_frames(found: Sequence[Found]) -> tuple[UnlabelledFrames, list[FoundFra
 
 def whole_frames(found: Sequence[Found]) -> Iterator[Whole]:
     """Those of the frames of `read_frames`, by the same numbers, that can be rebuilt from their bits, each whole."""
+    from pisa_capc.signal.measurement.whole import Whole  # its package takes seconds to import
+
     right = [
         (row, chosen.found, chosen.frame, chosen.frame.samples)
         for row, chosen in enumerate(_with_preamble(found))
