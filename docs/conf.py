@@ -95,7 +95,13 @@ def lead_on(app, failed):  # type: ignore[no-untyped-def]
             (Path(app.outdir) / f"{old}.html").write_text(f"<!DOCTYPE html>{line}\n", encoding="utf-8")
 
 
+def of_sklearn(app, what, name, obj, skip, options):  # type: ignore[no-untyped-def]
+    """Leave out what scikit-learn adds to its estimators: its words link to its own pages."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
 def setup(app):  # type: ignore[no-untyped-def]
+    app.connect("autodoc-skip-member", of_sklearn)
     app.connect("build-finished", lead_on)
     docstrings.connect(app)
     mathml.connect(app)

@@ -198,7 +198,7 @@ class GaussianBackend:
         return Device(mean, error, old.frames + new.frames, old.places + new.places)
 
     def after_ageing(self, name: str) -> Real:
-        """(d, d) V⁻ of a device at its next update: Q is `AGEING`² of the covariance of the devices."""
+        """(d, d) V⁻ of a device at its next update: Q is the square of `AGEING` times the covariance of the devices."""
         if name not in self.devices:
             raise ConfigError(unknown_name("device", name, self.devices))
         return np.asarray(self.devices[name].error + AGEING**2 * self.population[1])
