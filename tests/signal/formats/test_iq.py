@@ -193,6 +193,7 @@ class TestLabels:
     ("name", "content", "options", "message"),
     [
         ("a.cs16", b"", RATE, "holds 0 bytes.*It is empty"),
+        ("a.npy", b"", RATE, "is empty; expected an array"),
         ("a.cs16", bytes(40_000), RATE, "all its samples are 0.*expected a received signal"),
         ("a.cu8", b"\x7f" * 40_000, RATE, "all its samples are .*expected a received signal"),
         ("a.cs16", encoded(noise(1, 9000), "cs16"), ImportOptions(), "say no sample rate. Give --sample-rate"),

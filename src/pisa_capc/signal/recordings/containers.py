@@ -164,6 +164,8 @@ def _npy(path: Path) -> ContainerInfo:
 def npy_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Shape, Fortran order and type of an array, and where it begins; the file must hold it. Nothing is unpickled."""
     with reading(path, "an array of NumPy"), path.open("rb") as file:
+        if not path.stat().st_size:
+            raise DataError(f"{path}: is empty; expected an array of numpy.save. Write it again or leave it out.")
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(npy.read_magic(file))
         if read is None:
             raise DataError(f"{path}: of a version of NumPy's format that is not read; expected 1.0 or 2.0.")
