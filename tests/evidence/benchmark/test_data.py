@@ -57,7 +57,7 @@ def test_what_takes_the_place_of_a_simulated_set_goes_by_its_folder(data: Path) 
 
 
 def test_a_search_on_other_frames_is_told_of(data: Path, tmp_path: Path) -> None:
-    search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
+    search = {"epochs": 1, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [64, 8]}}}
     protocol = quick(tmp_path, changes={**QUICK, "search": search})
     record, work = tmp_path / "quick-search.json", tmp_path / "work"
     assert note_on_search(protocol, data, tmp_path, work) == ""  # there was no search
@@ -75,7 +75,7 @@ def test_a_search_on_other_frames_is_told_of(data: Path, tmp_path: Path) -> None
 def test_the_command_says_it_in_a_line_before_it_runs(
     pisa: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path
 ) -> None:
-    search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
+    search = {"epochs": 1, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [64, 8]}}}
     path = write_protocol(tmp_path, changes={**QUICK, "search": search, "seeds": [1]})
     record = tmp_path / "results" / "quick-search.json"
     record.parent.mkdir()

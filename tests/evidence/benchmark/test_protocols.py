@@ -118,7 +118,7 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
 def test_a_misspelt_method_is_blamed_and_not_the_grid_that_has_it_right(tmp_path: Path) -> None:
     def refused_with(method: str, setting: str, message: str) -> None:
         row = {"method": method, "settings": {setting: 64}, "variants": {"full": {}}, "calibration": []}
-        search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
+        search = {"epochs": 1, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [64, 8]}}}
         with pytest.raises(ConfigError, match=r"^\S*quick\.yaml: " + re.escape(message)):
             quick(tmp_path, changes={**QUICK, "methods": [row], "search": search})
 
@@ -229,7 +229,7 @@ def test_what_every_run_would_fail_at_is_refused_when_the_protocol_is_read(tmp_p
         refused_on_reading("split: expected 0 < validation < 1 and few_shot ≥ 0", split=rule)
     refused_on_reading("seeds: expected seeds from 0 on, found -3", seeds=[1, -3])
     refused_on_reading("unknown precision 'flaot32'. Did you mean 'float32'?", precision="flaot32")
-    search = {"epochs": 0, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64]}}}
+    search = {"epochs": 0, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [64]}}}
     refused_on_reading("search.epochs: expected at least 1, found 0", search=search)
 
 

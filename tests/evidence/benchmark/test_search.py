@@ -25,7 +25,7 @@ from tests.evidence.benchmark.tools import CPU, QUICK, ROOT, quick, write_protoc
 from tests.problems import write_small
 
 GRID: dict[str, dict[str, tuple[Any, ...]]] = {"coral": {"weight": (0.1, 1.0)}, "mixup": {"alpha": (0.2, 1.0)}}
-SHORT = Search(epochs=1, split_seed=5, seed=6, grid=GRID)
+SHORT = Search(epochs=1, split_seed=5, seeds=(6,), grid=GRID)
 
 
 def small_protocol(folder: Path, **changes: Any) -> Protocol:
@@ -69,7 +69,7 @@ def test_the_search_trains_on_sources_alone_and_goes_on_where_it_stopped(
 
     record = json.loads((tmp_path / "results" / "quick-search.json").read_text(encoding="utf-8"))
     assert record == json.loads(json.dumps(found.to_json()))
-    assert (record["domains"], record["epochs"], record["split_seed"], record["seed"]) == ("captures", 1, 5, 6)
+    assert (record["domains"], record["epochs"], record["split_seed"], record["seeds"]) == ("captures", 1, 5, [6])
     for method, values in record["methods"].items():
         points = values["points"]
         assert [point["settings"] for point in points] == SHORT.points(method)
@@ -81,10 +81,12 @@ def test_no_run_of_the_search_names_the_target(tmp_path: Path) -> None:
     protocol = small_protocol(tmp_path)
     data = source_dataset(write_small(tmp_path / "small"), ("E2", "E3"), tmp_path / "work")
     assert load(data).environments == ("E2.L1", "E2.L2", "E3.L1", "E3.L2")
+    protocol = replace(protocol, search=replace(SHORT, seeds=(6, 7)))
     runs = [run for point in point_protocols(protocol, data) for run in plan(point)]
     assert {run.direction for run in runs} == {"E3.L1,E3.L2 → E2.L1,E2.L2", "E2.L1,E2.L2 → E3.L1,E3.L2"}
     assert {run.training.epochs for run in runs} == {1}
-    assert [run.settings["weight"] for run in runs if run.method == "coral"] == [0.1, 0.1, 1.0, 1.0]
+    assert [run.settings["weight"] for run in runs if run.method == "coral"] == [0.1] * 4 + [1.0] * 4
+    assert {(run.split_seed, run.seed) for run in runs} == {(5, 6), (5, 7)}
 
 
 def test_three_sources_stay_environments(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_what_cannot_be_searched_is_said(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_chose(pisa: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [64, 8]}}}
+    search = {"epochs": 1, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [64, 8]}}}
     path = write_protocol(tmp_path, changes={**QUICK, "search": search})
     places = ("--results", tmp_path / "results", "--work", tmp_path / "work", "--data", write_small(tmp_path / "small"))
     code, text, notes = pisa("bench", "select", path, *places, "--device", "cpu")
@@ -158,7 +160,7 @@ def test_the_command_says_what_it_chose(pisa: Callable[..., tuple[int, str, str]
 def test_a_tie_is_said(
     pisa: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = {"epochs": 1, "split_seed": 1, "seed": 1, "grid": {"single": {"embedding": [8, 64, 32]}}}
+    search = {"epochs": 1, "split_seed": 1, "seeds": [1], "grid": {"single": {"embedding": [8, 64, 32]}}}
     path = write_protocol(tmp_path, changes={**QUICK, "search": search})
     points = [Point({"embedding": e}, {"E2": f1, "E3": f1}) for e, f1 in ((8, 0.2), (64, 0.5), (32, 0.5))]
     found = SearchResult("quick", Search(**search), ("cnn",), CPU, "captures", {"single": points})
@@ -171,7 +173,7 @@ def test_a_tie_is_said(
 
 
 def test_protocols_have_the_values_that_their_searches_chose() -> None:
-    for path in (ROOT / "results").glob("*-search.json"):
+    for path in (ROOT / "results" / "records").glob("*-search.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         settings = {row.method: row.settings for row in read_protocol(record["protocol"]).methods}
         for method, found in record["methods"].items():

@@ -100,13 +100,15 @@ class Search:
 
     epochs: int  # of the training of a point
     split_seed: int  # of the split that points are tried on
-    seed: int  # of their training
+    seeds: tuple[int, ...]  # of their training; a point's score is the mean
     grid: dict[str, dict[str, tuple[Any, ...]]]  # by method and setting, the values that are tried
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise ConfigError(f"search.epochs: expected at least 1, found {self.epochs}.")
-        _check_seeds("search", (self.split_seed, self.seed))
+        _check_seeds("search", (self.split_seed, *self.seeds))
+        if len(set(self.seeds)) != max(1, len(self.seeds)):
+            raise ConfigError(f"search.seeds: expected one or more different seeds, found {list(self.seeds)}.")
         counts = {method: len(self.points(method)) for method in self.grid}
         if not counts or min(counts.values()) < 1:
             raise ConfigError("search.grid: expected methods, each with one or more values of its settings.")

@@ -75,7 +75,7 @@ class SearchResult:
             }
             for method, points in self.points.items()
         }
-        about = {key: getattr(self.search, key) for key in ("epochs", "split_seed", "seed")}
+        about = {key: getattr(self.search, key) for key in ("epochs", "split_seed", "seeds")}
         return {
             "schema": SCHEMA,
             "protocol": self.protocol,
@@ -158,7 +158,7 @@ def point_protocols(protocol: Protocol, data: Path) -> list[Protocol]:
             name=f"{protocol.name}-search",
             directions=directions,
             split_seeds=(search.split_seed,),
-            seeds=(search.seed,),
+            seeds=search.seeds,
             training=replace(protocol.training, epochs=search.epochs),
             methods=tuple(
                 MethodPlan(row.method, merged(row.settings, search.points(row.method)[i]), {"full": {}}, ())
@@ -205,7 +205,7 @@ def collect(protocol: Protocol, points: Sequence[Protocol], dataset: str, option
 
 
 def _by_environment(records: Sequence[Record], method: str, sources: Sequence[str]) -> dict[str, float]:
-    """Macro-F1 of a method by the environment left out, the mean over encoders."""
+    """Macro-F1 of a method by the environment left out, the mean over encoders and seeds."""
     return {
         left_out: fmean(
             record.stages[DIRECT]["macro_f1"]
