@@ -7,6 +7,9 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: setup setup-bench lock sbom soak demo test test-slow test-faults lint types docs docs-links results-page drawings clean
 
+# Container images often forbid Python to keep what it has compiled; every command would compile PyTorch again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Several test processes share the cores: one thread each. Benchmarks set their own.
 demo test test-slow test-faults: export OMP_NUM_THREADS = 1
 
