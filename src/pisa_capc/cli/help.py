@@ -70,7 +70,19 @@ class Overview(BoundedGroup):
     """The command `pisa`, whose help has the others by stage."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, renewed(args))
+        command: Any = self
+        words, valued = [], _valued(self)
+        left = iter(args)
+        for word in left:
+            if word in valued:
+                next(left, "")
+            elif (inner := getattr(command, "commands", {}).get(word)) is not None:
+                command = inner
+                words.append(word)
+            elif not word.startswith("-"):
+                break
+        others = getattr(command, "commands", {}).values()  # one of which may go without its name
+        return super().parse_args(ctx, renewed(args, words, lambda: _valued(self, command, *others)))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print it; the formatter has no say in it."""
@@ -91,6 +103,12 @@ class Overview(BoundedGroup):
         for word in name.split():
             command = command.commands[word]
         return str(command.get_short_help_str(limit=1000))
+
+
+def _valued(*commands: Any) -> set[str]:
+    """The options of commands that take a value."""
+    options = [option for command in commands for option in command.params]
+    return {word for option in options if not getattr(option, "is_flag", True) for word in option.opts}
 
 
 def _columns(title: str, rows: Sequence[tuple[str, str]], width: int) -> Table:

@@ -6,12 +6,10 @@ This is the only place that knows them: they are replaced before a command reads
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pisa_capc.core.progress import console as notes
-
-PLUGIN = "--plugin"  # the one option that may come before a command
 
 
 @dataclass(frozen=True)
@@ -70,18 +68,22 @@ OLD_WORDS = (
 )
 
 
-def renewed(arguments: Sequence[str]) -> list[str]:
-    """The arguments of `pisa` in today's words; every old one is noted on standard error.
+def renewed(arguments: Sequence[str], command: Sequence[str], valued: Callable[[], Collection[str]]) -> list[str]:
+    """The arguments of a command in today's words; every old one is noted on standard error.
 
-    >>> renewed(["train", "wifi", "--epochs", "5"])
-    ['train', 'wifi', '--epochs', '5']
+    command: its name, as ["bench", "run"]. valued: gives its options that take a value, which stays as it is.
+
+    >>> renewed(["--epochs", "5"], ["train"], lambda: ["--epochs"])
+    ['--epochs', '5']
     """
-    command = _without_plugins(arguments)
     known = [old for old in OLD_WORDS if old.of(command)]
-    return list(_renewed(arguments, known)) if known else list(arguments)
+    words = {old.word for old in known}
+    if not any(argument.partition("=")[0] in words for argument in arguments):
+        return list(arguments)
+    return list(_renewed(arguments, known, valued()))
 
 
-def _renewed(arguments: Sequence[str], known: Sequence[OldWord]) -> Iterator[str]:
+def _renewed(arguments: Sequence[str], known: Sequence[OldWord], valued: Collection[str]) -> Iterator[str]:
     left = iter(arguments)
     for argument in left:
         word, equals, value = argument.partition("=")
@@ -89,7 +91,7 @@ def _renewed(arguments: Sequence[str], known: Sequence[OldWord]) -> Iterator[str
         if argument == "--":
             yield from (argument, *left)
         elif not found:
-            yield argument
+            yield from (argument, *itertools.islice(left, argument in valued))
         else:
             given = [value] if equals else [] if found[0].flag else [*itertools.islice(left, 1)]
             old = next((old for old in found if old.value in (None, *given)), None)
@@ -100,15 +102,3 @@ def _renewed(arguments: Sequence[str], known: Sequence[OldWord]) -> Iterator[str
             yield from old.new
             if old.value is None and old.new:
                 yield from given
-
-
-def _without_plugins(arguments: Sequence[str]) -> list[str]:
-    """The arguments from the command's name on."""
-    left = iter(arguments)
-    words = []
-    for argument in left:
-        if argument == PLUGIN:
-            next(left, "")
-        elif not argument.startswith(f"{PLUGIN}="):
-            words.append(argument)
-    return words

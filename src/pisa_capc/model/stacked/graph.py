@@ -17,7 +17,7 @@ from torch import Tensor
 from pisa_capc.model.stacked.precision import at_least_float32, full_precision, product_dtype
 from pisa_capc.model.stacked.runs import join_runs, split_runs
 from pisa_capc.model.stacked.scripting import scripted
-from pisa_capc.model.stacked.sequences import Drop, Heads, each, sequence_blocks, sums
+from pisa_capc.model.stacked.sequences import Heads, RunDropoutMask, each, sequence_blocks, sums
 
 if TYPE_CHECKING:
     from pisa_capc.model.stacked.layers import Dropout
@@ -125,7 +125,9 @@ def attention(
         x = at_least_float32(x)
         seen = available.to(tau_t.dtype)
         elements = x.shape[1] * heads * x.shape[2] ** 2
-        makers = [partial(Heads, heads=heads, drop=Drop(dropout, r, elements), dtype=dtype) for r in range(len(x))]
+        makers = [
+            partial(Heads, heads=heads, drop=RunDropoutMask(dropout, r, elements), dtype=dtype) for r in range(len(x))
+        ]
         runs = [
             _Graph.apply(*own, space, gap, never, makers[run], w, b)
             for run, (*own, w, b) in enumerate(zip(*map(split_runs, (x, tau_t, beta, seen, weight, bias)), strict=True))

@@ -42,7 +42,7 @@ _Tables = Optional[list[Tensor]]  # noqa: UP045  (of a dropout's mask)
 _Where = tuple[int, Optional[Tensor]]  # noqa: UP045
 
 
-class Drop:
+class RunDropoutMask:
     """Dropout of one run at one place, where it meets so many elements: what `Dropout` does, in pieces."""
 
     def __init__(self, dropout: Dropout, run: int, elements: int) -> None:
@@ -228,7 +228,7 @@ class Heads:
     that side comes first.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, heads: int, drop: Drop, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, heads: int, drop: RunDropoutMask, dtype: torch.dtype) -> None:
         self.heads, self.tables, self.width = heads, drop.tables, weight.shape[1]
         root, two = math.sqrt(heads / self.width), math.log(2)
         both = torch.cat([weight, bias[:, None]], 1).view(3, heads, -1, self.width + 1)
@@ -270,7 +270,7 @@ class Heads:
 class _Hidden:
     """dropout(ReLU(W x + b)) of one run: (n, L, W) → rows (n · L, wide)."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, drop: Drop, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, drop: RunDropoutMask, dtype: torch.dtype) -> None:
         self.tables, self.inflate = drop.tables, drop.inflate
         self.weight, self.bias = ((part * drop.inflate).to(dtype) for part in (weight, bias))
         self.turned = self.weight.t().contiguous()
@@ -296,7 +296,7 @@ class _Sublayer:
     """
 
     def __init__(
-        self, make: Callable[..., Heads | _Hidden], drop: Drop, eps: float, parameters: Sequence[Tensor]
+        self, make: Callable[..., Heads | _Hidden], drop: RunDropoutMask, eps: float, parameters: Sequence[Tensor]
     ) -> None:
         self.wide, self.drop, self.eps = make(*parameters[:2]), drop, eps
         weight, bias = ((part * drop.inflate).to(self.wide.weight.dtype) for part in parameters[2:4])
@@ -442,7 +442,10 @@ def sublayer_chain(
         made: list[Any] = []
         for sublayer in sublayers:
             wide = count * length * (sublayer.heads * length or sublayer.first.weight.shape[1])
-            inner, outer = Drop(sublayer.inner, run, wide), Drop(sublayer.outer, run, count * length * width)
+            inner, outer = (
+                RunDropoutMask(sublayer.inner, run, wide),
+                RunDropoutMask(sublayer.outer, run, count * length * width),
+            )
             make = partial(Heads, heads=sublayer.heads) if sublayer.heads else partial(_Hidden)
             made.append((partial(_Sublayer, partial(make, drop=inner, dtype=dtype), outer, sublayer.norm.eps), 6))
         return [*made, (partial(_End, tokens, norm.eps), 2)] if norm is not None else made
