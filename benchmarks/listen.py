@@ -136,8 +136,13 @@ def scene(
             iq[:, start : start + len(frame)] += received(rng, flawed(sender, frame), ANTENNAS, 25.0, cfo_hz, True)
             length[start] = len(frame)
             start += len(frame) + SIFS_SAMPLES
+    return Scene(as_cs16(iq), length)
+
+
+def as_cs16(iq: NDArray[np.complex64]) -> NDArray[np.uint8]:
+    """Samples (A, n) as bytes, instant by instant."""
     values = np.clip(32768 * np.ascontiguousarray(iq.T).view(np.float32), -32768, 32767).astype("<i2")
-    return Scene(values.reshape(-1).view(np.uint8), length)
+    return values.reshape(-1).view(np.uint8)
 
 
 def publish(data: NDArray[np.uint8], seconds: float, pace: float, talk: Connection) -> None:

@@ -1,9 +1,9 @@
 """Weeks in minutes: a listener with what befalls it, one figure each.
 
-    make soak [ARGS="--frames 1800000 --kills 200 --out results/speed/soak.json"]
+    make soak [ARGS="--seconds 3600 --kills 200 --times 1000 --out results/speed/soak.json"]
 
-- memory: of a listener and its finder (Pss, so what they share counts once) while frames of 10,000 made-up senders are
-  replayed as fast as they are decided: an hour of 500 frames/s has 1,800,000. After each sixtieth; the ring's share.
+- memory: of a listener and its finder (Pss, so what they share counts once) while 500 frames of 10,000 made-up senders
+  arrive every second, in real time, at a radio's 20 MS/s. After each sixtieth of the time; the ring's share.
 - clocks: the system's clock jumps an hour ahead and back again and again; decisions and alarms as without.
 - full disk: --out, --alarms and --state on a disk that fills up and has room again (a tmpfs; needs root).
 - comes and goes: a TCP source that ends its connection 1,000 times.
@@ -35,9 +35,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.listen import AIR, ANTENNAS, CS16, INSTANT, MESSAGE, address, kills, scene, trained
+from benchmarks.detect import RATE_HZ, SEED, noise
+from benchmarks.listen import AIR, ANTENNAS, CS16, INSTANT, MESSAGE, address, as_cs16, kills, scene, trained
 from benchmarks.report import begin, machine, show_table
 from pisa_capc.core.provenance import made
+from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.live.listen import Event, Listener, ListenPlan, open_source
 from pisa_capc.live.listen.alarms import Alarm
@@ -55,56 +57,77 @@ FRAMES_A_SECOND = 500  # that `memory` stands for
 
 
 @dataclass
-class Looped:
-    """A file of samples again and again, as fast as they are looked at, until `enough`."""
+class Played:
+    """A file of samples, as fast as they are looked at."""
 
     path: Path
-    enough: Callable[[], bool]
     pause_s: float = 0.0  # after a piece
-    once: bool = False
     patient: bool = True
     connected: bool = True
-    name: str = "looped"
+    name: str = "file"
 
     def read_into(self, ring: Ring, stop: threading.Event, note: Callable[[str], None]) -> None:
         piece = np.empty(MESSAGE * INSTANT, dtype=np.uint8)
         with self.path.open("rb") as file:
-            while not stop.is_set() and not self.enough():
-                size = file.readinto(memoryview(piece))
-                if not size and self.once:
-                    return
-                if not size:
-                    file.seek(0)
+            while not stop.is_set() and (size := file.readinto(memoryview(piece))):
                 ring.write(piece[:size])
                 time.sleep(self.pause_s)
+
+
+@dataclass
+class OnTheAir:
+    """`FRAMES_A_SECOND` frames of a file, again and again, each followed by noise, at the pace of a radio."""
+
+    path: Path
+    seconds: float
+    patient: bool = False
+    connected: bool = True
+    name: str = "radio"
+
+    def read_into(self, ring: Ring, stop: threading.Event, note: Callable[[str], None]) -> None:
+        frame = np.empty(SPACING * INSTANT, dtype=np.uint8)
+        pause = noise(generator(SEED, "soak", "noise"), ANTENNAS, int(RATE_HZ) // FRAMES_A_SECOND - SPACING)
+        quiet = as_cs16(pause)
+        began = time.monotonic()
+        with self.path.open("rb") as file:
+            for i in range(int(self.seconds * FRAMES_A_SECOND)):
+                if not file.readinto(memoryview(frame)):
+                    file.seek(0)
+                    file.readinto(memoryview(frame))
+                if stop.wait(max(0.0, began + i / FRAMES_A_SECOND - time.monotonic())):
+                    return
+                ring.write(frame)
+                ring.write(quiet)
 
 
 # Memory.
 
 
-def listening(folder: Path, frames: int, talk: Connection) -> None:
-    """A process of its own, with nothing in it but a listener; it says how far it is."""
-    decided = 0
+def listening(folder: Path, seconds: float, talk: Connection) -> None:
+    """A process of its own, with nothing in it but a listener; at its end it says what it has heard."""
+    decided, alarms = 0, set[int]()
     lines = Lines(folder / "out.jsonl", most_bytes=1 << 20)
 
     def take(event: Event) -> None:
         nonlocal decided
         lines.write(event)
-        if isinstance(event, FoundFrame):
-            decided += 1
-            if decided % max(1, frames // LOOKS) == 0:
-                talk.send(decided)
+        decided += isinstance(event, FoundFrame)
+        if isinstance(event, Alarm):
+            alarms.add(event.number)
 
     torch.set_num_threads(1)
     plan = ListenPlan(
         addresses={address(d): f"D{d + 1:02d}" for d in range(10)},
-        **{"state": folder / "state", "alarms": folder / "alarms", "alarms_bytes": 16 << 20, "own_process": True},
+        **{"state": folder / "state", "alarms": folder / "alarms", "alarms_bytes": 16 << 20},
     )
-    Listener(load_model(folder / "run"), Looped(folder / "air.cs16", lambda: decided >= frames), AIR, plan).run(take)
+    listener = Listener(load_model(folder / "run"), OnTheAir(folder / "air.cs16", seconds), AIR, plan, note=print)
     talk.send(None)
+    listener.run(take)
+    status = listener.status()
+    talk.send({"decided": decided, "alarms": len(alarms), "samples": status.samples, "missed": status.missed})
 
 
-def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
+def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
     """MiB of a listener and its finder, and what of them is the ring."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -113,29 +136,35 @@ def memory(model: TrainedModel, frames: int) -> dict[str, Any]:
             for first in range(0, SENDERS, PART):
                 file.write(scene(PART, SPACING, OCTETS, False, addresses=SENDERS, first=first).data.tobytes())
         here, there = multiprocessing.Pipe()
-        child = multiprocessing.get_context("spawn").Process(target=listening, args=(folder, frames, there))
-        began, held = time.monotonic(), list[float]()
+        child = multiprocessing.get_context("spawn").Process(target=listening, args=(folder, seconds, there))
         child.start()
         there.close()
-        with suppress(EOFError):
-            while (decided := here.recv()) is not None:
+        here.recv()
+        began, held, before_s = time.monotonic(), list[float](), _cpu_s(child.pid)
+        while not here.poll(max(0.0, began + (len(held) + 1) * seconds / LOOKS - time.monotonic())):
+            if len(held) < LOOKS:
                 held.append(_pss_mib(child.pid))
-                print(f"memory: {decided:,} frames, {held[-1]:.0f} MiB", flush=True)
+                cores = (_cpu_s(child.pid) - before_s) / (time.monotonic() - began)
+                print(f"memory: {time.monotonic() - began:,.0f} s, {held[-1]:.1f} MiB, {cores:.2f} cores", flush=True)
+        told = here.recv()
         child.join()
-        known = len(list((folder / "alarms").glob("*.sigmf-meta")))
-    held = held[:LOOKS]  # later ones are of its end
+        snippets = len(list((folder / "alarms").glob("*.sigmf-meta")))
     sixth = held[max(0, LOOKS // 6 - 1)]
     return {
-        "frames": frames,
+        "minutes": round(seconds / 60, 1),
+        "frames sent": int(seconds * FRAMES_A_SECOND),
+        "frames decided": told["decided"],
         "senders": SENDERS,
-        "minutes of 500 frames/s": round(frames / FRAMES_A_SECOND / 60, 1),
-        "MiB at a sixth": round(sixth),
-        "MiB at the end": round(held[-1]),
+        "samples": told["samples"],
+        "samples missed": told["missed"],
+        "MiB at a sixth": round(sixth, 1),
+        "MiB at the end": round(held[-1], 1),
         "change": round(held[-1] / sixth - 1, 4),
-        "most MiB": round(max(held)),
+        "most MiB": round(max(held), 1),
         "ring MiB": round(ListenPlan().buffer_s * AIR.sample_rate_hz * INSTANT / 2**20),
-        "frames/s": round(frames / (time.monotonic() - began)),
-        "snippets kept": known,
+        "cores": round(cores, 2),
+        "alarms": told["alarms"],
+        "snippets kept": snippets,
         "ended well": child.exitcode == 0,
     }
 
@@ -152,6 +181,17 @@ def _pss_mib(process: int | None) -> float:
     return held / 1024
 
 
+def _cpu_s(process: int | None) -> float:
+    """CPU time of a process and all that it started."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            if process in (int(path.parent.name), int(fields[1])):
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 # What is heard of a file, with what happens meanwhile.
 
 
@@ -162,7 +202,7 @@ def heard(
     notes: list[str] = []
     addresses = {address(d): f"D{(d + 1) % 10 + 1:02d}" for d in range(10)}
     own = ListenPlan(addresses=addresses, save_every_s=0.1, alarm_every_s=60.0, **plan)
-    source = Looped(folder / "air.cs16", lambda: False, pause_s, once=True)
+    source = Played(folder / "air.cs16", pause_s)
     Listener(model, source, AIR, own, note=notes.append).run(take)
     return notes
 
@@ -306,7 +346,7 @@ def _open_files() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=150_000, help="while memory is watched; an hour has 1800000")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of real time in which memory is watched")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--times", type=int, default=100, help="that the source comes and goes")
     parser.add_argument("--only", help="one part: kills, clocks, disk, source or memory")
@@ -319,7 +359,7 @@ def main() -> None:
         "clocks": lambda: clocks(model),
         "disk": lambda: full_disk(model),
         "source": lambda: comes_and_goes(model, options.times),
-        "memory": lambda: memory(model, options.frames),
+        "memory": lambda: memory(model, options.seconds),
     }
     found: dict[str, Any] = {}
     if options.out is not None and options.out.is_file():
