@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,8 @@ def a_listener(
     """Frames of all kinds of alarms, from a source that does not end by itself."""
     sent = [*in_turn(60), *[(2, 1)] * 40, *[(9, 77)] * 40]
     folders = {"state": tmp_path / "state", "alarms": tmp_path / "alarms"}
-    plan = ListenPlan(addresses=ENROLLED, own_process=own_process, save_every_s=0.01, **folders)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"own_process": own_process, "save_every_s": 0.01, "buffer_s": 0.01, **folders}
+    plan = ListenPlan(addresses=ENROLLED, **how)
     source = script(*(played(sent, seed=seed) for seed in range(2)), ends=False)
     return Listener(trained, source, AIR, plan, note=[].append if notes is None else notes.append)
 
@@ -191,11 +193,29 @@ def test_a_process_that_fails_or_hangs_is_begun_anew_and_at_last_is_an_error(
     assert any("another begins" in note for note in notes)
 
 
+@pytest.mark.parametrize("own_process", [False, True])
+def test_the_ring_is_freed_with_the_end_however_long_the_listener_is_kept(
+    trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_process: bool
+) -> None:
+    monkeypatch.setattr("pisa_capc.live.listen.ring.Ring.take", breaks)
+    listener = a_listener(trained, tmp_path, own_process=own_process)
+    memory = weakref.ref(listener._ring._data)
+    run = Run(listener)
+    assert run.ends(3 * SOON_S)
+    assert isinstance(run.error, Broken)
+    assert memory() is None
+    if (shared := listener._shared) is not None:
+        assert shared.file.closed
+        assert shared.memory.closed
+    assert listener.status().source == "ended"
+
+
 def test_what_hangs_is_seen_and_does_not_keep_the_listener_from_ending(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pisa_capc.live.listen.listener.STUCK_S", 0.2)
     monkeypatch.setattr("pisa_capc.live.listen.listener.STOP_S", 0.5)
+    monkeypatch.setattr("pisa_capc.live.listen.finder.CLOSE_S", 0.1)
     held = threading.Event()
     monkeypatch.setattr("tests.live.listen.air.ToyDetector.push", lambda self, block: held.wait() and [])
     listener = a_listener(trained, tmp_path)
@@ -208,6 +228,7 @@ def test_what_hangs_is_seen_and_does_not_keep_the_listener_from_ending(
 
 def test_what_hangs_is_an_error_at_last(trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pisa_capc.live.listen.finder.STUCK_S", 0.3)
+    monkeypatch.setattr("pisa_capc.live.listen.finder.CLOSE_S", 0.1)
     held = threading.Event()
     monkeypatch.setattr("tests.live.listen.air.ToyDetector.push", lambda self, block: held.wait() and [])
     run = Run(a_listener(trained, tmp_path))
@@ -220,7 +241,9 @@ def test_a_source_that_gives_nothing_is_not_stuck(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pisa_capc.live.listen.watch.SILENCE_S", 0.2)
-    listener = Listener(trained, Script([], patient=False, ends=False), AIR, ListenPlan(own_process=False))
+    listener = Listener(
+        trained, Script([], patient=False, ends=False), AIR, ListenPlan(own_process=False, buffer_s=0.01)
+    )
     assert listener.health == OK
     run = Run(listener)
     wait_until(lambda: listener.health == NO_SAMPLES)
@@ -293,7 +316,8 @@ def test_a_stream_is_never_far_ahead_of_the_clock() -> None:
 
 
 def test_a_state_from_the_year_9000_does_not_blind_the_next_run(trained: TrainedModel, tmp_path: Path) -> None:
-    plan, notes = ListenPlan(addresses=ENROLLED, state=tmp_path, own_process=False), list[str]()
+    notes = list[str]()
+    plan = ListenPlan(addresses=ENROLLED, state=tmp_path, own_process=False, buffer_s=0.01)
     first: list[Event] = []
     Listener(trained, replace(script(played(in_turn(30))), patient=False), AIR, plan).run(first.append)
     ledger = Ledger(tmp_path / "ledger")

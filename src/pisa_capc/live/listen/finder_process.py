@@ -50,6 +50,11 @@ class SharedMemory:
         self.file.truncate(size)
         self.memory = mmap.mmap(self.file.fileno(), size, flags=mmap.MAP_SHARED | _NOW)
 
+    def close(self) -> None:
+        self.file.close()
+        with suppress(BufferError):  # whoever still looks at it keeps it until then
+            self.memory.close()
+
 
 def _unnamed() -> BinaryIO:
     if hasattr(os, "memfd_create"):  # of Linux; in a container /dev/shm may be small

@@ -135,6 +135,8 @@ class Listener:
                 f"--buffer {self.plan.buffer_s:g}: {room * size / 2**30:,.1f} GiB of samples; expected at most "
                 f"{MOST_BYTES / 2**30:g} GiB. Take fewer seconds."
             )
+        if self.source.patient:  # it waits instead
+            room = 2 * MOST
         self._shared = SharedMemory(room * size) if self._own_process else None
         memory = None if self._shared is None else self._shared.memory
         rate_hz = self.air.sample_rate_hz
@@ -279,10 +281,18 @@ class Listener:
             reader.join(CLOSE_S)
             if reader.is_alive():
                 self._note(f"{self.source.name} does not end; it is left behind.")
+            else:
+                self._release_ring()
             self._keep()
         finally:
             self._keeper.close()
             self._ended = True
+
+    def _release_ring(self) -> None:
+        """It is the largest thing that a listener has, which may be kept for its frames and counts."""
+        self._ring.release()
+        if self._shared is not None:
+            self._shared.close()
 
     def _read(self) -> None:
         try:

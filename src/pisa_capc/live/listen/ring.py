@@ -188,6 +188,10 @@ class Ring:
             self.ended = True
             self._changed.notify_all()
 
+    def release(self) -> None:
+        """Let go of the memory, which nobody writes or takes any more; what was counted stays."""
+        self._data = np.empty(0, dtype=np.uint8)
+
     def take(self, least: int, most: int, timeout_s: float) -> Piece | None:
         """The next samples, at most `most`; waits until there are `least`, or an interruption, or the end."""
         until = time.monotonic() + timeout_s
