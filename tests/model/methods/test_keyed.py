@@ -101,5 +101,5 @@ def test_settings_that_make_no_sense_are_refused(waveform: str, frames: Frames) 
 
 def test_it_cannot_be_written_as_onnx(frames: Frames) -> None:
     [trained] = fit(runs(frames), **HOW)
-    with pytest.raises(ModelError, match="can be written as ONNX"):
+    with pytest.raises(ModelError, match="on-off keyed pulses cannot be written as ONNX"):
         expressible(trained)

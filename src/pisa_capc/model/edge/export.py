@@ -29,7 +29,7 @@ from pisa_capc.model.edge.fronts import real_front
 from pisa_capc.model.edge.phases import InPhases, has_long_kernels
 from pisa_capc.model.edge.recurrence import Recurrent
 from pisa_capc.model.inference import TrainedModel, embed
-from pisa_capc.model.methods.closed_form import FlawsInClosedForm
+from pisa_capc.model.methods.closed_form import ClosedForm, FlawsInClosedForm
 from pisa_capc.model.networks import PISA, Single
 from pisa_capc.model.networks.modules import DynamicsModulator, StreamModulation, unmodulated
 from pisa_capc.model.stacked import GRU
@@ -105,6 +105,11 @@ def expressible(trained: TrainedModel) -> Any:
     method, network = trained.run.method, deepcopy(trained.model).cpu().eval().requires_grad_(False)
     if isinstance(network, FlawsInClosedForm):
         return RealClosedForm(network)
+    if isinstance(network, ClosedForm):
+        raise ModelError(
+            f"method {method}: measuring {network.measures} cannot be written as ONNX, only "
+            f"{FlawsInClosedForm.measures}. Use the run itself."
+        )
     if not isinstance(network, PISA | Single):
         raise ModelError(
             f"method {method}: only PISA, Single and the closed form can be written as ONNX. Use the run itself, or "

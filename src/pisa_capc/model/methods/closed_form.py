@@ -59,10 +59,12 @@ class ClosedForm(OwnThreads):
     The classifier is that of frames which are all as certain as the source's are in the mean. Calibrations start from
     its rows; the logits do not.
 
-    bars: whether every embedding comes with its error; of many dimensions that would be too many numbers.
+    measures: what, in words. bars: whether every embedding comes with its error; of many dimensions that would be too
+    many numbers.
     keeps_offset: whether it is to see frames with their carrier offset, which it goes by.
     """
 
+    measures: ClassVar[str] = "the flaws seen in a known preamble"
     bars: ClassVar[bool] = True
     keeps_offset: ClassVar[bool] = False
 
@@ -251,6 +253,7 @@ class ChannelInClosedForm(ClosedForm):
     noise: s² of the source, see `ChannelState.noise_level`.
     """
 
+    measures = "channel state"
     bars = False
     noise: Tensor
 

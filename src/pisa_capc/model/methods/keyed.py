@@ -61,6 +61,7 @@ class KeyedInClosedForm(ClosedForm):
     standard deviation of a device's frames.
     """
 
+    measures = "on-off keyed pulses"
     keeps_offset = True
     unit: torch.Tensor
 
