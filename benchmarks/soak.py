@@ -2,8 +2,8 @@
 
     make soak [ARGS="--seconds 3600 --kills 200 --times 1000 --out results/speed/soak.json"]
 
-- memory: of a listener and its finder (Pss, so what they share counts once) while 500 frames of 10,000 made-up senders
-  arrive every second, in real time, at a radio's 20 MS/s. After each sixtieth of the time; the ring's share.
+- memory: of a listener and its finder, what they share counted once, while 500 frames of 10,000 made-up senders arrive
+  every second, in real time, at a radio's 20 MS/s. The median of each sixtieth of the time; the ring's share.
 - clocks: the system's clock jumps an hour ahead and back again and again; decisions and alarms as without.
 - full disk: --out, --alarms and --state on a disk that fills up and has room again (a tmpfs; needs root).
 - comes and goes: a TCP source that ends its connection 1,000 times.
@@ -50,7 +50,7 @@ from pisa_capc.signal.detection import FoundFrame
 
 SENDERS, PART = 10_000, 1000  # made-up senders, and how many of them are made at a time
 SPACING, OCTETS = 2000, 20  # samples from one frame to the next, octets of each
-LOOKS = 60  # at the memory
+LOOKS, EVERY_S = 60, 1.0  # parts of the time in which memory is watched, and between looks at it
 HOUR_S = 3600.0
 DISK_MIB = 6
 FRAMES_A_SECOND = 500  # that `memory` stands for
@@ -141,15 +141,17 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
         there.close()
         here.recv()
         began, held, before_s = time.monotonic(), list[float](), _cpu_s(child.pid)
-        while not here.poll(max(0.0, began + (len(held) + 1) * seconds / LOOKS - time.monotonic())):
-            if len(held) < LOOKS:
-                held.append(_pss_mib(child.pid))
-                cores = (_cpu_s(child.pid) - before_s) / (time.monotonic() - began)
-                print(f"memory: {time.monotonic() - began:,.0f} s, {held[-1]:.1f} MiB, {cores:.2f} cores", flush=True)
+        while not here.poll(min(EVERY_S, seconds / LOOKS)):
+            held.append(_resident_mib(child.pid))
+            past_s = time.monotonic() - began
+            cores = (_cpu_s(child.pid) - before_s) / past_s
+            if len(held) % LOOKS == 0:
+                print(f"memory: {past_s:,.0f} s, {np.median(held[-LOOKS:]):.1f} MiB, {cores:.2f} cores", flush=True)
         told = here.recv()
         child.join()
         snippets = len(list((folder / "alarms").glob("*.sigmf-meta")))
-    sixth = held[max(0, LOOKS // 6 - 1)]
+    parts = [float(np.median(part)) for part in np.array_split(held, LOOKS)]
+    sixth = parts[LOOKS // 6 - 1]
     return {
         "minutes": round(seconds / 60, 1),
         "frames sent": int(seconds * FRAMES_A_SECOND),
@@ -158,8 +160,8 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
         "samples": told["samples"],
         "samples missed": told["missed"],
         "MiB at a sixth": round(sixth, 1),
-        "MiB at the end": round(held[-1], 1),
-        "change": round(held[-1] / sixth - 1, 4),
+        "MiB at the end": round(parts[-1], 1),
+        "change": round(parts[-1] / sixth - 1, 4),
         "most MiB": round(max(held), 1),
         "ring MiB": round(ListenPlan().buffer_s * AIR.sample_rate_hz * INSTANT / 2**20),
         "cores": round(cores, 2),
@@ -169,16 +171,19 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
     }
 
 
-def _pss_mib(process: int | None) -> float:
-    """Of a process and all that it started; what several map is divided among them."""
-    held = 0
+def _resident_mib(process: int | None) -> float:
+    """Of a process and all that it started: their own pages, and once the ring and the libraries, which they share.
+
+    Not Pss, of which the libraries' part depends on whatever else runs on the machine.
+    """
+    own, shared = 0, Counter[str]()
     for path in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, KeyError):
             lines = dict(line.split(":", 1) for line in path.read_text(encoding="utf-8").splitlines())
             if process in (int(lines["Pid"]), int(lines["PPid"])):
-                rollup = (path.parent / "smaps_rollup").read_text(encoding="utf-8")
-                held += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    return held / 1024
+                own += int(lines["RssAnon"].split()[0])
+                shared |= Counter({name: int(lines[name].split()[0]) for name in ("RssShmem", "RssFile")})
+    return (own + shared.total()) / 1024
 
 
 def _cpu_s(process: int | None) -> float:

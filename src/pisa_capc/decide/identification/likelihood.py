@@ -20,6 +20,7 @@ leaves room for frames that something has disturbed. M = Π (q/p if they do, els
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,12 @@ APART, USUAL, MIXED = 1e-3, 0.05, 0.3
 OFTEN, SELDOM = 16, 8  # frames of a track after each of which the ratio is taken; later after so many
 
 Real = NDArray[np.floating[Any]]
+
+
+@cache  # a listener makes one for every sender
+def _apart(size: int) -> float:
+    """χ² of `size` dimensions that is exceeded with a chance of `APART`."""
+    return float(chi2.isf(APART, size))
 
 
 class _Track:
@@ -71,7 +78,7 @@ class Likelihoods:
             )
         self._backend = backend
         self._claimed = None if claimed is None else list(backend.devices).index(str(claimed))
-        self._limit = float(chi2.isf(APART, len(backend.frame)))
+        self._limit = _apart(len(backend.frame))
         self._tracks: dict[int, _Track] = {}
         self._met = 0
 
@@ -103,7 +110,7 @@ class Likelihoods:
         """Over all tracks, and the stake that none has had."""
         tracks = list(self._tracks.values())
         each = [one.log_m for one in tracks] + [np.full(2, -np.log(self._met + 1.0))]
-        return np.asarray(logsumexp(each, axis=0))
+        return np.asarray(np.logaddexp.reduce(each, axis=0))
 
     def _ratios(self, track: _Track) -> NDArray[np.float64]:
         error = inverse_of(track.weight)

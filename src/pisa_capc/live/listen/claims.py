@@ -270,9 +270,10 @@ class Tests:
         """Whether a sender that is not enrolled turns out, with its next frame, to be no known device."""
         test = self.strangers.get(sender)
         if test is None:
-            test = Test([self.unknown_reference], self.alpha)
             if self._backend is not None and measured is not None and len(self._backend.devices) > 1:
                 test = Likely(self._backend, None, self.alpha)
+            else:
+                test = Test([self.unknown_reference], self.alpha)
             self.strangers[sender] = test
             if len(self.strangers) > MOST:
                 self.strangers.popitem(last=False)
