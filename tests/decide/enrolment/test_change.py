@@ -14,6 +14,7 @@ from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import linear
 from pisa_capc.decide.calibration import Careful, OpenSet
 from pisa_capc.decide.enrolment import enrol, remove, sounds_like
+from pisa_capc.decide.enrolment.mixed import second_sender
 from pisa_capc.evidence.evaluation import evaluate
 from pisa_capc.model.inference import TrainedModel, embed, load_model
 from pisa_capc.model.training import fit
@@ -103,6 +104,19 @@ def test_a_device_that_is_there_is_recognised_in_another_place(trained: TrainedM
     with pytest.raises(DataError, match="sound like D2, which is enrolled"):
         enrol(trained, "D9", heard("D2", "E1"), device="cpu")
     assert "D9" in enrol(trained, "D9", heard("D2", "E1"), anyway=True, device="cpu").devices
+
+
+def test_frames_of_two_senders_are_refused_and_named(trained: TrainedModel) -> None:
+    both = FRAMES.where(environment="E2", device=["D1", "D4"]).unlabelled()  # 80 of each
+    for foreign in (8, 20):
+        rows = np.append(np.arange(foreign), 80 + np.arange(40 - foreign))
+        with pytest.raises(DataError, match=f"D4: {foreign} of 40 frames are not of .* .numbers 0, 1, 2, 3, 4, 5, …"):
+            enrol(trained, "D4", both.select(rows), device="cpu")
+    assert "D4" in enrol(trained, "D4", both.select(rows), anyway=True, device="cpu").devices
+    for place in ("E1", "E2", "E3"):
+        for device in FRAMES.devices:
+            own = embed(trained, heard(device, place, 40), "cpu").embedding.astype(np.float64)
+            assert not second_sender(trained.statistics, own, np.zeros(40, dtype=np.int64)).any()
 
 
 def test_few_frames_are_warned_about_and_fewer_refused(trained: TrainedModel) -> None:

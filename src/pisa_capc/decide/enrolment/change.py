@@ -19,6 +19,7 @@ from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.decide.calibration.openset.gaussian import observations
 from pisa_capc.decide.calibration.openset.scores import single
 from pisa_capc.decide.enrolment.alike import MIXED, OUTSIDE, measured_like, outsiders, sounds_like
+from pisa_capc.decide.enrolment.mixed import ONE, second_sender
 from pisa_capc.decide.enrolment.row import Row, within_ridge
 from pisa_capc.decide.enrolment.statistics import checked, with_device, without_device
 from pisa_capc.model.gaussian import GaussianBackend, Observations
@@ -31,6 +32,10 @@ FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among
 FEWEST_MEASURED = 3  # of the closed form, whose error bars say how little a few frames tell
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
 NAMED = 6  # frames that a message lists
+ALONE = (
+    "Record the device alone, or choose its frames by address. If all are its own, enrol it with --anyway (in Python: "
+    "anyway=True)."
+)
 ENOUGH = 19  # for a conformal threshold at the usual share of false rejections
 
 
@@ -78,6 +83,7 @@ def enrol(
     own, carrier_hz = scores.embedding.astype(np.float64), scores.cfo_hz
     learnt = None
     if source.device_mean is None:
+        _check_not_mixed(name, second_sender(source, own, frames.capture_key), anyway)
         like = sounds_like(source, own)
         how = f"their mean rank among its own is {like.p:.2f} (its own have 0.50)"
     else:
@@ -165,15 +171,25 @@ def check_one_sender(name: str, observed: Observations, anyway: bool) -> NDArray
     outside = outsiders(observed)
     if anyway or not outside.any():
         return np.ones(len(outside), dtype=bool)
-    some = ", ".join(str(i) for i in np.flatnonzero(outside)[:NAMED].tolist()) + ", …" * int(outside.sum() > NAMED)
-    found = f"{name}: {outside.sum()} of {len(outside)} frames are not of the sender of the others (numbers {some})"
+    found = _not_of_the_others(name, outside)
     if outside.sum() > max(1, MIXED * len(outside)):
-        raise DataError(
-            f"{found}; of one sender {OUTSIDE:.1%} would be so far off. Record the device alone, or choose its frames "
-            "by address. If all are its own, enrol it with --anyway (in Python: anyway=True)."
-        )
+        raise DataError(f"{found}; of one sender {OUTSIDE:.1%} would be so far off. {ALONE}")
     warnings.warn(f"{found} and are left out; of one sender {OUTSIDE:.1%} would be so far off.", stacklevel=3)
     return ~outside
+
+
+def _check_not_mixed(name: str, second: NDArray[np.bool_], anyway: bool) -> None:
+    """The same by embeddings without error bars, which show a second sender only where many frames are its."""
+    if second.any() and not anyway:
+        raise DataError(
+            f"{_not_of_the_others(name, second)}; their embeddings part as those of one sender do in {1 - ONE:.0%} of "
+            f"cases. {ALONE}"
+        )
+
+
+def _not_of_the_others(name: str, some: NDArray[np.bool_]) -> str:
+    numbers = ", ".join(str(i) for i in np.flatnonzero(some)[:NAMED].tolist()) + ", …" * int(some.sum() > NAMED)
+    return f"{name}: {some.sum()} of {len(some)} frames are not of the sender of the others (numbers {numbers})"
 
 
 def _resized(value: Tensor, shape: torch.Size, kept: NDArray[np.int64]) -> Tensor:
