@@ -125,7 +125,10 @@ def import_(
         None, help="Between neighbouring antennas of --array, in wavelengths; default 0.5.", show_default=False
     ),
     card: str | None = typer.Option(
-        None, "--csi-card", help="CSI: intel, atheros, nexmon or esp32; default: recognised.", show_default=False
+        None,
+        "--csi-card",
+        help="CSI: intel, atheros, nexmon, picoscenes or esp32; default: recognised.",
+        show_default=False,
     ),
     chip: str | None = typer.Option(
         None, help="CSI of Nexmon: 4339, 43455c0, 4358 or 4366c0, where the file does not say.", show_default=False
@@ -137,6 +140,9 @@ def import_(
         show_default=False,
     ),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out what cannot be used: packets of channel state."),
+    by_address: bool = typer.Option(
+        False, "--by-address", help="CSI: the sender's address in the log is the device that sent a frame."
+    ),
     add: bool = typer.Option(False, "--add", help="Add to the dataset that is there: further recordings."),
     as_json: bool = AsJson,
 ) -> None:
@@ -155,7 +161,7 @@ def import_(
         if array is None
         else _geometry(array, antennas or (1 if format == "iq" else 4), 0.5 if spacing is None else spacing)
     )
-    csi = CsiOptions(card, chip, stream, phases or CsiOptions.phases, skip_bad)
+    csi = CsiOptions(card, chip, stream, phases or CsiOptions.phases, skip_bad, by_address)
     options = ImportOptions(
         pattern,
         iq_key,

@@ -105,3 +105,54 @@ def esp32_line(csi: Integers, channel: int = 6, secondary: int = 0, further: int
     numbers = [part for value in csi for part in reversed(parts(complex(value)))] + [1] * further
     before = f"CSI_DATA,AP,24:6F:28:00:00:01,-40,11,1,7,0,1,1,0,0,0,1,-92,0,{channel},{secondary},5000,0,60,0,1,1.5"
     return f"{before},{len(numbers)},[{' '.join(map(str, numbers))} ]\n"
+
+
+def espressif_line(numbers: Sequence[int], columns: int = 25, channel: int = 13, secondary: int = 0) -> str:
+    """A line of Espressif's esp-csi; numbers: imaginary and real part in turn, as the chip has them."""
+    rest = f'0,{len(numbers)},1,"[{",".join(map(str, numbers))}]"\n'
+    if columns == 15:
+        return f"CSI_DATA,7,1a:00:00:00:00:00,-23,11,-96,32,4,{channel},372852,47,{rest}"
+    return f"CSI_DATA,0,94:d9:b3:80:8c:81,-30,11,1,6,1,0,1,0,1,0,0,-93,0,{channel},{secondary},2751923,0,67,{rest}"
+
+
+AX_SENDER = bytes.fromhex("021a7dda7107")
+
+
+def picoscenes_packet(
+    csi: Integers,
+    device: int = 0x2100,
+    form: int = 1,
+    width: int = 20,
+    version: int = 4,
+    sender: bytes = AX_SENDER,
+    carrier_hz: int = 5_180_000_000,
+    order: int = 0b100100,
+) -> bytes:
+    """csi (subcarriers, antennas, streams), pilots with it; order: of the antennas of an Intel 5300."""
+    tones, received, sent = csi.shape
+    if device == 0x9300:
+        values = csi.transpose(0, 2, 1).ravel()
+        state = packed((part, 10) for value in values for part in reversed(parts(complex(value))))
+    elif device == 0x5300:
+        fields: list[tuple[int, int]] = []
+        for subcarrier in csi:
+            fields.append((0b101, 3))
+            fields += [(part, 8) for value in subcarrier.ravel() for part in parts(complex(value))]
+        state = packed(fields)
+        state += bytes(60 * received * sent + 12 - len(state))
+    else:
+        state = b"".join(struct.pack("<hh", *parts(complex(value))) for value in csi.transpose(2, 1, 0).ravel())
+    firmware = b"\x43" if version == 4 else b""
+    content = struct.pack("<H", device) + firmware
+    content += struct.pack("<bHQQIHBBB", form, width, carrier_hz, width * 10**6, 312500, tones, sent, received, 0)
+    content += {1: b"", 2: b"", 3: b"\x01\x00", 4: b"\x01\x00"}[version] + bytes([order])
+    content += (b"" if version == 1 else b"\x00\x00") + struct.pack("<I", len(state)) + state
+    mpdu = b"\x08\x00\x00\x00" + b"\xff" * 6 + sender + b"\x01" * 6 + b"\x10\x00" + b"payload"
+    segments = _segment(b"RxSBasic", 3, bytes(33)) + _segment(b"CSI", version, content)
+    body = struct.pack("<IHB", 0x20150315, 1, 2) + segments + mpdu
+    return struct.pack("<I", len(body)) + body
+
+
+def _segment(name: bytes, version: int, content: bytes) -> bytes:
+    rest = bytes([len(name)]) + name + struct.pack("<H", version) + content
+    return struct.pack("<I", len(rest)) + rest

@@ -23,6 +23,7 @@ from pisa_capc.signal.measurement.phases import sanitise
 from tests.signal.formats.csi_files import (
     atheros_record,
     esp32_line,
+    espressif_line,
     float_words,
     integer_words,
     intel_framed,
@@ -30,6 +31,7 @@ from tests.signal.formats.csi_files import (
     nexmon_packet,
     packed,
     pcap,
+    picoscenes_packet,
     whole,
 )
 
@@ -132,6 +134,110 @@ def test_esp32_with_a_secondary_channel_counts_from_the_lowest_subcarrier(tmp_pa
     assert np.array_equal(iq[0, 0], np.delete(csi[0], 32)[6 : 6 + 52])
 
 
+# The example of Espressif's own guide (esp-csi, examples/get-started/README.md): 64 pairs of channel 13, with channel 9
+# below it, so from −32 on. The first two pairs are of no use, as column first_word says.
+EXAMPLE = (
+    "67,48,4,0,0,0,0,0,0,0,5,0,20,1,20,1,19,0,17,1,16,2,15,2,14,1,12,0,12,-1,12,-3,12,-4,13,-6,15,-7,16,-8,16,-8,16,-8,"
+    "16,-6,15,-5,15,-4,14,-4,13,-4,12,-4,11,-4,10,-4,9,-5,8,-6,4,-4,8,-9,9,-10,9,-10,10,-11,11,-10,11,-10,12,-9,11,-8,"
+    "11,-7,10,-6,9,-6,7,-6,6,-7,5,-7,5,-8,5,-9,5,-10,5,-11,5,-11,6,-11,7,-11,8,-11,9,-10,9,-9,8,-8,8,-7,1,-2,0,0,0,0,0,"
+    "0,0,0"
+)
+
+
+def test_espressifs_own_example_is_read(tmp_path: Path) -> None:
+    numbers = [int(n) for n in EXAMPLE.split(",")]
+    heading = "type,id,mac,rssi,rate,sig_mode,mcs,bandwidth\n"
+    log = f"I (512) csi_recv: ========\n{heading}{espressif_line(numbers, secondary=2)}"
+    dataset, iq = imported(log.encode(), tmp_path)
+    assert dataset.carrier_hz == 2.472e9
+    assert (iq[0, 0, 0], iq[0, 0, 25], iq[0, 0, 26], iq[0, 0, -1]) == (1 + 20j, -6 + 8j, -9 + 8j, -7 + 8j)
+
+
+FIELDS = [(53, 1, 26, 20), (57, 1, 28, 20), (64, 1, 28, 20), (117, 2, 58, 40), (128, 2, 58, 40), (245, 2, 122, 20)]
+
+
+@pytest.mark.parametrize("as_fft", [False, True])
+@pytest.mark.parametrize(("pairs", "lowest", "highest", "bandwidth"), FIELDS)
+def test_the_field_of_c5_and_c6_follows_from_its_length_and_its_empty_pairs(
+    pairs: int, lowest: int, highest: int, bandwidth: int, as_fft: bool, tmp_path: Path
+) -> None:
+    k = np.arange(pairs) - pairs // 2
+    csi = np.where((abs(k) >= lowest) & (abs(k) <= highest), whole((pairs,), 120) + 1 + 1j, 0)
+    kept = csi[csi != 0]
+    sent = np.fft.ifftshift(csi) if as_fft else csi
+    numbers = np.stack([sent.imag, sent.real], -1).astype(int).ravel().tolist()
+    dataset, iq = imported(espressif_line(numbers, columns=15, channel=36).encode(), tmp_path)
+    assert np.array_equal(iq[0, 0], kept)
+    assert (dataset.sample_rate_hz, dataset.carrier_hz) == (bandwidth * 1e6, 5.18e9)
+
+
+def test_a_field_of_which_the_order_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="so the order cannot be told"):
+        imported(espressif_line([3] * 106, columns=15).encode(), tmp_path)
+
+
+@pytest.mark.parametrize(("form", "width", "version", "pilots", "kept"), [
+    (1, 20, 4, {7, 21}, 52),
+    (2, 80, 3, {11, 39, 75, 103}, 234),
+    (3, 40, 4, {10, 36, 78, 104, 144, 170, 212, 238}, 468),
+])  # fmt: skip
+def test_picoscenes_frames_of_an_ax210_are_those_that_were_written(
+    form: int, width: int, version: int, pilots: set[int], kept: int, tmp_path: Path
+) -> None:
+    lowest, highest = {20: (1, 28), 80: (2, 122), 40: (3, 244)}[width]
+    k = np.array([i for i in range(-highest, highest + 1) if abs(i) >= lowest])
+    csi = whole((FRAMES, len(k), 2, 2), 30000)
+    data = b"".join(picoscenes_packet(h, form=form, width=width, version=version) for h in csi)
+    dataset, iq = imported(data, tmp_path, CsiOptions(stream=1))
+    used = ~np.isin(abs(k), list(pilots))
+    assert np.array_equal(iq, csi[..., 1][:, used].transpose(0, 2, 1))
+    assert (iq.shape[2], dataset.carrier_hz, dataset.sample_rate_hz) == (kept, 5.18e9, width * 1e6)
+
+
+@pytest.mark.parametrize(("packet", "message"), [
+    (picoscenes_packet(whole((56, 1, 1), 9), device=0x1234), "of device 0x1234; expected AX200, AX210, 9300, 5300"),
+    (picoscenes_packet(whole((57, 1, 1), 9)), "57 subcarriers at 20 MHz; expected 56"),
+    (picoscenes_packet(whole((56, 1, 1), 9), width=160), "format 1 of 160 MHz, which is not read"),
+    (picoscenes_packet(whole((56, 5, 1), 9)), "5 antennas and 1 streams; expected 1 to 4"),
+    (picoscenes_packet(whole((56, 1, 1), 9), carrier_hz=5180), "a carrier of 5,180 Hz"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_packet_of_picoscenes_is_said(packet: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        imported(picoscenes_packet(whole((56, 1, 1), 9)) + packet, tmp_path)
+
+
+def test_addresses_in_the_logs_are_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    senders = [bytes.fromhex(text) for text in ("021a7dda7107", "94d9b3808c81")]
+    csi = whole((FRAMES, 56, 1, 1), 500)
+    packets = [picoscenes_packet(h, sender=senders[i % 3 == 0]) for i, h in enumerate(csi)]
+    (tmp_path / "logs/lab").mkdir(parents=True)
+    (tmp_path / "logs/lab/monday.csi").write_bytes(b"".join(packets))
+    options = ImportOptions(csi=CsiOptions(by_address=True))
+    import_dataset("csi", tmp_path / "logs", tmp_path / "out", options, show=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Devices are the 2 addresses in the logs. 1 of them were chosen by the device itself" in said
+    frames = load(tmp_path / "out")
+    assert frames.devices == ("02-1a-7d-da-71-07", "94-d9-b3-80-8c-81")
+    rows = frames.device == 1
+    assert np.array_equal(frames.iq[rows, 0], np.delete(csi[::3, :, 0, 0], [7, 21, 34, 48], axis=1))
+    assert (frames.environments, frames.captures, len(frames)) == (("lab",), ("monday",), FRAMES)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"device": "phone"}, "--device phone: --by-address names it"),
+    ({"pattern": "{device}.dat"}, "the pattern {device}.dat names the device"),
+    ({}, "6 of 6 frames say no address"),
+])  # fmt: skip
+def test_addresses_that_cannot_be_devices_are_refused(options: Any, message: str, tmp_path: Path) -> None:
+    (tmp_path / "logs/lab").mkdir(parents=True)
+    (tmp_path / "logs/lab/log.dat").write_bytes(contents()["intel"])
+    with pytest.raises((ConfigError, DataError), match=message):
+        import_dataset(
+            "csi", tmp_path / "logs", tmp_path / "out", ImportOptions(csi=CsiOptions(by_address=True), **options)
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def channels(n: int, antennas: int, k: NDArray[np.int64]) -> NDArray[np.complex128]:
     """A direct path and a weaker echo on every antenna."""
     rng = np.random.default_rng(3)
@@ -174,6 +280,7 @@ def contents(seed: int = 0) -> dict[str, bytes]:
         "intel": b"".join(intel_record(h, (1, 0, 2)) for h in whole((FRAMES, 30, 3, 1), 127, seed)),
         "atheros": b"".join(atheros_record(h) for h in tone),
         "nexmon": pcap(nexmon),
+        "picoscenes": b"".join(picoscenes_packet(h, 0x9300) for h in tone),
         "esp32": "".join(esp32_line(h) for h in whole((FRAMES, 64), 127, seed)).encode(),
     }
 
@@ -200,6 +307,7 @@ def test_csiread_finds_the_same_in_good_files(tmp_path: Path) -> None:
         "intel": lambda: csiread.Intel(path, 3, 1, if_report=False),
         "atheros": lambda: csiread.Atheros(path, 2, 1, tones=56, if_report=False, bufsize=FRAMES),
         "nexmon": lambda: csiread.Nexmon(path, "43455c0", 20, if_report=False),
+        "picoscenes": lambda: _picoscenes_of_csiread(path, (56, 2, 1)),
         "esp32": lambda: csiread.ESP32(path, if_report=False),
     }
     fft = {"nexmon": [*range(-28, 0), *range(1, 29)], "esp32": [*range(-26, 0), *range(1, 27)]}
@@ -212,6 +320,21 @@ def test_csiread_finds_the_same_in_good_files(tmp_path: Path) -> None:
         parser.read()
         csi = parser.csi[:, None, fft[card]] if card in fft else parser.csi[..., 0].transpose(0, 2, 1)
         assert np.array_equal(iq, csi.astype(np.complex64)), card
+
+
+def _picoscenes_of_csiread(path: str, shape: tuple[int, int, int]) -> Any:
+    import csiread
+
+    parser = csiread.Picoscenes(path, {"CSI": list(shape), "MPDU": 100}, if_report=False)
+    parser.csi = None  # filled by `read`
+    read = parser.read
+
+    def reading() -> None:
+        read()
+        parser.csi = parser.raw["CSI"]["CSI"]
+
+    parser.read = reading
+    return parser
 
 
 def test_names_come_from_the_pattern(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ OPTIONS = {
     "sample_rate_hz": "--sample-rate",
     "carrier_hz": "--carrier",
     "geometry": "--array",
-    "csi": "--csi-card, --chip, --stream, --phases, --skip-bad",
+    "csi": "--csi-card, --chip, --stream, --phases, --skip-bad, --by-address",
 }
 
 Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, T) and cfo_hz (n, A)
@@ -37,10 +37,10 @@ Samples = tuple[NDArray[np.complex64], NDArray[np.float64] | None]  # iq (n, A, 
 class CsiOptions:
     """How channel state is read.
 
-    card: intel, atheros, nexmon or esp32; None: recognised. chip: of Nexmon, where its number is not known.
+    card: intel, atheros, nexmon, picoscenes or esp32; None: recognised. chip: of Nexmon, where its number is not known.
     stream: the transmit stream that is kept, from 0. phases: 'raw', as the card reports them; 'sanitised', without one
     slope and phase common to all antennas, which is now for a training to do. skip_bad: leave out packets that cannot
-    be used, instead of refusing the import.
+    be used, instead of refusing the import. by_address: devices are the senders' addresses in the logs.
     """
 
     card: str | None = None
@@ -48,6 +48,7 @@ class CsiOptions:
     stream: int = 0
     phases: str = "raw"
     skip_bad: bool = False
+    by_address: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.store.dataset import AS_REPORTED, COMMON, SUBCARRIERS, CaptureSpec, Subcarriers
@@ -34,11 +35,19 @@ from pisa_capc.signal.formats.csi.esp32 import Esp32
 from pisa_capc.signal.formats.csi.files import EXPECTED, Look, check_flaws, look, most_common, opened, usable
 from pisa_capc.signal.formats.csi.intel import Intel
 from pisa_capc.signal.formats.csi.nexmon import Nexmon
+from pisa_capc.signal.formats.csi.picoscenes import PicoScenes
 
 # In the order in which they are tried on a file: Intel's asks for least.
-CARDS: dict[str, type[CsiCard]] = {"nexmon": Nexmon, "esp32": Esp32, "atheros": Atheros, "intel": Intel}
+CARDS: dict[str, type[CsiCard]] = {
+    "nexmon": Nexmon,
+    "picoscenes": PicoScenes,
+    "esp32": Esp32,
+    "atheros": Atheros,
+    "intel": Intel,
+}
 CARRIER_HZ = 5.825e9  # where the card does not say
 SANITISED, RAW = "sanitised", "raw"
+LOCAL = 2  # this bit of an address's first byte: not of the manufacturer
 
 
 def plan(source: Path, options: ImportOptions) -> Plan:
@@ -54,19 +63,19 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     flaws = [(each.name, flaw) for each, own in zip(looks, sorted_out, strict=True) for flaw in own.flaws]
     check_flaws(flaws, sum(map(len, places.values())), how.skip_bad, source)
 
-    captures = {
-        CaptureSpec(names["environment"], names["device"], names["capture"], len(places[path])): path
-        for path, names in found
-        if len(places[path])
-    }
+    captures: dict[CaptureSpec, tuple[Path, NDArray[np.int64]]] = {}
+    for each, (_, names) in zip(looks, found, strict=True):
+        for device, own in _devices(each, places[each.path], names["device"], how.by_address).items():
+            captures[CaptureSpec(names["environment"], device, names["capture"], len(own))] = each.path, own
     if not captures:
         raise DataError(f"{source}: holds no frame that can be used. Expected {EXPECTED}.")
     subcarriers = card.subcarriers(kind)
     empty = subcarriers[~np.any([own.filled for own in sorted_out if len(own.places)], axis=0)]
 
     def read(spec: CaptureSpec) -> Samples:
-        with opened(captures[spec]) as data:
-            csi = card.read(data, places[captures[spec]], kind)
+        path, own = captures[spec]
+        with opened(path) as data:
+            csi = card.read(data, own, kind)
         if how.phases == SANITISED:
             from pisa_capc.signal.measurement.phases import sanitise  # its package takes seconds to import
 
@@ -81,10 +90,26 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     return Plan(
         replace(dataset, provenance={"csi": about}, subcarriers=numbered),
         read,
-        lambda spec, i: f"byte {places[captures[spec]][i, 0]:,} of {captures[spec].name}",
+        lambda spec, i: f"byte {captures[spec][1][i, 0]:,} of {captures[spec][0].name}",
         tuple(_assumed(kind, options)),
         tuple(_notes(card, kind, looks, len(flaws), empty.tolist())),
     )
+
+
+def _devices(found: Look, places: NDArray[np.int64], name: str, by_address: bool) -> dict[str, NDArray[np.int64]]:
+    """The frames of a file by device: all of one name, or by the addresses that they carry."""
+    if not len(places):
+        return {}
+    if not by_address:
+        return {name: places}
+    senders = [found.sender[int(at)] for at in places[:, 0]]
+    if not all(senders):
+        raise DataError(
+            f"{found.name}: {senders.count(b'')} of {len(senders)} frames say no address. Expected logs of Nexmon, "
+            "PicoScenes or an ESP32, which have them; without --by-address all frames of a file are of one device."
+        )
+    numbers = np.array([int.from_bytes(sender) for sender in senders])
+    return {int(n).to_bytes(6).hex("-"): places[numbers == n] for n in np.unique(numbers)}
 
 
 def _checked(how: CsiOptions) -> CsiOptions:
@@ -99,16 +124,22 @@ def _checked(how: CsiOptions) -> CsiOptions:
 
 def _captures(source: Path, options: ImportOptions, how: CsiOptions) -> list[tuple[Path, dict[str, str]]]:
     defaults = options.names(device="D01")
+    if how.by_address:
+        check_unnamed(options, ("device",), "--by-address")
     if source.is_file():
         return [(source, defaults)]
     if options.pattern is not None:
-        check_unnamed(options, fields_of(options.pattern), f"the pattern {options.pattern}")
+        fields = fields_of(options.pattern)
+        if how.by_address and "device" in fields:
+            raise ConfigError(f"--by-address: the pattern {options.pattern} names the device. Leave one of them out.")
+        check_unnamed(options, fields, f"the pattern {options.pattern}")
         return find_captures(source, options.pattern, defaults)
     there = {path.suffix for path in files_under(source)}
     suffixes = sorted({card.suffix for name, card in CARDS.items() if how.card in (None, name)} & there)
     if len(suffixes) > 1:
         raise DataError(f"{source}: holds files that end in {' and '.join(suffixes)}. Say which, with --pattern.")
-    return find_captures(source, f"{{environment}}/{{device}}/{{capture}}{(suffixes or ['.dat'])[0]}", defaults)
+    folders = "{environment}" if how.by_address else "{environment}/{device}"
+    return find_captures(source, f"{folders}/{{capture}}{(suffixes or ['.dat'])[0]}", defaults)
 
 
 def _recognised(first: Path, how: CsiOptions) -> str:
@@ -145,8 +176,14 @@ def _notes(card: CsiCard, kind: Kind, looks: list[Look], left_out: int, empty: l
     if left_out:
         yield f"Left out, because they cannot be used: {left_out} packets."
     for each in looks:
-        if len(each.senders) > 1:
-            yield f"{each.name}: {len(each.senders)} senders, taken for one device."
+        senders = {*each.sender.values()} - {b""}
+        if len(senders) > 1 and not card.how.by_address:
+            yield f"{each.name}: {len(senders)} senders, taken for one device. --by-address tells them apart."
+    if card.how.by_address:
+        everyone = {sender for each in looks for sender in each.sender.values() if sender}
+        yield f"Devices are the {len(everyone)} addresses in the logs."
+        if chosen := sum(bool(sender[0] & LOCAL) for sender in everyone):
+            yield f"{chosen} of them were chosen by the device itself: it may have sent under others, too."
 
 
 @register_format("csi")

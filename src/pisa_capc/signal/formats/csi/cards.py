@@ -17,16 +17,18 @@ Bytes = bytes | mmap.mmap
 class Kind(NamedTuple):
     """What all frames of a dataset share.
 
-    chains: receive chains by number, one antenna each. carrier_hz: None where the card does not say.
+    chains: receive chains by number, one antenna each. carrier_hz: None where the card does not say. layout: which
+    subcarriers, where the bandwidth does not say.
     """
 
     chains: tuple[int, ...]
     bandwidth_mhz: int
     carrier_hz: float | None = None
+    layout: str = ""
 
 
 class FoundPacket(NamedTuple):
-    """A frame: where its records begin in the file, one or one per antenna. sender: its address, where it is kept."""
+    """A frame: where its records begin in the file, one or one per antenna. sender: its address, six bytes or none."""
 
     places: tuple[int, ...]
     kind: Kind

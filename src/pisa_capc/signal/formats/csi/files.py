@@ -17,20 +17,23 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.data.store.files import reading
 from pisa_capc.signal.formats.csi.cards import BadPacket, CsiCard, FoundPacket, Kind
 
-EXPECTED = "channel state of an Intel 5300, an Atheros card, Nexmon (pcap) or an ESP32 (CSV)"
+EXPECTED = "channel state of an Intel 5300, an Atheros card, Nexmon (pcap), PicoScenes (.csi) or an ESP32 (CSV)"
 TOLD = 3  # packets that a message names
 EMPTY = 1e-3  # of the median power: a subcarrier with less is at the band's edge, and holds nothing
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was found in a file; name: as messages call it, places: (n, records) of each kind."""
+    """What was found in a file; name: as messages call it, places: (n, records) of each kind.
+
+    sender: the address of each frame, by where its first record begins.
+    """
 
     path: Path
     name: str
     places: dict[Kind, NDArray[np.int64]]
     flaws: tuple[BadPacket, ...]
-    senders: frozenset[bytes]
+    sender: dict[int, bytes]
 
 
 @contextmanager
@@ -47,16 +50,16 @@ def look(path: Path, name: str, card: CsiCard) -> Look:
     """Walk through a file; nothing is unpacked yet."""
     places: dict[Kind, list[tuple[int, ...]]] = {}
     flaws: list[BadPacket] = []
-    senders: set[bytes] = set()
+    sender: dict[int, bytes] = {}
     with opened(path) as data:
         for packet in card.walk(data):
             if isinstance(packet, FoundPacket):
                 places.setdefault(packet.kind, []).append(packet.places)
-                senders.add(packet.sender)
+                sender[packet.places[0]] = packet.sender
             else:
                 flaws.append(packet)
     arrays = {kind: np.array(found, dtype=np.int64) for kind, found in places.items()}
-    return Look(path, name, arrays, tuple(flaws), frozenset(senders))
+    return Look(path, name, arrays, tuple(flaws), sender)
 
 
 def most_common(looks: Sequence[Look], antennas: int | None) -> Kind:
