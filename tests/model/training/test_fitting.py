@@ -83,6 +83,16 @@ def test_fitting_a_stack_gives_the_models_of_single_fits(frames: Frames) -> None
         assert a.run.seed == b.run.seed
 
 
+def test_runs_with_fewer_frames_are_a_stack_of_their_own(frames: Frames, tmp_path: Path) -> None:
+    """Blocks of time leave other numbers of frames to train with in every split."""
+    first, second, third = runs(frames, (1, 1), (2, 1), (1, 2))
+    fewer = replace(second, split=replace(second.split, train=second.split.train[3:]))
+    both = fit([first, fewer, third], **FAST, stacked=True, out=tmp_path)
+    for model, one in zip(both, (fit([first, third], **FAST, stacked=True), fit(fewer, **FAST)), strict=False):
+        assert_identical(model, one[0])
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {run.name for run in (first, fewer, third)}
+
+
 def test_the_same_seed_gives_the_same_weights(frames: Frames) -> None:
     [a], [b], [c] = (fit(runs(frames, (1, seed)), **FAST) for seed in (7, 7, 8))
     assert_identical(a, b)

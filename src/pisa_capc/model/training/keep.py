@@ -165,6 +165,10 @@ class Keep:
         if self.out is not None:
             _prepare(self.out, several=len(runs) > 1)
         self._folders = run_folders(out, runs)
+        sizes: dict[tuple[int, int], list[int]] = defaultdict(list)  # a stack takes equally many frames of each run
+        for i, run in enumerate(runs):
+            sizes[len(run.split.train), len(run.split.validation)].append(i)
+        self._alike = list(sizes.values())
         self._models: list[TrainedModel | None] = [None] * len(runs)
 
     @contextmanager
@@ -175,11 +179,17 @@ class Keep:
             yield
 
     def unfinished(self, together: bool) -> list[list[int]]:
-        """The runs that are left to train, by number: all in one group, or each in its own."""
+        """The runs that are left to train, by number: those of equally many frames in one group, or each alone."""
         left = [i for i, model in enumerate(self._models) if model is None]
-        if together and left and self.out is not None and has_checkpoint(self.out):
-            left = list(range(len(self._models)))  # a stack that was stopped while its models were written ends as one
-        return [left] if together and left else [[i] for i in left]
+        if not together:
+            return [[i] for i in left]
+        groups = []
+        for alike in self._alike:
+            group, folder = [i for i in alike if i in left], self.folder(alike)
+            if group and folder is not None and has_checkpoint(folder):
+                group = alike  # a stack that was stopped while its models were written ends as one
+            groups += [group] if group else []
+        return groups
 
     def described(self, group: Sequence[int]) -> list[ModelRun]:
         return [self._described[i] for i in group]
