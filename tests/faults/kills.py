@@ -100,6 +100,17 @@ def _model(folder: Path) -> None:
     write_small(folder / "set", environments=("E2",), devices=1)
 
 
+def _seen(folder: Path) -> None:
+    """A trained model beside the dataset it is from."""
+    from pisa_capc.data.frames import load
+    from pisa_capc.model.training import fit
+    from tests.problems import runs
+
+    _small_set(folder)
+    [model] = fit(runs(load(folder / "set")), method="single", encoder="cnn", epochs=1, batch=16, device="cpu")
+    model.save(folder / "run")
+
+
 def _recording(folder: Path) -> None:
     from tests.signal.detection.senders import conversation
     from tests.signal.recordings.tools import encoded
@@ -141,6 +152,20 @@ def _enrol(inputs: Path, out: Path) -> list[str]:
     return ["enrol", f"{inputs / 'run'}", f"{inputs / 'set'}", *named]
 
 
+def _report(inputs: Path, out: Path) -> list[str]:
+    sizes = ["--kind", "confusion,captures", "--device", "cpu"]
+    return ["report", f"{inputs / 'run'}", "--data", f"{inputs / 'set'}", "--out", f"{out / 'page.html'}", *sizes]
+
+
+def _figures(inputs: Path, out: Path) -> list[str]:
+    sizes = ["--kind", "confusion,captures", "--device", "cpu"]
+    return ["figures", f"{inputs / 'run'}", f"{inputs / 'set'}", "--out", f"{out}", *sizes]
+
+
+def _export_model(inputs: Path, out: Path) -> list[str]:
+    return ["export-model", f"{inputs / 'run'}", "--out", f"{out / 'model.onnx'}"]
+
+
 def _detect(inputs: Path, out: Path) -> list[str]:
     plain = ["--sample-rate", "20e6", "--carrier", "5.2e9", "--antennas", "2", "--samples", "320"]
     return ["detect", *(f"{inputs}/roof{i}.cs16" for i in range(6)), *plain, "--out", f"{out}"]
@@ -155,6 +180,9 @@ COMMANDS = {  # those that take longest come first
     "export": Command(_recordings, _export),
     "enrol": Command(_model, _enrol),
     "calibrate fit": Command(_scores, _fit),
+    "report": Command(_seen, _report),
+    "figures": Command(_seen, _figures),
+    "export-model": Command(_seen, _export_model),
 }
 
 
