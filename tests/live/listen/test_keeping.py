@@ -53,6 +53,27 @@ def test_the_first_mark_is_read_back(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "ledger").mark == Mark(1, 0, 7)
 
 
+def test_a_ledger_on_a_full_disk_is_named_once_and_written_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    notes = list[str]()
+    keeper = Keeper(tmp_path, 1.0, notes.append)
+    with keeper.resuming():
+        keeper.advance(decisions=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            for number in (2, 3):
+                keeper.advance(decisions=number)
+        assert keeper.mark.decisions == 3
+        assert len(notes) == 1
+        assert f"{tmp_path / 'ledger'}: cannot be written (No space" in notes[0]
+        keeper.advance(decisions=4)
+    assert Ledger(tmp_path / "ledger").mark.decisions == 4
+
+
 def test_a_ledger_that_says_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ledger").write_bytes(os.urandom(100))
     with pytest.raises(DataError, match="damaged"):

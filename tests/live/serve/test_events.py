@@ -196,6 +196,27 @@ def test_names_and_alarms_outlive_the_service(tmp_path: Path) -> None:
         assert 'pisa_alarms_total{kind="not its address"} 0' in client.get("/metrics").text, "those of this service"
 
 
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise DataError(f"{path}: cannot be written (No space left on device).")
+
+    notes = list[str]()
+    hub = a_hub(state=tmp_path, note=notes.append)
+    hub.keepsakes.name("device", "D01", "kettle")
+    hub.changed = True
+    with monkeypatch.context() as patch:
+        patch.setattr("pisa_capc.live.serve.keepsakes.write_text_atomic", full)
+        for _ in range(3):
+            asyncio.run(hub.save())
+    assert len(notes) == 1
+    assert "page.json: cannot be written (No space" in notes[0]
+    asyncio.run(hub.save())
+    assert notes[1:] == [f"{tmp_path}: is written again."]
+    assert a_hub(state=tmp_path).keepsakes.names["device"] == {"D01": "kettle"}
+
+
 def test_a_state_of_the_version_before_is_read(tmp_path: Path) -> None:
     old = an_alarm(4).to_json()
     for name in ("state", "times", "updated_at", "by"):

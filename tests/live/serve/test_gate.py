@@ -391,7 +391,7 @@ def test_refusals_have_the_policy_too() -> None:
         assert answer.json()["detail"]
 
 
-def test_a_token_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_token_file_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     file.chmod(0o600)
@@ -401,6 +401,9 @@ def test_a_token_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     file.chmod(0o640)
     with pytest.raises(DataError, match="chmod 600"):
         read_tokens(file)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))  # systemd's, with an access list
+    assert len(read_tokens(file)) == 2
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     file.chmod(0o600)
     for wrong in ("", "a name with spaces " + TOKEN, "ü" * 40, f"{'x' * 40} {TOKEN}", TOKEN + "\n" * 9000):
         file.write_text(wrong)

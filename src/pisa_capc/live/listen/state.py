@@ -81,14 +81,19 @@ class Ledger:
         try:
             os.pwrite(self._file, whole, (self._turn % 2) * self._record.size)
         except OSError as error:
-            raise DataError(f"{self._path}: cannot be written ({error.strerror}). Is the disk well?") from error
+            raise self._unwritten(error) from error
         self.mark = mark
 
     def close(self) -> None:
         try:
             os.fsync(self._file)
+        except OSError as error:
+            raise self._unwritten(error) from error
         finally:
             os.close(self._file)
+
+    def _unwritten(self, error: OSError) -> DataError:
+        return DataError(f"{self._path}: cannot be written ({error.strerror}). Is the disk well?")
 
 
 class Keeper:
@@ -98,6 +103,7 @@ class Keeper:
         self.folder, self._every_s, self._note = folder, every_s, note
         self.mark = Mark()
         self._ledger: Ledger | None = None
+        self._ledger_fails = False
         self._saved_at = time.monotonic()
         self._saving: threading.Thread | None = None
         self._alarms_fail = False
@@ -126,7 +132,14 @@ class Keeper:
         """Give numbers: what is written is never given again."""
         self.mark = self.mark._replace(**changes)
         if self._ledger is not None:
-            self._ledger.write(self.mark)
+            try:
+                self._ledger.write(self.mark)
+            except DataError as error:  # as some file systems do when they are full: go on deciding
+                if not self._ledger_fails:
+                    self._note(f"{error} After a kill, numbers given from now on may be given again.")
+                self._ledger_fails = True
+            else:
+                self._ledger_fails = False
 
     def keep_alarms(self, alarms: list[dict[str, Any]], newest: int) -> None:
         """Write them before the newest of them, an alarm's number, is reported; `ALL_TOLD` where each has been."""

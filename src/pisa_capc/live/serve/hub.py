@@ -90,6 +90,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.changed = False  # since the state was written
+        self._unsaved = ""  # why it could not be
         self._enrolling = asyncio.Lock()
         self._told = -1  # number of the newest decision that rows were told after
         self._projected: tuple[Known, PlaneProjection | None] | None = None
@@ -179,4 +180,11 @@ class Hub:
         try:
             await asyncio.to_thread(kept.save, self.state, content)
         except PisaError as error:  # a full disk is no reason to show nothing
-            self.note(str(error))
+            self.changed = True
+            if str(error) != self._unsaved:
+                self.note(f"{error} It is tried again every second.")
+            self._unsaved = str(error)
+        else:
+            if self._unsaved:
+                self.note(f"{self.state}: is written again.")
+            self._unsaved = ""

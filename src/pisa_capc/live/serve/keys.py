@@ -102,13 +102,17 @@ def _digest(text: str) -> bytes:
 
 
 def read_tokens(path: Path, operator: bool = True) -> list[Token]:
-    """The tokens in a file that only its owner may read: a line each, with the name of its holder before it or not."""
+    """The tokens in a file that only its owner may read: a line each, with the name of its holder before it or not.
+
+    systemd's credentials are their service's alone, by an access list that shows as a permission of their group.
+    """
     try:
         with path.open("rb") as file:
             mode, content = os.fstat(file.fileno()).st_mode, file.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(f"{path}: the file of tokens cannot be read ({error.strerror}).") from error
-    if stat.S_IMODE(mode) & 0o077:
+    credential = str(path.parent) == os.environ.get("CREDENTIALS_DIRECTORY")
+    if stat.S_IMODE(mode) & 0o077 and not credential:
         raise DataError(f"{path}: others may read or write these tokens: chmod 600 {path}")
     text = content.decode("ascii", "replace")
     lines = [line.split() for line in text.splitlines() if line.strip()]
