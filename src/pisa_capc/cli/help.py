@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from pisa_capc.cli.completion import complete
 from pisa_capc.cli.old import renewed
 from pisa_capc.core import quantities
 from pisa_capc.core.errors import ConfigError
@@ -39,7 +40,10 @@ pisa calibrate scores.npz --out calibrated.npz"""
 
 
 class BoundedGroup(TyperGroup):
-    """Commands whose numbers are what `core.quantities` says that they may be: NaN would pass every range."""
+    """Commands whose numbers are what `core.quantities` says that they may be: NaN would pass every range.
+
+    Values of their options are completed in shells.
+    """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -47,6 +51,7 @@ class BoundedGroup(TyperGroup):
         for option in options:
             if not isinstance(option.callback, _Bounded):
                 option.callback = _Bounded(option.callback)
+                complete(option)
         return command
 
 
