@@ -36,7 +36,9 @@ def buildah(*arguments: str) -> str:
     try:
         done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise DataError("buildah is not there. Install it (Debian: apt install buildah), and build the image.") from None
+        raise DataError(
+            "buildah is not there. Install it (Debian: apt install buildah), and build the image."
+        ) from None
     if done.returncode:
         raise DataError(f"buildah {' '.join(arguments)}: {done.stderr.strip()[-500:]}")
     return done.stdout
