@@ -132,7 +132,6 @@ def main() -> None:
     from pisa_capc.cli import edge  # noqa: F401
     from pisa_capc.cli import calibrate  # noqa: F401
     from pisa_capc.cli import stream  # noqa: F401
-    from pisa_capc.cli import predict  # noqa: F401
     from pisa_capc.cli import identify  # noqa: F401
     from pisa_capc.cli import enrol  # noqa: F401
     from pisa_capc.cli import listen  # noqa: F401

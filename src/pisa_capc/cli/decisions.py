@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from pisa_capc.cli.model import confirm
+from pisa_capc.cli.calibrate import chosen_calibrator
+from pisa_capc.cli.edge import Engine, load_run, place
+from pisa_capc.cli.model import Device, confirm
+from pisa_capc.cli.options import CalibrationName, reject_option
 from pisa_capc.cli.output import listed, print_table
-from pisa_capc.cli.recordings import Reading
+from pisa_capc.cli.recordings import PseudonymKey, Reading, renaming
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from pisa_capc.data.frames import UnlabelledFrames
     from pisa_capc.decide.identification import Choices, Identified, Predicted
     from pisa_capc.model.inference import TrainedModel
-    from pisa_capc.signal.detection import Found
-    from pisa_capc.signal.detection.finding import Rename
     from pisa_capc.signal.recordings.base import FileRecording
 
 NAMED = 6  # addresses in a line of the table
@@ -57,39 +57,56 @@ def rejection(name: str, trained: TrainedModel) -> str | None:
     return found
 
 
-def opened(trained: TrainedModel, paths: Sequence[str], reading: Reading) -> list[FileRecording]:
-    """The recordings; unsuitable ones are refused before anything is read."""
-    from pisa_capc.decide.identification import check_recording
+@dataclass(frozen=True)
+class Deciding(Reading):
+    """Which model decides about frames, and how: the options that identify, predict and verify have in common."""
 
-    found = reading.open(paths)
-    for recording in found:
-        check_recording(trained, recording.about)
-    return found
+    run: Path = RunFolder
+    calibration: str | None = CalibrationName
+    reject: str = reject_option("auto")
+    keep_cfo: bool = KeepCfo
+    equalise_antennas: bool = EqualiseAntennas
+    waveform: str | None = WaveformName
+    pseudonyms: Path | None = PseudonymKey
+    device: str = Device
+    engine: str = Engine
 
+    def model(self) -> tuple[TrainedModel, torch.device]:
+        """The model, and where it computes."""
+        where = place(self.device, self.engine)
+        return load_run(self.run, self.engine), where
 
-def found_in(
-    trained: TrainedModel,
-    recordings: Sequence[FileRecording],
-    reading: Reading,
-    waveform: str | None,
-    rename: Rename | None,
-    show: bool,
-) -> list[Found]:
-    """The frames of the recordings; if there is none, the command says so and ends."""
-    from pisa_capc.decide.identification import waveform_of
+    def choices(self, trained: TrainedModel, alpha: float = 0.05, together_s: float | None = None) -> Choices:
+        from pisa_capc.decide.identification import Choices
 
-    name = waveform_of(trained) if waveform is None else waveform
-    return reading.find_in_all(recordings, name, show, rename)
+        calibration = chosen_calibrator(self.calibration, trained.statistics)
+        score = rejection(self.reject, trained)
+        return Choices(calibration, score, alpha, together_s, self.keep_cfo, self.equalise_antennas)
 
+    def suitable(self, trained: TrainedModel, paths: Sequence[str]) -> list[FileRecording]:
+        """The recordings; unsuitable ones are refused before anything is read."""
+        from pisa_capc.decide.identification import check_recording
 
-def identified(
-    trained: TrainedModel, found: Sequence[Found], choices: Choices, device: torch.device, show: bool
-) -> Identified:
-    """Decisions on found frames."""
-    from pisa_capc.decide.identification import identify
+        found = self.open(paths)
+        for recording in found:
+            check_recording(trained, recording.about)
+        return found
 
-    with progress("embed", sum(len(one.frames) for one in found), show) as bar:
-        return identify(trained, found, choices, device, bar.advance)
+    def identified(
+        self,
+        trained: TrainedModel,
+        recordings: Sequence[FileRecording],
+        choices: Choices,
+        device: torch.device,
+        show: bool,
+    ) -> Identified:
+        """Decisions on the frames of the recordings; if there is none, the command says so and ends."""
+        from pisa_capc.decide.identification import identify, waveform_of
+
+        name = waveform_of(trained) if self.waveform is None else self.waveform
+        found = self.find_in_all(recordings, name, show, renaming(self.pseudonyms))
+        with progress("embed", sum(len(one.frames) for one in found), show) as bar:
+            return identify(trained, found, choices, device, bar.advance)
 
 
 def predicted(
@@ -142,73 +159,22 @@ def _of_dataset(trained: TrainedModel, folder: Path, environment: str | None, an
     return frames.where(environment=names).unlabelled()
 
 
-def summary(who: Predicted) -> dict[str, Any]:
-    """The decisions by device, for JSON."""
-    return {
-        "recordings": names(who),
-        "calibration": calibration_said(who),
-        "rejection": who.choices.reject,
-        "together_s": who.choices.together_s,
-        "devices": [{"device": name, **_of_device(who, rows)} for name, rows in _by_device(who)],
-    }
-
-
-def names(who: Predicted) -> list[str]:
-    """The recordings, or the captures of a dataset."""
-    from pisa_capc.decide.identification import Identified
-
-    if isinstance(who, Identified):
-        return [one.recording.about.name for one in who.seen.found]
-    return [str(summary.capture) for summary in who.calibration.captures]
-
-
-def calibration_said(who: Predicted) -> dict[str, Any]:
-    """What corrected the decisions, for JSON."""
-    result = who.calibration
-    judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
-    title = who.choices.calibrator(who.scores.statistics).title
-    return {"method": title, "changed": result.changed, "judged": judged}
-
-
-def _by_device(who: Predicted) -> Iterable[tuple[str | None, np.ndarray]]:
-    """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
-    for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
-        yield (None if k < 0 else who.devices[k]), (who.decision == k).nonzero()[0]
-
-
-def _of_device(who: Predicted, rows: np.ndarray) -> dict[str, Any]:
-    return {
-        "frames": len(rows),
-        "share": len(rows) / len(who),
-        "probability": float(who.confidence[rows].mean()),
-        **_claimed(who, rows),
-    }
-
-
-def _claimed(who: Predicted, rows: np.ndarray) -> dict[str, Any]:
-    """The addresses that frames of recordings claim."""
-    from pisa_capc.decide.identification import Identified
-
-    if not isinstance(who, Identified):
-        return {}
-    counted = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
-    return {"addresses": dict(counted.most_common())}
-
-
 def show(who: Predicted) -> None:
     """The table by device."""
+    from pisa_capc.decide.identification.write import by_device, of_device, recordings_of
+
     rows = []
-    for name, members in _by_device(who):
-        own = _of_device(who, members)
+    for name, members in by_device(who):
+        own = of_device(who, members)
         addresses = own.get("addresses", {})
         claimed = ", ".join(f"{address} ({count:,})" for address, count in list(addresses.items())[:NAMED])
         claimed += f" and {len(addresses) - NAMED:,} more" * (len(addresses) > NAMED)
         sure = "–" if name is None else f"{own['probability']:.3f}"
         rows.append([name or "unknown", f"{own['frames']:,}", f"{own['share']:.1%}", sure, claimed or "–"])
     headings = ["device", "frames", "share", "mean confidence", "addresses claimed (frames)"]
-    if not any("addresses" in _of_device(who, members) for _, members in _by_device(who)):
+    if not any("addresses" in of_device(who, members) for _, members in by_device(who)):
         headings, rows = headings[:-1], [row[:-1] for row in rows]
-    shown = names(who)
+    shown = recordings_of(who)
     title = ", ".join(shown[:NAMED]) + f" and {len(shown) - NAMED:,} more" * (len(shown) > NAMED)
     print_table(f"{title}: {len(who):,} frames", headings, rows, left=("device", "addresses claimed (frames)"))
     if who.explainer.devices:
@@ -218,8 +184,10 @@ def show(who: Predicted) -> None:
 
 def _show_measured(who: Predicted) -> None:
     """Measurements of the frames of each device together, and in a line below what the device has."""
+    from pisa_capc.decide.identification.write import by_device
+
     rows, scores, quantities = list[list[str]](), who.scores, who.explainer.quantities
-    for name, members in _by_device(who):
+    for name, members in by_device(who):
         error = None if scores.error is None else scores.error[members]
         own = who.explainer.measured(scores.embedding[members], error)
         rows.append([name or "unknown", *(own[one].number if own else "–" for one in quantities)])

@@ -15,7 +15,6 @@ from pisa_capc.cli import app
 from pisa_capc.cli.calibrate import chosen_calibrator
 from pisa_capc.cli.decisions import EqualiseAntennas, KeepCfo, WaveformName, rejection
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
-from pisa_capc.cli.identify import enrolled
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import Addresses, AlarmAlpha, Alpha, CalibrationName, TestEvery, options_of, reject_option
 from pisa_capc.cli.recordings import PseudonymKey, renaming
@@ -113,6 +112,7 @@ class Listening:
         """A listener as they describe it."""
         import torch
 
+        from pisa_capc.decide.identification.addresses import owners
         from pisa_capc.live.listen import Air, Listener, ListenPlan, LiveChoices, StreamSettings, open_stream
         from pisa_capc.signal.recordings.encoding import Encoding
 
@@ -139,7 +139,7 @@ class Listening:
             choices=LiveChoices(
                 rejection(self.reject, trained), self.alpha, self.keep_cfo, self.equalise_antennas, online
             ),
-            addresses=None if self.addresses is None else enrolled(self.addresses, trained.devices, rename),
+            addresses=None if self.addresses is None else owners(self.addresses, trained.devices, rename),
             rename=rename,
             alpha=self.alarm_alpha,
             spacing_s=self.test_every,

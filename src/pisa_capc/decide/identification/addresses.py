@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
 from pisa_capc.data.store.files import read_json, reading
 from pisa_capc.data.store.origins import read_origins
 from pisa_capc.signal.detection.dataset import file_name
+from pisa_capc.signal.detection.finding import Rename
 
 EXPECTED = "lines `address,device`, or JSON {address: device}"
 LARGEST = 1 << 24  # bytes
@@ -62,10 +63,26 @@ def learnt_addresses(dataset: Path, devices: Sequence[str]) -> dict[str, str]:
     return {address: count.most_common(1)[0][0] for address, count in votes.items()}
 
 
+def owners(path: Path, devices: Sequence[str], rename: Rename | None = None) -> dict[str, str]:
+    """The device of each address, as a file or a dataset says it; a dataset has pseudonyms if it was made with them."""
+    if path.is_dir():
+        return learnt_addresses(path, devices)
+    return renamed(read_addresses(path, devices), rename)
+
+
+def renamed(addresses: Mapping[str, str], rename: Rename | None) -> dict[str, str]:
+    """The same devices by the pseudonyms of their addresses."""
+    return {address if rename is None else rename(address): device for address, device in addresses.items()}
+
+
 def named_by_address(
-    claimed: Iterable[str | None], devices: Sequence[str], known: Mapping[str, str] | None = None
+    claimed: Sequence[str | None], devices: Sequence[str], known: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The claimed addresses that are a device's name, as `pisa detect --label address` enrols them, and those known."""
+    if not any(claimed):
+        raise DataError(
+            "no frame has an address, so there is nothing to verify. Use `pisa identify` to find out who sent them."
+        )
     found = {address: file_name(address) for address in sorted({a for a in claimed if a is not None})}
     found = {address: name for address, name in found.items() if name in devices} | dict(known or {})
     if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, MissingExtraError
 from pisa_capc.data.store.files import atomic, write_text_atomic
@@ -65,6 +67,47 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
 def records(who: Predicted) -> list[dict[str, Any]]:
     """What is known of each frame, wherever it is from."""
     return list(frames(who) if isinstance(who, Identified) else stored(who))
+
+
+def summary(who: Predicted) -> dict[str, Any]:
+    """The decisions by device, for JSON."""
+    return {
+        "recordings": recordings_of(who),
+        "calibration": calibrated(who),
+        "rejection": who.choices.reject,
+        "together_s": who.choices.together_s,
+        "devices": [{"device": name, **of_device(who, rows)} for name, rows in by_device(who)],
+    }
+
+
+def recordings_of(who: Predicted) -> list[str]:
+    """The recordings, or the captures of a dataset."""
+    if isinstance(who, Identified):
+        return [one.recording.about.name for one in who.seen.found]
+    return [str(summary.capture) for summary in who.calibration.captures]
+
+
+def calibrated(who: Predicted) -> dict[str, Any]:
+    """What corrected the decisions, for JSON."""
+    result = who.calibration
+    judged = None if result.judged is None else [judged._asdict() for judged in result.judged]
+    title = who.choices.calibrator(who.scores.statistics).title
+    return {"method": title, "changed": result.changed, "judged": judged}
+
+
+def by_device(who: Predicted) -> Iterator[tuple[str | None, NDArray[np.int64]]]:
+    """The frames of each device that was found, in the model's order; those of unknown devices, None, come last."""
+    for k in sorted(set(who.decision.tolist()), key=lambda k: (k < 0, k)):
+        yield (None if k < 0 else who.devices[k]), (who.decision == k).nonzero()[0]
+
+
+def of_device(who: Predicted, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """How many frames a device sent, how sure that is, and of frames of recordings the addresses that they claim."""
+    found = {"frames": len(rows), "share": len(rows) / len(who), "probability": float(who.confidence[rows].mean())}
+    if not isinstance(who, Identified):
+        return found
+    counted = Counter(address for i in rows if (address := who.seen.address[i]) is not None)
+    return {**found, "addresses": dict(counted.most_common())}
 
 
 def decision(identity: Identity) -> dict[str, Any]:
