@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,20 +13,13 @@ from pisa_capc.cli.decisions import EqualiseAntennas, KeepCfo, RunFolder, Wavefo
 from pisa_capc.cli.model import Device
 from pisa_capc.cli.options import AsJson, options_of
 from pisa_capc.cli.output import listed, print_table
-from pisa_capc.cli.recordings import (
-    Reading,
-)
-from pisa_capc.core.errors import ConfigError, DataError
+from pisa_capc.cli.recordings import Reading
+from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    from pisa_capc.data.frames import Frames, UnlabelledFrames
-    from pisa_capc.decide.identification import Observed
     from pisa_capc.model.inference import TrainedModel
-    from pisa_capc.signal.recordings.base import FileRecording
-
-    Origins = list[dict[str, Any]]
 
 
 @app.command("enrol")
@@ -74,9 +64,11 @@ def enrol_(
     costs the others.
     """
     from pisa_capc.data.store.files import new_folder, whole
-    from pisa_capc.decide.enrolment import enrol
+    from pisa_capc.decide.enrolment import device_in_datasets, enrol
     from pisa_capc.decide.enrolment import remove as removed
     from pisa_capc.decide.enrolment import update as updated
+    from pisa_capc.decide.identification import check_recording, observe, waveform_of
+    from pisa_capc.decide.identification.observation import frames_of_address
     from pisa_capc.model.inference import load_model
     from pisa_capc.model.inference.devices import choose_device
 
@@ -97,11 +89,14 @@ def enrol_(
     if folders and len(folders) < len(frames):
         raise ConfigError("enrol: found recordings beside datasets; give either.")
     if folders:
-        own, origin = _of_datasets(frames, name, environment)
+        own, origin = device_in_datasets(frames, name, None if environment is None else listed(environment))
     else:
         opened = reading.open(frames)
-        seen = _heard(before, opened, reading, waveform, keep_cfo, equalise_antennas, not as_json)
-        own, origin = _of_recordings(seen, opened, address)
+        for recording in opened:  # unsuitable ones are refused before anything is read
+            check_recording(before, recording.about)
+        wanted = waveform_of(before) if waveform is None else waveform
+        found = [reading.find_frames(recording, wanted, not as_json) for recording in opened]
+        own, origin = frames_of_address(observe(before, found, keep_cfo, equalise_antennas), opened, address)
     with progress("embed", len(own), not as_json) as bar:
         place = choose_device(device)
         change = enrol if update is None else updated
@@ -109,90 +104,6 @@ def enrol_(
     with whole(out) as folder:
         after.save(folder)
     _show(before, after, name, out, as_json)
-
-
-def _of_datasets(folders: Sequence[str], label: str, environment: str | None) -> tuple[UnlabelledFrames, Origins]:
-    """The frames of the device in datasets, and which they are."""
-    from pisa_capc.data.frames import Frames, load
-    from pisa_capc.data.store.native import fingerprint
-
-    parts, origin = [], []
-    for folder in folders:
-        part = _of_device(load(folder), label, folder)
-        part = part if environment is None else part.where(environment=listed(environment))
-        if not len(part):
-            raise DataError(f"{folder}: no frames of {label} in {environment}. Choose other environments.")
-        parts.append(part)
-        origin.append(
-            {
-                "dataset": fingerprint(folder),
-                "name": Path(folder).name,
-                "environments": [part.environments[i] for i in sorted(set(part.environment.tolist()))],
-                "frames": len(part),
-            }
-        )
-    return (parts[0] if len(parts) == 1 else Frames.concatenate(parts)).unlabelled(), origin
-
-
-def _of_device(frames: Frames, label: str, folder: str) -> Frames:
-    """The frames of the device called `label`; where a dataset has only one, that one's, whatever it is called."""
-    if label in frames.devices:
-        return frames.where(device=label)
-    if len(frames.devices) == 1:
-        return frames
-    raise DataError(
-        f"{folder}: holds {len(frames.devices)} devices ({', '.join(frames.devices[:12])}), none of them {label!r}. "
-        "Give a dataset with the new device alone, or one that has it under this name."
-    )
-
-
-def _heard(
-    trained: TrainedModel,
-    opened: Sequence[FileRecording],
-    reading: Reading,
-    waveform: str | None,
-    keep_cfo: bool,
-    equalise_antennas: bool,
-    show: bool,
-) -> Observed:
-    """The frames of recordings as the model sees them; unsuitable ones are refused before anything is read."""
-    from pisa_capc.decide.identification import check_recording, observe, waveform_of
-
-    for recording in opened:
-        check_recording(trained, recording.about)
-    name = waveform_of(trained) if waveform is None else waveform
-    found = [reading.find_frames(recording, name, show) for recording in opened]
-    return observe(trained, found, keep_cfo, equalise_antennas)
-
-
-def _of_recordings(
-    seen: Observed, opened: Sequence[FileRecording], address: str | None
-) -> tuple[UnlabelledFrames, Origins]:
-    """The frames of one address; without one they must not claim to be from several."""
-    claimed = Counter(name for name in seen.address if name is not None)
-    if address is None and len(claimed) > 1:
-        most = ", ".join(f"{name} ({count})" for name, count in claimed.most_common(12))
-        raise DataError(f"frames of {len(claimed)} addresses were found: {most}. Name the device's with --address.")
-    wanted = address or next(iter(claimed), None)
-    rows = [i for i, name in enumerate(seen.address) if name == wanted]
-    if not rows:
-        said = ", ".join(name for name, _ in claimed.most_common(12)) or "none"
-        raise DataError(f"no frame claims the address {address}; found: {said}.")
-    origin = [
-        {
-            "recording": recording.about.name,
-            "sha256": [_sha256(file.path) for file in recording.files],
-            "address": wanted,
-            "frames": int((seen.recording[rows] == r).sum()),
-        }
-        for r, recording in enumerate(opened)
-    ]
-    return seen.frames.select(rows), origin
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _show(before: TrainedModel, after: TrainedModel, name: str, out: Path, as_json: bool) -> None:

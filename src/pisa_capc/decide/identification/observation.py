@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +24,7 @@ from pisa_capc.model.methods.equaliser import AUTO
 from pisa_capc.signal.detection import Found, FoundFrame
 from pisa_capc.signal.detection.dataset import without_cfo
 from pisa_capc.signal.recordings import About, Recording
+from pisa_capc.signal.recordings.base import FileRecording
 from pisa_capc.signal.waveforms import WAVEFORMS
 
 CARRIER_HZ = 5.825e9  # where a recording does not say it: only the tolerance of `tracks` depends on it
@@ -228,3 +233,33 @@ class _StreamSource:
         known = np.where(np.isfinite(self.cfo_hz), self.cfo_hz, array)
         nothing = np.empty((len(known), self.antennas, 0), dtype=np.complex64)
         return MemorySource(nothing, known, self.track, np.arange(len(known)))
+
+
+def frames_of_address(
+    seen: Observed, recordings: Sequence[FileRecording], address: str | None = None
+) -> tuple[UnlabelledFrames, list[dict[str, Any]]]:
+    """The frames that claim one address, and their `origin` for `enrol`; without one they must not claim several."""
+    claimed = Counter(name for name in seen.address if name is not None)
+    if address is None and len(claimed) > 1:
+        most = ", ".join(f"{name} ({count})" for name, count in claimed.most_common(12))
+        raise DataError(f"frames of {len(claimed)} addresses were found: {most}. Name the device's with --address.")
+    wanted = address or next(iter(claimed), None)
+    rows = [i for i, name in enumerate(seen.address) if name == wanted]
+    if not rows:
+        said = ", ".join(name for name, _ in claimed.most_common(12)) or "none"
+        raise DataError(f"no frame claims the address {address}; found: {said}.")
+    origin = [
+        {
+            "recording": recording.about.name,
+            "sha256": [_sha256(file.path) for file in recording.files],
+            "address": wanted,
+            "frames": int((seen.recording[rows] == r).sum()),
+        }
+        for r, recording in enumerate(recordings)
+    ]
+    return seen.frames.select(rows), origin
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
