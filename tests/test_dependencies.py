@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -53,6 +54,16 @@ def test_a_container_runs_what_the_tests_ran() -> None:
     )
     assert {package for package, version in there.items() if here.get(package, version) != version} == set()
     assert not {"pytest", "mypy", "ray", "triton", "playwright", "hypothesis"} & there.keys()
+
+
+def test_the_page_gives_the_size_of_the_container_as_it_was_measured() -> None:
+    record = json.loads((ROOT / "results/speed/container.json").read_text())
+    base, _ = record["layers_bytes"]
+    page = " ".join((ROOT / "docs/dependencies.md").read_text(encoding="utf-8").split())
+    assert f"an image of {record['image_bytes'] / 1e9:.2f} GB on a Debian base of {base / 1e6:.0f} MB" in page
+    assert record["image_bytes"] < 1.5e9
+    assert record["user"] not in ("", "root")
+    assert {"simulate radios", "train", "listen"} <= {row["what"] for row in record["rows"]}
 
 
 def test_the_page_of_the_index_has_no_link_that_leads_nowhere() -> None:

@@ -30,8 +30,8 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[tuple[int, Callable[[], None], Callable[[], None]]]:
     """A broker that asks for a password: its port, and how to start and to kill it."""
-    if MOSQUITTO is None or shutil.which("mosquitto_passwd") is None:
-        pytest.skip("mosquitto is not installed")
+    if MOSQUITTO is None or shutil.which("mosquitto_passwd") is None or shutil.which("mosquitto_sub") is None:
+        pytest.skip("mosquitto or mosquitto-clients are not installed")
     port, passwords = free_port(), tmp_path / "passwords"
     subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, "me", "right"], check=True)
     (tmp_path / "conf").write_text(
