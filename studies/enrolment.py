@@ -32,6 +32,7 @@ from pisa_capc import Frames, simulate
 from pisa_capc.cli.output import listed_numbers, print_table
 from pisa_capc.core.config import parse_json
 from pisa_capc.core.progress import console
+from pisa_capc.core.provenance import made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.frames import groups_of, load
 from pisa_capc.data.protocol import split
@@ -342,9 +343,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     set_ = f"{options.waveform}{'-coarse' * options.coarse}-{options.scale:g}"
-    made = dataset(options, options.work / set_)
+    folder = dataset(options, options.work / set_)
     how = f"{options.method}-{options.encoder}-{options.epochs}x{options.batch}"
-    study = Study(load(made), options, options.work / set_ / how)
+    study = Study(load(folder), options, options.work / set_ / how)
     chosen_on = list(study.cells([((SOURCE[0],), SOURCE[1]), ((SOURCE[1],), SOURCE[0])]))
     source = summary(chosen_on)
     chosen = choose(source)
@@ -357,7 +358,7 @@ def main() -> None:
         "machine": machine(),
         "made": made(),
         "settings": {k: v for k, v in vars(options).items() if not isinstance(v, Path)},
-        "dataset": fingerprint(made),
+        "dataset": fingerprint(folder),
         "chosen": chosen,
         "source": source,
         "target": target,
