@@ -1,7 +1,7 @@
 """Completion of values in shells: names of parts, scenes and protocols; environments and devices of given folders.
 
-It answers while somebody types. So no part is imported: names are read from the decorators in the source, and code of
-plugins is not run. One word has one meaning everywhere, so an option is known by its word.
+It answers at every press of a key. So no part is imported: names are read from the decorators in the source, and code
+of plugins is not run. One word has one meaning everywhere, so an option is known by its word.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LARGEST = 64 << 20  # bytes of a description that is read on the way
 
 
 class Completed(NamedTuple):
-    """What shells are told of a value."""
+    """A value that a shell offers."""
 
     value: str
     help: str | None = None

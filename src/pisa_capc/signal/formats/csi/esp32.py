@@ -8,8 +8,8 @@
 commas. In the first two, 64 pairs of the legacy training field come first, which every frame has; HT fields follow in
 HT frames, and are not read. Without a secondary channel they come as an FFT has them, with one from the lowest to the
 highest. C5 and C6 print one field, whose length says which. They do not say the order, and Espressif's guide and
-program differ on it; so it is told by where the field is empty, at the carrier and the edges. To check a line is to
-read it, so csiread has no part in it.
+program differ on it; the empty pairs, at the carrier and the edges, show it. To check a line is to read it, so csiread
+has no part in it.
 """
 
 from __future__ import annotations
