@@ -17,7 +17,9 @@ setup: $(STAMP)
 
 $(STAMP): requirements.lock requirements-torch.lock pyproject.toml setup.py
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --require-hashes -r requirements.lock
+# PyTorch beside the others, which are all in the lock; then what its wheel for this machine wants besides.
+	$(INSTALL) --no-deps -r requirements-torch.lock & torch=$$!; \
+	  $(INSTALL) --no-deps --require-hashes -r requirements.lock && wait $$torch
 	$(INSTALL) -r requirements-torch.lock
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
@@ -31,10 +33,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 
 test: lint types
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # Damaged files for each reader, and kills of commands: docs/reliability.md.
 CASES ?= 100

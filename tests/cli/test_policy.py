@@ -18,7 +18,7 @@ from pisa_capc.decide.calibration.policy import rejection
 from pisa_capc.evidence.evaluation.inference import COMPARED
 from pisa_capc.model.inference import TrainedModel, embed
 from tests.cli.test_model_commands import Command, Result
-from tests.decide.identification.conftest import pisa, trained  # noqa: F401  (fixtures)
+from tests.decide.identification.conftest import pisa  # noqa: F401  (a fixture)
 from tests.decide.identification.test_commands import PLAIN
 from tests.live.listen.air import ENROLLED, as_bytes, in_turn, played
 from tests.live.listen.conftest import toy  # noqa: F401  (a fixture)
@@ -48,7 +48,7 @@ AIR = ("--sample-rate", "20e6", "--carrier", "5.825e9", "--device", "cpu")
 
 
 @pytest.fixture(params=["plain", "earlier"])
-def model(request: pytest.FixtureRequest, trained: TrainedModel) -> TrainedModel:  # noqa: F811
+def model(request: pytest.FixtureRequest, trained: TrainedModel) -> TrainedModel:
     """As it is; and as an early version left it, which said too little of its source."""
     known = {"covariance": None, "session_mean": None} if request.param == "earlier" else {}
     return replace(trained, statistics=replace(trained.statistics, **known))

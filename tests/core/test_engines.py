@@ -87,6 +87,7 @@ def test_a_cluster_that_nobody_answers_for_is_refused_at_once(address: str, monk
             list(run_jobs(pow, [(2, 3)], "ray", workers=1))
 
 
+@pytest.mark.slow  # Ray takes seconds to begin and to end
 def test_a_share_of_a_gpu_that_is_not_there_is_refused_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -14,7 +14,6 @@ from pisa_capc.data.scores import Scores
 from pisa_capc.evidence.evaluation import evaluate
 from pisa_capc.evidence.reports.card import CardScore, f1_by_class, model_card, scores_of
 from pisa_capc.model.inference import TrainedModel, load_model
-from tests.decide.identification.conftest import trained  # noqa: F401  (a fixture)
 from tests.problems import small_frames
 
 
@@ -39,7 +38,7 @@ def test_an_interval_is_over_the_devices() -> None:
     assert str(found) == "0.900 (0.787–1.000)"  # no score is above one
 
 
-def test_the_card_has_the_scores_of_the_run(trained: TrainedModel) -> None:  # noqa: F811
+def test_the_card_has_the_scores_of_the_run(trained: TrainedModel) -> None:
     [target] = evaluate([(Path("run"), trained)], small_frames(frames=80), ["E1"], "cpu", show=False)
     card = model_card(trained, target, "cc-by-4.0", ("model.json",))
     front = front_of(card)
@@ -56,7 +55,7 @@ def test_the_card_has_the_scores_of_the_run(trained: TrainedModel) -> None:  # n
         assert word in card
 
 
-def test_names_are_shown_and_not_obeyed(trained: TrainedModel) -> None:  # noqa: F811
+def test_names_are_shown_and_not_obeyed(trained: TrainedModel) -> None:
     names = ("[a](http://x)", "b: |c|", "---")
     run = replace(trained.run, devices=names, source=("E2\n---", "E3"))
     card = model_card(replace(trained, run=run))
@@ -66,7 +65,7 @@ def test_names_are_shown_and_not_obeyed(trained: TrainedModel) -> None:  # noqa:
     assert "not scored where it was not trained" in card
 
 
-def test_a_folder_with_a_card_is_a_model(trained: TrainedModel, tmp_path: Path) -> None:  # noqa: F811
+def test_a_folder_with_a_card_is_a_model(trained: TrainedModel, tmp_path: Path) -> None:
     trained.save(tmp_path)
     (tmp_path / "README.md").write_text(model_card(trained))
     assert load_model(tmp_path).devices == trained.devices

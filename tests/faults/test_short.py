@@ -1,4 +1,4 @@
-"""A few damaged files for every reader and a few kills; `make test-faults` does many."""
+"""A damaged file for every reader and a kill; `make test-faults` does many."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.faults.readers import READERS, missing_extras
 
 
 def test_damaged_files_are_refused_or_have_no_effect() -> None:
-    outcome = fuzz(cases=2, seed=1)
+    outcome = fuzz(cases=1, seed=1)
     assert outcome.faults == []
     there = [name for name in READERS if name not in missing_extras(READERS)]
-    assert {name: sum(counts.values()) for name, counts in outcome.counts.items()} == dict.fromkeys(there, 2)
+    assert {name: sum(counts.values()) for name, counts in outcome.counts.items()} == dict.fromkeys(there, 1)
 
 
 def test_a_killed_command_run_again_ends_with_the_same_bytes() -> None:
-    kills = [*kill("import", 1, seed=1), *kill("simulate", 1, seed=1)]
-    assert [(one.command, one.faults) for one in kills] == [("import", []), ("simulate", [])], kills
+    [killed] = kill("simulate", 1, seed=1)  # which has workers
+    assert killed.faults == [], killed
 
 
 def test_the_page_has_the_record() -> None:

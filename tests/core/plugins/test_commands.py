@@ -69,19 +69,12 @@ def test_the_example_is_installed_and_every_command_knows_its_parts(data: Path, 
     assert "its encoder 'strided' is not known here. It was trained with pisa-capc-example 0.1.0" in without.stderr
 
 
-def test_the_same_file_is_a_plugin_without_being_installed(data: Path, tmp_path: Path) -> None:
-    run = command(tmp_path)
-    given = ("--plugin", FILE, "--encoder", "strided")
-    trained = run(*train(data, Path("run"), *given))
-    assert trained.returncode == 0, trained.stderr
-    about = json.loads((tmp_path / "run" / "model.json").read_text(encoding="utf-8"))
-    assert [plugin["name"] for plugin in about["plugins"]] == ["pisa_capc_example"]
-
-
 @pytest.mark.usefixtures("own_parts")
 def test_every_later_command_on_a_run_takes_the_plugin(pisa: Command, data: Path, tmp_path: Path) -> None:  # noqa: F811
     run = tmp_path / "run"
     assert pisa(*train(data, run, f"--plugin={FILE}", "--encoder", "strided", "--method", "smoothed")).code == 0
+    about = json.loads((run / "model.json").read_text(encoding="utf-8"))
+    assert [plugin["name"] for plugin in about["plugins"]] == ["pisa_capc_example"]
     lines = {
         "evaluate": ("evaluate", run, data, "--target", "E1", "--plot", tmp_path / "confusion.png"),
         "embed": ("embed", run, data, "--environment", "E1", "--out", tmp_path / "scores.npz"),

@@ -8,9 +8,8 @@ import pytest
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.decide.enrolment import enrol
 from pisa_capc.model.inference import TrainedModel
-from pisa_capc.model.training import fit
 from tests.cli.test_model_commands import Command, call
-from tests.problems import runs, small_frames
+from tests.problems import small_frames
 
 FRAMES = small_frames(devices=4, frames=80)
 
@@ -18,14 +17,6 @@ FRAMES = small_frames(devices=4, frames=80)
 def heard(device: str, environment: str, frames: int = 80) -> UnlabelledFrames:
     """Frames of a device in one place."""
     return FRAMES.where(environment=environment, device=device).unlabelled()[:frames]
-
-
-@pytest.fixture(scope="session")
-def trained() -> TrainedModel:
-    """A model of the devices D1, D2 and D3, trained in E2 and E3."""
-    known = small_frames(devices=3, frames=80)
-    [model] = fit(runs(known), encoder="cnn", epochs=5, batch=16, device="cpu", show=False)
-    return model
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pisa_capc.signal.detection import FINDERS
-from tests.decide.identification.conftest import pisa, trained  # noqa: F401  (fixtures)
+from tests.decide.identification.conftest import pisa  # noqa: F401  (a fixture)
 from tests.live.listen.air import ToyFinder
 
 

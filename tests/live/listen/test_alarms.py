@@ -251,6 +251,14 @@ def heard(toy: None, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
+@pytest.fixture
+def quiet(heard: Heard) -> int:
+    """Frames of an imposter until it is reported where nobody else sends."""
+    found = reported_at(heard([IMPOSTER] * 60), address(1))
+    assert found is not None
+    return found
+
+
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     flooded=st.booleans(),
@@ -260,10 +268,8 @@ def heard(toy: None, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> 
     addresses=st.integers(1, 90),
 )
 def test_whatever_strangers_send_an_imposter_is_reported(
-    heard: Heard, flooded: bool, before: int, between: list[int], devices: int, addresses: int
+    heard: Heard, quiet: int, flooded: bool, before: int, between: list[int], devices: int, addresses: int
 ) -> None:
-    quiet = reported_at(heard([IMPOSTER] * 60), address(1))
-    assert quiet is not None
     count = iter(range(10_000))
 
     def strangers(many: int) -> list[tuple[int, int]]:

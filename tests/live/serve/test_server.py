@@ -129,7 +129,7 @@ def test_an_enrolment_that_is_kept_though_the_service_ends_is_in_the_audit(
         (tmp_path / "kept").touch()
         return tmp_path / "0001"
 
-    monkeypatch.setattr(server, "CLOSE_S", 1)
+    monkeypatch.setattr(server, "CLOSE_S", 0.3)
     monkeypatch.setattr(hub_module, "keep", keep)
     hub, at = a_hub(state=tmp_path, run_folder=tmp_path), bound("127.0.0.1", 0)
     for number in range(12):

@@ -172,12 +172,14 @@ def compare_chain(
         compare(*(forward() for _, forward in ways))
 
 
-@pytest.mark.parametrize("tokens", [0, 5])
-@pytest.mark.parametrize("name", ["cnn", "mscnn", "cvcnn", "resnet", "tcn"])
+# The interpreter takes a fifth of a second for a convolution: each kind of encoder once, and each end of a chain twice.
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("cnn", 0), ("cnn", 5), ("mscnn", 5), ("cvcnn", 5), ("resnet", 0), ("tcn", 5)]
+)
 def test_fused_chain_equals_plain_pytorch(name: str, tokens: int) -> None:
     torch.manual_seed(10)
     encoder = build_encoder(name, 1, RUNS).to(DEVICE)
-    compare_chain(encoder, torch.randn(RUNS, STREAMS, 45, 2, device=DEVICE), tokens)
+    compare_chain(encoder, torch.randn(RUNS, 2, 45, 2, device=DEVICE), tokens)
 
 
 @pytest.mark.parametrize(("name", "streams", "written"), [("cnn", 2, False), ("cnn", 4, True), ("resnet", 2, True)])
@@ -188,7 +190,7 @@ def test_the_first_convolution_is_written_where_it_reads_many_channels(
     monkeypatch.setattr(chains, "convolve", lambda *given: found.append(given) or own(*given))
     torch.manual_seed(16)
     encoder = build_encoder(name, streams, RUNS).to(DEVICE)
-    compare_chain(encoder, torch.randn(RUNS, STREAMS, 45, 2 * streams, device=DEVICE), 5)
+    compare_chain(encoder, torch.randn(RUNS, 2, 45, 2 * streams, device=DEVICE), 5)
     assert bool(found) == written
 
 
@@ -196,7 +198,7 @@ def test_fused_chain_of_whole_tiles_several_to_a_program(monkeypatch: pytest.Mon
     monkeypatch.setattr(launching, "MULTIPROCESSORS", 1)
     torch.manual_seed(12)
     encoder = build_encoder("tcn", 1, RUNS).to(DEVICE)
-    compare_chain(encoder, torch.randn(RUNS, 12, 64, 2, device=DEVICE), 4)
+    compare_chain(encoder, torch.randn(RUNS, 8, 64, 2, device=DEVICE), 4)
 
 
 @pytest.fixture
@@ -209,20 +211,20 @@ def poisoned() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("name", ["cnn", "mscnn", "cvcnn", "tcn"])
+@pytest.mark.parametrize("name", ["mscnn", "tcn"])
 def test_fused_chain_of_frames_that_stand_for_several(name: str) -> None:
     torch.manual_seed(14)
     encoder = build_encoder(name, 1, RUNS).to(DEVICE)
-    compare_chain(encoder, torch.randn(RUNS, 6, 45, 2, device=DEVICE), 5, counts=some_counts(RUNS, 6))
+    compare_chain(encoder, torch.randn(RUNS, 4, 45, 2, device=DEVICE), 5, counts=some_counts(RUNS, 4))
 
 
 def test_fused_chain_of_whole_tiles_that_stand_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "MULTIPROCESSORS", 1)
     torch.manual_seed(15)
     encoder = build_encoder("resnet", 1, RUNS).to(DEVICE)
-    counts = some_counts(RUNS, 24)
+    counts = some_counts(RUNS, 16)
     counts = counts._replace(used=(counts.used + 7) // 8 * 8, grain=8)
-    compare_chain(encoder, torch.randn(RUNS, 24, 64, 2, device=DEVICE), 0, counts=counts)
+    compare_chain(encoder, torch.randn(RUNS, 16, 64, 2, device=DEVICE), 0, counts=counts)
 
 
 class Chain(ConvChain):

@@ -361,15 +361,14 @@ def test_mixed_precision_follows_full_precision(frames: Frames, encoder: str) ->
 
 
 @pytest.mark.skipif(not has_bfloat16(), reason="a processor without bfloat16")
-@pytest.mark.parametrize("encoder", ["cnn", "mscnn", "tcn", "cldnn", "transformer"])
+@pytest.mark.parametrize("encoder", ["cnn", "cldnn", "transformer"])
 def test_mixed_precision_on_a_cpu_follows_full_precision(frames: Frames, encoder: str) -> None:
     how = FAST | {"encoder": encoder, "device": "cpu"}
-    [full], [mixed], [auto] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16", "auto"))
+    [full], [mixed] = (fit(runs(frames), **how, precision=p) for p in ("float32", "bfloat16"))
     for a, b in zip(full.run.history, mixed.run.history, strict=True):
         assert b.loss == pytest.approx(a.loss, rel=0.1, abs=0.01)
     assert mixed.run.precision == "bfloat16"
     assert all(p.dtype == torch.float32 for p in mixed.model.parameters())
-    assert auto.run.precision == "float32"
 
 
 def test_a_cpu_without_bfloat16_refuses_it(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,8 +379,9 @@ def test_a_cpu_without_bfloat16_refuses_it(frames: Frames, monkeypatch: pytest.M
 
 def test_frames_without_cfo_train(frames: Frames) -> None:
     silent = replace(frames, source=replace(frames.source, cfo_hz=None))  # type: ignore[type-var]
-    [trained] = fit(runs(silent), **FAST)
+    [trained] = fit(runs(silent), **FAST, precision="auto")
     assert np.isfinite(trained.run.metrics.validation_f1)
+    assert trained.run.precision == "float32", "on a CPU"
 
 
 def test_tensorboard_files_appear(frames: Frames, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_one_radio_is_almost_never_called_another(rng: np.random.Generator) -> N
     """Though each place shifts it."""
     shift = 10 ** (-cards.SHIFT_DB / 20) / np.sqrt(4 * 320)
     chances = []
-    for _ in range(30):
+    for _ in range(15):
         moved = [{name: own + shift * white(rng)[()] for name, own in FLAWED.items()} for _ in range(2)]
         first, second = (one_sender(heard(rng, flaws, frames=8)).cards[0] for flaws in moved)
         chances.append(first.compared(second).p_value)
