@@ -126,7 +126,7 @@ def run(
 
 @bench.command()
 @options_of(_request, arguments={"protocol": "PROTOCOL"}, words={"engine": "--run-on"})
-def select(request: Request) -> None:
+def select(request: Request, as_json: bool = AsJson) -> None:
     """Choose the hyperparameters in a protocol's section `search` without its target environment.
 
     Every point of the grid is trained without one of the source environments and scored on it; the best mean is chosen.
@@ -138,6 +138,13 @@ def select(request: Request) -> None:
 
     chosen, options = request
     found = search_protocol(chosen, options)
+    if as_json:
+        said = {
+            method: {"chosen": found.chosen(method).settings, "mean": found.chosen(method).mean}
+            for method in found.points
+        }
+        print(json.dumps({**said, "record": str(search_record(options.results, chosen.name))}))
+        return
     sources = chosen.directions[0].source
     rows = []
     for method, points in found.points.items():
@@ -273,6 +280,7 @@ def tables(
         "markdown", "--as", help="Format to write: markdown, latex, or csv with one row per stage for programs."
     ),
     out: Path | None = typer.Option(None, help="Where to write: a file; default standard output.", show_default=False),
+    as_json: bool = AsJson,
 ) -> None:
     """Make the tables of a protocol from its records alone."""
     from pisa_capc.data.store.files import write_text_atomic
@@ -285,7 +293,12 @@ def tables(
         raise ConfigError(unknown_name("format", format, (*render.FORMATS, "csv")))
     chosen = read_protocol(protocol)
     found = load_results(chosen, results / chosen.name)
-    text = render.as_csv(flat_rows(found)) if format == "csv" else render.FORMATS[format](make_tables(chosen, found))
+    if as_json:  # the rows of csv
+        text = json.dumps(flat_rows(found), indent=1) + "\n"
+    elif format == "csv":
+        text = render.as_csv(flat_rows(found))
+    else:
+        text = render.FORMATS[format](make_tables(chosen, found))
     if out is None:
         say(text.removesuffix("\n"))
     else:

@@ -250,6 +250,8 @@ def test_the_commands(pisa: Callable[..., tuple[int, str, str]], data: Path, tmp
     assert {"component-ablation", "63/63", "measured-wifi", "0/126"} <= set(every.split())
     code, text, _ = pisa("bench", "tables", path, *results, "--as", "csv")
     assert (code, len(text.splitlines())) == (0, 2)
+    [row] = json.loads(pisa("bench", "tables", path, *results, "--json")[1])
+    assert f",{row['macro_f1_mean']}," in text
     assert pisa("bench", "tables", path, *results, "--out", tmp_path / "tables.md")[0] == 0
     assert "three stages" in (tmp_path / "tables.md").read_text(encoding="utf-8")
     code, _, error = pisa("bench", "tables", path, *results, "--as", "word")

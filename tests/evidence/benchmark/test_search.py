@@ -170,6 +170,10 @@ def test_a_tie_is_said(
     assert marks == {"8": [], "64": ["chosen,", "tied"], "32": ["tied"]}
     tie = "as the protocol has it; tied with embedding 32, the first in the grid is chosen"
     assert f"single: embedding 64 ({tie})" in text
+    assert json.loads(pisa("bench", "select", path, "--json")[1])["single"] == {
+        "chosen": {"embedding": 64},
+        "mean": 0.5,
+    }
 
 
 def test_protocols_have_the_values_that_their_searches_chose() -> None:
