@@ -62,6 +62,7 @@ def test_killed_at_any_moment_the_old_pair_or_the_new_one_is_read(
         assert left in ({"stream.json", "stream.safetensors"}, {"stream.json", "stream.2.safetensors"})
 
 
+@pytest.mark.filterwarnings("ignore:.* without a digest")
 def test_a_pair_of_an_earlier_version_is_read_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PISA_UNSEALED", "1")
     write(tmp_path, 1)
@@ -108,6 +109,7 @@ class TestSeals:
         with pytest.raises(ModelError, match=r"stream.json: damaged .*it was changed"):
             read(tmp_path)
 
+    @pytest.mark.filterwarnings("ignore:.* without a digest")
     def test_an_edited_dataset_is_refused_and_so_is_one_without_a_digest_unless_it_is_asked_for(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -35,6 +35,9 @@ from pisa_capc.decide.calibration import (
 from pisa_capc.decide.calibration.openset.scores import Energy
 from tests.decide.calibration.examples import shifted_captures
 
+# What the published calibration says of the examples.
+pytestmark = pytest.mark.filterwarnings("ignore:devices seem to send unevenly")
+
 EXAMPLE = shifted_captures()
 SOURCE = SourceStatistics(
     weight=EXAMPLE.weight,

@@ -19,6 +19,9 @@ from pisa_capc.data.store.seal import sealed
 from pisa_capc.decide.calibration import FrozenCalibration, PriorUCAPC
 from tests.decide.calibration.examples import shifted_captures
 
+# What the published calibration says of the examples.
+pytestmark = pytest.mark.filterwarnings("ignore:devices seem to send unevenly")
+
 NAMES = np.array(["E1/L1", "E1/L2", "E1/M1"])
 SETTINGS = [
     UCAPC(),

@@ -157,6 +157,7 @@ def test_mlls_leaves_posteriors_whose_prior_is_the_sources():
     np.testing.assert_allclose(result.probability, posterior, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:embedding .* look exchanged")
 def test_mlls_finds_the_true_shift():
     draw = generator(7, "test")
     label = (draw.random(20000) < 0.8).astype(int)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pisa_capc.decide.calibration.peers.base import Direct
 from pisa_capc.decide.identification import Choices, identify
@@ -36,6 +37,7 @@ EVENT = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.* looks poisoned")
 def test_a_frame_is_one_type_from_the_recording_to_the_page(trained: TrainedModel, tmp_path: Path) -> None:
     simulated = open_recording(Path(record("wifi", tmp_path / "made", 0.02, workers=1, duty=0.5).recording))
     path = write_sigmf(tmp_path / "air", simulated.read(0, simulated.about.length)[:ANTENNAS])

@@ -169,6 +169,7 @@ def test_without_rejection_nobody_is_a_stranger(trained: TrainedModel) -> None:
     assert None not in {one.who.device for one in decisions(events)}
 
 
+@pytest.mark.filterwarnings("ignore:a group of this stream looks poisoned")
 def test_a_device_that_changes_raises_an_alarm(trained: TrainedModel) -> None:
     before, after = played([(0, 1)] * 200), played([(0, 1)] * 200, seed=1)
     frames = np.abs(after[0]) > 0.1

@@ -146,6 +146,7 @@ def test_three_frames_enrol_a_device_without_a_change_for_the_others(frames: Fra
     assert np.mean(after[~mine].argmax(axis=1) == target.device[~mine]) > 0.95
 
 
+@pytest.mark.filterwarnings("ignore:closed form. the frames of")
 def test_what_it_needs_is_said(frames: Frames) -> None:
     [small] = runs(small_frames(frames=20))
     with pytest.raises(DataError, match=r"32 samples .* too few to measure a transmitter in"):

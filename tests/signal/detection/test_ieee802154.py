@@ -41,6 +41,7 @@ def test_frames_are_found_in_any_blocks(block: int, snr_db: float) -> None:
     np.testing.assert_allclose([frame.cfo_hz.mean() for frame in found], cfo_hz, atol=600)
 
 
+@pytest.mark.filterwarnings("ignore:memory. all samples are zero")
 def test_noise_and_a_carrier_hold_no_frames_and_a_low_rate_is_refused() -> None:
     rng = np.random.default_rng(1)
     noise = (rng.normal(size=(1, 300_000, 2)) @ [1, 1j]).astype(np.complex64)
