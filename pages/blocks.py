@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from benchmarks.report import read
 
-from pages import soak, threats
+from pages import enrolment, soak, threats
 from pages.against_paper import markdown_table as table
 from pages.sides import recorded
 from pisa_capc.data.protocol import DIRECT, PAPER
@@ -91,6 +91,7 @@ U-CAPC, on the frames found in it), and a protocol of your own. Record:
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "README.md": {"demo": demo, "results": results},
+        "docs/enrolment.md": {"mixed": enrolment.mixed},
         "docs/index.md": {"headline": headline, "results": results},
         "docs/reliability.md": {"weeks": soak.weeks},
         "docs/security.md": {"threats": threats.measured},

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from benchmarks.report import read
+from pages import enrolment
 from studies.enrolment import CHOSEN, FRAMES, ROWS, choose, draw, summary
 
 from pisa_capc.cli import app
@@ -67,3 +69,11 @@ def test_the_picture_is_drawn_from_the_record(tmp_path: Path) -> None:
     assert (tmp_path / "enrolment.png").stat().st_size > 1000
     assert (ROOT / "docs/enrolment.png").is_file()
     assert "(enrolment.png)" in PAGE
+
+
+def test_the_page_says_how_many_mixed_enrolments_are_refused() -> None:
+    assert enrolment.mixed() in PAGE
+    found = read(enrolment.MIXED)["found"]
+    for name, one in found.items():
+        share = float(name.rpartition(", ")[2])
+        assert one["refused"] <= 0.05 if share == 0 else share < 0.2 or one["refused"] > 0.7

@@ -5,7 +5,7 @@ along the first principal axis of the frames, t. A cut of the sorted t into a sh
 
     ρ = max over cuts  Σ_i n_i (t̄_i − t̄)² / Σ_i Σ_{n in i} (t_n − t̄_i)²,
 
-between over within, which has no scale: a device that nobody was trained on spreads wider than the others. One
+between over within, which has no scale: a device that the model was not trained on spreads wider than the others. One
 sender's frames have some ρ too. The limit is what `ONE` of as many frames of one trained device stay below: validation
 frames that the model decides rightly, without the means of their sessions. Frames of several recordings are looked at
 recording by recording, as a device in two places parts too.

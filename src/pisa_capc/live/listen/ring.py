@@ -189,7 +189,7 @@ class Ring:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Let go of the memory, which nobody writes or takes any more; what was counted stays."""
+        """Let go of the memory once no thread uses it; what was counted stays."""
         self._data = np.empty(0, dtype=np.uint8)
 
     def take(self, least: int, most: int, timeout_s: float) -> Piece | None:
