@@ -37,7 +37,7 @@ from pisa_capc.model.gaussian import fit_backend
 from pisa_capc.signal.formats import ImportOptions, import_dataset
 from pisa_capc.signal.formats.cuts import open_reference
 from pisa_capc.signal.measurement.keyed import QUANTITIES, KeyedEstimator
-from pisa_capc.signal.measurement.reference import SentReference, measure_against
+from pisa_capc.signal.measurement.reference import measure_against
 
 SENT = "50_UL_FRC_1Frames_5MHzBW_16QAM.mat"
 PLUTOS = "txPluto{device}_rxPluto0_txfile50_{capture}.mat"
@@ -90,7 +90,7 @@ def plutos(data: Path, work: Path) -> dict[str, Any]:
         (captures / path.name).symlink_to(path.resolve())
     import_dataset("iq", captures, work / "plutos", ImportOptions(pattern=PLUTOS))
     frames = load(work / "plutos")
-    found = measure_against(frames, SentReference(*open_reference(data / SENT, frames.sample_rate_hz)))
+    found = measure_against(frames, open_reference(data / SENT, frames.sample_rate_hz))
     measured = found.measurement.without(["compression-5"])
     capture = found.sender * len(found.places) + found.place
     results = {}

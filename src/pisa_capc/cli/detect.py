@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from pisa_capc.cli.recordings import (
     PseudonymKey,
     Reading,
     Recordings,
+    ReferenceFile,
+    reference_in,
     renaming,
 )
 from pisa_capc.core.errors import ConfigError
@@ -37,12 +40,14 @@ ENDING = "detected"  # NAME.detected.sigmf-meta
 def detect_(
     reading: Reading,
     recordings: list[str] = Recordings,
-    waveform: str = typer.Option(
-        "wifi",
-        help="What frames to look for: as wifi, lora or adsb, or burst: any signal by its energy, "
-        "with settings in seconds as burst:min=20e-6,max=0.05,gap=5e-3, or burst:window=1e-3,hop=1e-3 for one that "
-        "never stops.",
+    waveform: str | None = typer.Option(
+        None,
+        help="What frames to look for: wifi unless told, lora, adsb, or burst: any signal by its energy, "
+        "with settings in seconds as burst:min=20e-6,max=0.05,gap=5e-3, burst:window=1e-3,hop=1e-3 for one that "
+        "never stops, or burst:channels=433.05e6+433.92e6,width=100e3 for channels of a band (without channels: all).",
+        show_default=False,
     ),
+    reference: Path | None = ReferenceFile,
     out: Path | None = typer.Option(
         None, help="Where to write: the folder of a dataset of the frames.", show_default=False
     ),
@@ -85,12 +90,14 @@ def detect_(
     _check_outputs(opened, out, annotate, force)
     named = [_named(recording, pattern) for recording in opened]
     rename = renaming(pseudonyms)
-    found = [reading.find_frames(recording, waveform, not as_json, rename, decode) for recording in opened]
+    sought = reference_in(reference, opened, waveform) if reference is not None else waveform or "wifi"
+    found = [reading.find_frames(recording, sought, not as_json, rename, decode) for recording in opened]
     there = sum(len(one.frames) for one in found)
     written = _write(out, found, choices, named, not as_json) if out is not None and there else None
     metadata = [path for one, own in zip(found, opened, strict=True) for path in _annotate(one, own, annotate, force)]
     if as_json:
-        print(json.dumps(_as_json(found, waveform, written, out, metadata), indent=1))
+        name = sought if isinstance(sought, str) else sought.name
+        print(json.dumps(_as_json(found, name, written, out, metadata), indent=1))
     else:
         _show(found, written, out, metadata)
     if not there:
@@ -177,12 +184,16 @@ def _show(found: Sequence[Found], written: Written | None, out: Path | None, met
         if not one.frames:
             notes.print(f"{where}: no {one.waveform.title} frame was found.", soft_wrap=True)
             continue
+        of_s = 1 / one.waveform.sample_rate_hz
         headings = [
             "start",
             "time (s)",
             "CFO (kHz)",
             "SNR (dB)",
             "quality",
+            "channel (MHz)",
+            "length (ms)",
+            "bandwidth (kHz)",
             "kind",
             "Mb/s",
             "octets",
@@ -191,11 +202,17 @@ def _show(found: Sequence[Found], written: Written | None, out: Path | None, met
             "FCS",
         ]
         title = f"{where}, {len(one.frames):,} frames" + (f", the first {SHOWN}" if len(one.frames) > SHOWN else "")
-        print_table(title, headings, [_row(f) for f in one.frames[:SHOWN]], left=("kind", "from", "to", "FCS"))
+        rows = [_row(frame, of_s) for frame in one.frames[:SHOWN]]
+        said = [any(row[column] != "–" for row in rows) for column in range(len(headings))]
+        shown = [list(compress(row, said)) for row in [headings, *rows]]
+        print_table(title, shown[0], shown[1:], left=("kind", "from", "to", "FCS"))
     frames = [frame for one in found for frame in one.frames]
-    if frames:
+    if any(frame.channel_hz is not None for frame in frames):
+        headings = ["channel (MHz)", "frames", "CFO (kHz)", "SNR (dB)"]
+        print_table("Channels", headings, [[row[0], row[1], *row[3:]] for row in _senders(frames, _channel)])
+    elif any(frame.header.kind is not None for frame in frames):
         headings = ["from", "frames", "checksum right", "CFO (kHz)", "SNR (dB)"]
-        print_table("Senders, by the address that they claim", headings, list(_senders(frames)))
+        print_table("Senders, by the address that they claim", headings, list(_senders(frames, _address)))
     for sentence in _remarks(found):
         notes.print(sentence, soft_wrap=True)
     if written is not None:
@@ -207,14 +224,18 @@ def _show(found: Sequence[Found], written: Written | None, out: Path | None, met
         notes.print(f"metadata: {path}", soft_wrap=True)
 
 
-def _row(frame: FoundFrame) -> list[str]:
-    header = frame.header
+def _row(frame: FoundFrame, of_s: float) -> list[str]:
+    """of_s: seconds of a sample. What a frame does not say is a dash; a column of them is left out."""
+    header, is_burst = frame.header, frame.bandwidth_hz is not None
     return [
         f"{frame.start:,}",
         f"{frame.time_s:.6f}",
         f"{median(frame.cfo_hz) / 1e3:.2f}",
         f"{max(frame.snr_db):.1f}",
         f"{frame.quality:.2f}",
+        _channel(frame) or "–",
+        f"{1e3 * of_s * (frame.samples or 0):.3f}" if is_burst else "–",
+        "–" if frame.bandwidth_hz is None else f"{frame.bandwidth_hz / 1e3:.1f}",
         header.kind or "–",
         "–" if header.rate_mbps is None else f"{header.rate_mbps:g}",
         "–" if header.length is None else str(header.length),
@@ -224,11 +245,19 @@ def _row(frame: FoundFrame) -> list[str]:
     ]
 
 
-def _senders(frames: Iterable[FoundFrame]) -> Iterable[list[str]]:
-    """A row per claimed address, the busiest first."""
+def _channel(frame: FoundFrame) -> str:
+    return "" if frame.channel_hz is None else f"{frame.channel_hz / 1e6:.6g}"
+
+
+def _address(frame: FoundFrame) -> str:
+    return frame.header.transmitter or ""
+
+
+def _senders(frames: Iterable[FoundFrame], name: Callable[[FoundFrame], str]) -> Iterable[list[str]]:
+    """A row per claimed address, or channel, the busiest first."""
     by_address: dict[str, list[FoundFrame]] = {}
     for frame in frames:
-        by_address.setdefault(frame.header.transmitter or "", []).append(frame)
+        by_address.setdefault(name(frame), []).append(frame)
     for address, own in sorted(by_address.items(), key=lambda item: (not item[0], -len(item[1]))):
         cfo_khz = [median(frame.cfo_hz) / 1e3 for frame in own]
         yield [

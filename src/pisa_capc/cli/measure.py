@@ -14,7 +14,7 @@ import typer
 from pisa_capc.cli import app
 from pisa_capc.cli.options import AsJson, Force, options_of
 from pisa_capc.cli.output import print_table
-from pisa_capc.cli.recordings import PseudonymKey, Reading, renaming
+from pisa_capc.cli.recordings import PseudonymKey, Reading, ReferenceFile, reference_in, renaming
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -52,13 +52,7 @@ def measure_(
         "recordings wifi.",
         show_default=False,
     ),
-    reference: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="What was sent, where frames of a dataset hold it from anywhere on: .npy, .mat, .wav, SigMF or plain "
-        "samples of one antenna, which repeat.",
-        show_default=False,
-    ),
+    reference: Path | None = ReferenceFile,
     sender: str | None = typer.Option(
         None, help="Measure one sender alone: a device of a dataset, an address of recordings.", show_default=False
     ),
@@ -98,15 +92,7 @@ def measure_(
     if plot is not None:
         check_picture(plot)
     kept = [Card.load(path) for path in against]
-    if reference is not None and (waveform is not None or len(data) != 1 or not Path(data[0]).is_dir()):
-        raise ConfigError(
-            f"--reference {reference}: goes with one dataset and no --waveform. Make a dataset of recordings by "
-            "`pisa import iq`."
-        )
-    if reference is not None:
-        measured = _against(data[0], reference)
-    else:
-        measured = _measured(data, reading, waveform, pseudonyms, not preamble, not as_json)
+    measured = _measured(data, reading, waveform, reference, pseudonyms, not preamble, not as_json)
     if sender is not None:
         measured = measured.of(sender)
     cards = measured.cards
@@ -128,10 +114,18 @@ def measure_(
 
 
 def _measured(
-    data: Sequence[str], reading: Reading, waveform: str | None, pseudonyms: Path | None, whole: bool, show: bool
+    data: Sequence[str],
+    reading: Reading,
+    waveform: str | None,
+    reference: Path | None,
+    pseudonyms: Path | None,
+    whole: bool,
+    show: bool,
 ) -> Measured:
     from pisa_capc.data.frames import load
     from pisa_capc.signal.detection.dataset import read_frames, whole_frames
+    from pisa_capc.signal.formats.cuts import open_reference
+    from pisa_capc.signal.measurement.reference import measure_against
     from pisa_capc.signal.measurement.senders import measure
 
     if any(Path(each).is_dir() for each in data):
@@ -139,21 +133,20 @@ def _measured(
             raise ConfigError(f"{len(data)} places, some of them folders: expected one dataset, or recordings.")
         if pseudonyms is not None or reading != Reading(None, None, None, None, False, True, None):
             raise ConfigError(f"{data[0]}: is a folder; options of how recordings are read do not go with a dataset.")
-        return measure(load(data[0]), waveform)
+        own = load(data[0])
+        if reference is None:
+            return measure(own, waveform)
+        if waveform is not None:
+            raise ConfigError(f"--reference {reference} and --waveform {waveform}: expected one of them.")
+        return measure_against(own, open_reference(reference, own.sample_rate_hz))
     opened, rename = reading.open(data), renaming(pseudonyms)
-    found = reading.find_in_all(opened, waveform or "wifi", show, rename)
+    sent = None if reference is None else reference_in(reference, opened, waveform)
+    found = reading.find_in_all(opened, sent or waveform or "wifi", show, rename)
     frames, each = read_frames(found)
+    if sent is not None:
+        return measure_against(frames, sent)
     senders = [(frame.header.fcs and frame.header.transmitter) or NOBODY for frame in each]
     return measure(frames, found[0].waveform.name, senders, whole_frames(found) if whole else ())
-
-
-def _against(data: str, reference: Path) -> Measured:
-    from pisa_capc.data.frames import load
-    from pisa_capc.signal.formats.cuts import open_reference
-    from pisa_capc.signal.measurement.reference import SentReference, measure_against
-
-    frames = load(data)
-    return measure_against(frames, SentReference(*open_reference(reference, frames.sample_rate_hz)))
 
 
 def _write(

@@ -13,6 +13,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli.edge import TORCH, Engine, load_run, place
 from pisa_capc.cli.options import AsJson, Force, HeldOut
 from pisa_capc.cli.output import listed, listed_numbers, print_table, say, warnings_as_notes
+from pisa_capc.cli.recordings import ReferenceFile
 from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
@@ -122,6 +123,7 @@ def train(
         help="What is taken off channel state first: antenna (gain, phase and slope of each antenna), common (one "
         "phase and slope of all antennas) or none. auto is antenna, or what the import took off. The model keeps it.",
     ),
+    reference: Path | None = ReferenceFile,
     tensorboard: Path | None = typer.Option(None, help="Folder for TensorBoard logs.", show_default=False),
     as_json: bool = AsJson,
 ) -> None:
@@ -136,8 +138,9 @@ def train(
     from pisa_capc.data.store.native import fingerprint
     from pisa_capc.model.inference.devices import choose_device, choose_precision
     from pisa_capc.model.methods import METHODS, check_names
-    from pisa_capc.model.methods.recommend import PUBLISHED
+    from pisa_capc.model.methods.recommend import CLOSED, PUBLISHED
     from pisa_capc.model.training import Run, TrainingConfig, fit
+    from pisa_capc.signal.formats.cuts import open_reference
 
     network = any(asked is not None for asked in (encoder, epochs, batch)) or variant != "full"
     encoder = encoder or "transformer"
@@ -158,6 +161,11 @@ def train(
         parts = split(frames, listed(source), listed(target), split_number, held_out=held_out)
         runs += [Run(parts, number) for number in seeds]
     first = runs[0].split
+    sent = None if reference is None else open_reference(reference, frames.sample_rate_hz)
+    if sent is not None:
+        if method not in (AUTO, CLOSED) or network:
+            raise ConfigError(f"--reference {reference}: {CLOSED} measures against it. Leave --method out.")
+        method = CLOSED
     if method == AUTO:
         method = _recommended(first, encoder, variant, how.samples, network)
     folders = [out / run.name if len(runs) > 1 else out for run in runs]
@@ -183,6 +191,7 @@ def train(
             threads=threads,
             tensorboard=tensorboard,
             front=front,
+            reference=sent,
         )
     if done:
         notes.print(f"{done} of {len(runs)} runs had been trained before and were kept.", highlight=False)

@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pisa_capc.core.errors import ConfigError
 from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
     from pisa_capc.signal.detection import Found
     from pisa_capc.signal.detection.finding import Rename
     from pisa_capc.signal.recordings.base import FileRecording
+    from pisa_capc.signal.waveforms import Waveform
+    from pisa_capc.signal.waveforms.reference import SentReference
 
 NONE_FOUND = 1  # exit code, as of grep
 
 Recordings = typer.Argument(
     metavar="RECORDING…",
-    help="SigMF (.sigmf-meta, .sigmf-data, .sigmf-collection) or plain samples (.cs8, .cu8, .cs16, .cf32). A "
-    "pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
+    help="SigMF (.sigmf-meta, .sigmf-data, .sigmf-collection), .wav, .npy, .mat, or plain samples (.cs8, .cu8, .cs16, "
+    ".cf32). A pattern in quotes, as 'rx*.cs16', is one recording with a file per antenna.",
+    show_default=False,
+)
+ReferenceFile = typer.Option(
+    None,
+    "--reference",
+    metavar="FILE",
+    help="What was sent, where all devices send the same that is known as samples of one antenna: .npy, .mat, .wav, "
+    "SigMF or plain samples. It may repeat, and be heard from anywhere on.",
     show_default=False,
 )
 PseudonymKey = typer.Option(
@@ -52,20 +63,8 @@ class Reading:
 
     def open(self, paths: Sequence[str]) -> list[FileRecording]:
         """The recordings that paths name; several of one name go by their paths."""
-        from pisa_capc.signal.recordings import open_recording
-
         groups = [list(paths)] if self.per_antenna else [[path] for path in paths]
-        opened = [
-            open_recording(
-                group,
-                format=self.format,
-                sample_rate_hz=self.sample_rate,
-                carrier_hz=self.carrier,
-                antennas=self.antennas,
-                check=self.check,
-            )
-            for group in groups
-        ]
+        opened = [self._opened(group) for group in groups]
         names = [recording.about.name for recording in opened]
         return [
             recording
@@ -74,8 +73,29 @@ class Reading:
             for recording in opened
         ]
 
+    def _opened(self, paths: list[str]) -> FileRecording:
+        if len(paths) == 1 and paths[0].lower().endswith(".mat") and Path(paths[0]).is_file():
+            from pisa_capc.signal.formats.cuts import open_mat
+
+            return open_mat(Path(paths[0]), self.sample_rate, self.carrier, self.antennas)
+        from pisa_capc.signal.recordings import open_recording
+
+        return open_recording(
+            paths,
+            format=self.format,
+            sample_rate_hz=self.sample_rate,
+            carrier_hz=self.carrier,
+            antennas=self.antennas,
+            check=self.check,
+        )
+
     def find_frames(
-        self, recording: FileRecording, waveform: str, show: bool, rename: Rename | None = None, decode: bool = True
+        self,
+        recording: FileRecording,
+        waveform: str | Waveform,
+        show: bool,
+        rename: Rename | None = None,
+        decode: bool = True,
     ) -> Found:
         """The frames of one recording, with a bar on the way."""
         from pisa_capc.core.progress import progress
@@ -87,7 +107,7 @@ class Reading:
             )
 
     def find_in_all(
-        self, recordings: Sequence[FileRecording], waveform: str, show: bool, rename: Rename | None = None
+        self, recordings: Sequence[FileRecording], waveform: str | Waveform, show: bool, rename: Rename | None = None
     ) -> list[Found]:
         """The frames of the recordings; if there is none, the command says so and ends."""
         found = [self.find_frames(recording, waveform, show, rename) for recording in recordings]
@@ -100,6 +120,15 @@ class Reading:
             )
             raise typer.Exit(NONE_FOUND)
         return found
+
+
+def reference_in(path: Path, recordings: Sequence[FileRecording], waveform: str | None) -> SentReference:
+    """The waveform of --reference, at the rate of the recordings where its file says none."""
+    from pisa_capc.signal.formats.cuts import open_reference
+
+    if waveform is not None:
+        raise ConfigError(f"--reference {path} and --waveform {waveform}: expected one of them.")
+    return open_reference(path, recordings[0].about.sample_rate_hz)
 
 
 def renaming(key: Path | None) -> Rename | None:

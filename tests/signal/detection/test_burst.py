@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pisa_capc.core.errors import ConfigError
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.signal.detection import detect, finder_of
 from pisa_capc.signal.detection.burst import CHUNK, CHUNKS, BurstDetector, BurstSettings
+from pisa_capc.signal.detection.finding import band_of
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
 from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (fixture)
@@ -134,11 +136,51 @@ def test_bursts_are_found_while_they_are_received(kind: str) -> None:
     assert {one.iq.shape for one in heard} == {(2, 512)}  # of the shortest, too
 
 
-@pytest.mark.parametrize(
-    "text", ["length=1", "min=nan", "gap=-1", "max=inf", "min", "min=0.1,max=0.01", "hop=1e-3", "max=1e9", "max=0"]
-)
+BAND_HZ, CHANNELS_HZ = 4e6, (-1.2e6, 0.3e6, 1.5e6)
+
+
+def band() -> NDArray[np.complex64]:
+    """Bursts in three channels, at the same time in two of them."""
+    x, t = 4 * noise(400_000, 1), np.arange(2000)
+    for i, channel_hz in enumerate(CHANNELS_HZ):
+        for start in (50_000, 200_000 + 70_000 * i):
+            turn = np.exp(2j * np.pi * (channel_hz + 10e3) / BAND_HZ * (start + t))
+            x[:, start : start + 2000] += 4 * np.repeat(burst(500, seed=i), 4) * turn
+    return x.astype(np.complex64)
+
+
+def test_bursts_of_several_channels_are_found_apart_and_know_their_channel() -> None:
+    recording = InMemory(band() / 200, BAND_HZ)
+    recording.about = replace(recording.about, carrier_hz=434e6)
+    named = "+".join(str(434e6 + channel) for channel in CHANNELS_HZ)
+    found = detect(recording, f"burst:channels={named},width=250e3")
+    assert len(found.frames) == 6
+    for number, channel_hz in enumerate(CHANNELS_HZ):
+        own = [frame for frame in found.frames if frame.channel == number]
+        np.testing.assert_allclose([frame.start for frame in own], [50_000, 200_000 + 70_000 * number], atol=24)
+        assert {frame.channel_hz for frame in own} == {434e6 + channel_hz}
+        np.testing.assert_allclose([frame.cfo_hz for frame in own], 10e3, atol=4e3)
+        assert all(band_of(found, frame)[0] < 434e6 + channel_hz < band_of(found, frame)[1] for frame in own)
+        x = found.read(own[0], 250)
+        assert np.mean(np.abs(x) ** 2) > 100 * np.mean(np.abs(found.read(replace(own[0], at=5000), 250)) ** 2)
+    # The whole band in channels side by side: each burst once, however close to an edge.
+    assert len(detect(recording, "burst:width=250e3").frames) == 6
+    hearing = Hearing(recording.about, Encoding.named("cf32"), f"burst:channels={named},width=250e3", kept=256)
+    raw = np.ascontiguousarray(recording.read(0, 400_000).T).view(np.uint8).ravel()
+    heard = [one for at in range(0, len(raw), 80_000) for one in hearing.push(raw[at:][:80_000], at // 8, False)]
+    heard += hearing.finish()
+    assert [(one.start, one.channel_hz) for one in heard] == [(one.start, one.channel_hz) for one in found.frames]
+    np.testing.assert_array_equal(heard[0].iq[:, :200], found.read(found.frames[0], 200))
+    assert not detect(InMemory(noise(1_000_000, 1), BAND_HZ), "burst:width=100e3").frames
+
+
+SECONDS = ("length=1", "min=nan", "gap=-1", "max=inf", "min", "min=0.1,max=0.01", "hop=1e-3", "max=1e9", "max=0")
+HERTZ = ("channels=1e6", "channels=1e6+x,width=1e5", "width=-1", "channels=nan,width=1e5")
+
+
+@pytest.mark.parametrize("text", [*SECONDS, *HERTZ])
 def test_settings_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="expected"):
+    with pytest.raises(ConfigError, match=r"expected|need a width"):
         BurstSettings.named(text)
     with pytest.raises(ConfigError, match="wifi:gap=1: has no settings"):
         finder_of("wifi:gap=1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,7 +27,8 @@ class Origin:
     """A frame, by its place in the dataset, and the recording it was cut from.
 
     start: its first sample there; time_s: that in seconds; time: that by the clock (ISO 8601), or nothing.
-    transmitter: the address that it claims, or nothing.
+    transmitter: the address that it claims, or nothing. cfo_hz, snr_db: in the median of the antennas, and on the best.
+    samples: of the recording, that the frame lasts. bandwidth_hz, channel_hz: of a burst. NaN: not known.
     """
 
     environment: str
@@ -39,6 +41,11 @@ class Origin:
     time: str
     quality: float
     transmitter: str
+    cfo_hz: float = math.nan
+    snr_db: float = math.nan
+    samples: float = math.nan
+    bandwidth_hz: float = math.nan
+    channel_hz: float = math.nan
 
 
 def origins_text(origins: Iterable[Origin]) -> str:
@@ -73,4 +80,5 @@ def read_origins(folder: str | Path) -> list[Origin] | None:
             raise DataError(f"{path}: has changed since it was written. Detect the frames again.")
         kinds: dict[Any, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
         columns = [(field.name, kinds[field.type]) for field in fields(Origin)]
-        return [Origin(*(kind(row[name]) for name, kind in columns)) for row in csv.DictReader(io.StringIO(text))]
+        rows = csv.DictReader(io.StringIO(text))  # those of before have fewer columns
+        return [Origin(**{name: kind(row[name]) for name, kind in columns if name in row}) for row in rows]

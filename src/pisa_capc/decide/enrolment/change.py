@@ -151,7 +151,7 @@ def changed_model(
     before = trained.model.state_dict()
     made = {**change, "version": revisions.PACKAGE, "sha256": digest({f"model.{k}": v for k, v in before.items()})}
     run = replace(trained.run, devices=devices, changes=(*trained.run.changes, made))
-    model = method_of(run).build(1)
+    model = method_of(run, trained.reference).build(1)
     state = {name: _resized(before[name].cpu(), value.shape, kept) for name, value in model.state_dict().items()}
     state["classifier.weight"] = torch.from_numpy(np.asarray(statistics.weight)).unsqueeze(0)
     state["classifier.bias"] = torch.from_numpy(np.asarray(statistics.bias)).reshape(state["classifier.bias"].shape)

@@ -53,7 +53,11 @@ def with_device(
     share = 1 / (1 + np.count_nonzero(prior))
     mean = own.mean(axis=0)
     bank, held = evenly(len(own), BANK), evenly(len(own), VALIDATION)
-    logits = _one_more(known["validation_logits"], known["validation"] @ w + b)
+    column = known["validation"] @ w + b
+    if learnt is not None:  # logits are log-likelihoods, which rows know but for what a frame has in all columns
+        rows = known["validation"] @ known["weight"].T + known["bias"]
+        column += known["validation_logits"].max(axis=1) - rows.max(axis=1)
+    logits = _one_more(known["validation_logits"], column)
     own_logits = _one_more(own @ known["weight"].T + known["bias"], left_out_logits(source, own, row))[held]
     return _decided(
         replace(

@@ -23,9 +23,9 @@ from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.methods.equaliser import AUTO
 from pisa_capc.signal.detection import Found, FoundFrame
 from pisa_capc.signal.detection.dataset import without_cfo
-from pisa_capc.signal.recordings import About, Recording
+from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.base import FileRecording
-from pisa_capc.signal.waveforms import WAVEFORMS
+from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
 CARRIER_HZ = 5.825e9  # where a recording does not say it: only the tolerance of `tracks` depends on it
 SAME_PLACE = 1e-3  # wavelengths between antennas that are taken to be where the model has them
@@ -66,8 +66,10 @@ class Observed:
         return [frame.claimed for frame in self.about]
 
 
-def waveform_of(trained: TrainedModel) -> str:
-    """What the model was trained on: as its equaliser was told, else the waveform of its sample rate."""
+def waveform_of(trained: TrainedModel) -> str | Waveform:
+    """What the model was trained on: what it keeps, as its equaliser was told, else the waveform of its sample rate."""
+    if trained.reference is not None:
+        return trained.reference
     named, rate = trained.run.settings.get("waveform", AUTO), trained.run.sample_rate_hz
     known = {name: waveform.sample_rate_hz for name, waveform in WAVEFORMS.parts().items()}
     if named != AUTO:
@@ -134,9 +136,8 @@ def observe(
     senders = [(r, frame.claimed) for r, frame in usable]
     track = tracks(senders, np.nanmedian(cfo_hz, axis=1), carrier_hz)
     order = np.arange(len(about))
-    streams = [one.stream for one in found]
     frames = UnlabelledFrames(
-        source=_StreamSource(streams, recording, about, cfo_hz, track, samples, rate, keep_cfo, equalise_antennas),
+        source=_StreamSource(found, recording, about, cfo_hz, track, samples, rate, keep_cfo, equalise_antennas),
         rows=order,
         environment=recording,
         capture=recording,
@@ -195,7 +196,7 @@ class _StreamSource:
     sender, as in training, where a recording was of one device.
     """
 
-    streams: Sequence[Recording]
+    found: Sequence[Found]
     recording: NDArray[np.int64]
     about: Sequence[FoundFrame]
     cfo_hz: NDArray[np.float64]
@@ -210,7 +211,7 @@ class _StreamSource:
         return int(self.cfo_hz.shape[1])
 
     def read_iq(self, rows: Rows, samples: int, out: Iq | None = None) -> Iq:
-        pieces = [self.streams[self.recording[i]].read(self.about[i].at, samples) for i in rows.tolist()]
+        pieces = [self.found[self.recording[i]].read(self.about[i], samples) for i in rows.tolist()]
         iq = np.stack(pieces) if pieces else np.empty((0, self.antennas, samples), dtype=np.complex64)
         turn_hz = np.array([self.about[i].turn_hz for i in rows.tolist()])
         turning_hz = self.cfo_hz[rows] + turn_hz[:, None]

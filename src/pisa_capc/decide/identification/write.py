@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,15 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, MissingExtraError
 from pisa_capc.data.store.files import atomic, write_text_atomic
+from pisa_capc.data.store.native import StoreSource
+from pisa_capc.data.store.origins import Origin, read_origins
 from pisa_capc.decide.identification.decide import Identified, Predicted
 from pisa_capc.signal.detection import Found, FoundFrame, Identity
+from pisa_capc.signal.detection.finding import band_of
 from pisa_capc.signal.recordings.base import FileRecording
 from pisa_capc.signal.recordings.sigmf import DATA, META, annotation, as_text, described, extensions_with_ours, validate
 
+MEASURED = ("snr_db", "samples", "bandwidth_hz", "channel_hz")  # of found frames, stored with them
 FORMATS = (".csv", ".jsonl", ".parquet", META)
 GENERATOR = "pisa identify"
 
@@ -53,6 +58,7 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
     """The same of frames that were cut before: of a dataset, where `row` is the place of each, or of channel state."""
     own = who.input
     cfo_hz = [None] * len(who) if who.scores.cfo_hz is None else who.scores.cfo_hz.tolist()
+    origins = read_origins(own.source.folder) if isinstance(own.source, StoreSource) else None
     for i, (row, identity) in enumerate(zip(own.rows.tolist(), who.identities, strict=True)):
         yield {
             "row": row,
@@ -60,8 +66,15 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
             "capture": own.captures[own.capture[i]],
             "frame": int(own.frame[i]),
             "cfo_hz": cfo_hz[i],
+            **({} if origins is None else _found_as(origins[row])),
             **decision(identity),
         }
+
+
+def _found_as(origin: Origin) -> dict[str, Any]:
+    """What was measured of a frame where it was found."""
+    known = {name: getattr(origin, name) for name in ("recording", "start", "time_s", *MEASURED)}
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in known.items()}
 
 
 def records(who: Predicted) -> list[dict[str, Any]]:
@@ -202,21 +215,25 @@ def as_sigmf(who: Identified, recording: FileRecording, out: Path) -> dict[str, 
     elif data.name != out.with_suffix(DATA).name:
         info["core:dataset"] = data.name
     offset = int(info.get("core:offset", 0))
-    rows = zip(frames(who), who.decision.tolist(), strict=True)
-    notes = [_annotation(frame, number, who.seen.found[0], offset) for frame, number in rows]
+    found = who.seen.found[0]
+    rows = zip(frames(who), who.frames, who.decision.tolist(), strict=True)
+    notes = [_annotation(row, number, _band(found, frame), offset) for row, frame, number in rows]
     metadata = {"global": info, "captures": known["captures"], "annotations": notes}
     validate(metadata, str(out))
     return metadata
 
 
-def _annotation(frame: Mapping[str, Any], number: int, found: Found, offset: int) -> dict[str, Any]:
+def _band(found: Found, frame: FoundFrame) -> tuple[float, float] | None:
+    """In Hz, where the carrier is known."""
+    return None if found.recording.about.carrier_hz is None else band_of(found, frame)
+
+
+def _annotation(
+    frame: Mapping[str, Any], number: int, band_hz: tuple[float, float] | None, offset: int
+) -> dict[str, Any]:
     """One frame; the device that the model names, the `number`-th of its own, is `signal:emitter`."""
-    about, waveform = found.recording.about, found.waveform
     known = {name: frame[name] for name in ("cfo_hz", "snr_db", "like", "probability")}
-    band_hz = None
-    if about.carrier_hz is not None:
-        half_hz = waveform.occupied * waveform.sample_rate_hz / 2
-        band_hz = about.carrier_hz - half_hz, about.carrier_hz + half_hz
+    known |= {name: frame[name] for name in ("bandwidth_hz", "channel_hz") if name in frame}
     return annotation(
         frame["start"] + offset,
         frame["samples"],

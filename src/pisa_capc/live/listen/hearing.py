@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from pisa_capc.live.listen.receiver import ReceiverCheck
 from pisa_capc.signal.detection import FoundFrame, finder_of
 from pisa_capc.signal.detection.finding import placed
-from pisa_capc.signal.recordings import About, Annotation, resampled
+from pisa_capc.signal.recordings import About, Annotation
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.resample import Resampled
+from pisa_capc.signal.waveforms import Waveform
 
 ENDLESS = 1 << 62
 LEAST_S = 0.0015  # seconds of samples that are waited for in any case
@@ -32,12 +33,14 @@ class Hearing:
     whether there would be with another number of antennas.
     """
 
-    def __init__(self, about: About, encoding: Encoding, waveform: str, kept: int = KEPT, curious: bool = True) -> None:
+    def __init__(
+        self, about: About, encoding: Encoding, waveform: str | Waveform, kept: int = KEPT, curious: bool = True
+    ) -> None:
         self._about, self._encoding, self._name, self.kept = about, encoding, waveform, kept
-        self._finder = finder_of(waveform)
+        self._finder = finder_of(waveform).keeping(kept)
         self.waveform = self._finder.waveform(about)
         self.receiver = ReceiverCheck(about.antennas, encoding, about.sample_rate_hz)
-        resampled(_Window(about), self.waveform.sample_rate_hz, self.waveform.occupied)  # refused here, if at all
+        self._finder.searched(_Window(about))  # refused here, if at all
         self._familiar: OrderedDict[str, None] = OrderedDict()  # addresses that had a right checksum
         self._unheard: _Unheard | None = _Unheard(self) if curious else None
         self._begin(0)
@@ -45,14 +48,14 @@ class Hearing:
     def _begin(self, first: int) -> None:
         self._first = self._next = first
         self._window = _Window(self._about)
-        stream = resampled(self._window, self.waveform.sample_rate_hz, self.waveform.occupied)
+        stream = self._finder.searched(self._window)
         self._resampled = stream if isinstance(stream, Resampled) else None
         self._whole = self._resampled is not None or self._encoding.kind == "u" or not self._finder.takes_bytes
         encoding = None if self._whole else self._encoding  # of what is not to be decoded
         self._detector = self._finder.detector(self._about, encoding)
 
     @property
-    def settings(self) -> tuple[About, Encoding, str, int]:
+    def settings(self) -> tuple[About, Encoding, str | Waveform, int]:
         """What another one like it is made with."""
         return self._about, self._encoding, self._name, self.kept
 

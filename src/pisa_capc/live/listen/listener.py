@@ -173,9 +173,10 @@ class Listener:
 
     def exchange(self, model: TrainedModel) -> None:
         """Decide with another model from the next frame on; of the same array and waveform. No sample is missed."""
-        name = self._hearing.waveform.name
-        if self.air.waveform is None and waveform_of(model) != name:
-            raise ModelError(f"the new model is one of {waveform_of(model)}; this listener hears {name}.")
+        name, own = self._hearing.waveform.name, waveform_of(model)
+        own = own if isinstance(own, str) else own.name
+        if self.air.waveform is None and own != name:
+            raise ModelError(f"the new model is one of {own}; this listener hears {name}.")
         if (needed := model.run.samples) > (kept := self._hearing.kept):
             raise ModelError(
                 f"the new model needs {needed} samples of a frame; this listener keeps {kept}. Restart it."

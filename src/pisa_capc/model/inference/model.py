@@ -32,8 +32,10 @@ from pisa_capc.model.inference.tensors import digest, read_tensors, save_tensors
 from pisa_capc.model.methods.registry import METHODS, Method, Setup, build_method, plugins_used
 from pisa_capc.model.runs import NO_ENCODER, REQUIRED, SCHEMA, ModelRun
 from pisa_capc.signal.measurement.front_end import AnyFrames, reason_against, through
+from pisa_capc.signal.waveforms.reference import SentReference
 
 CHECKPOINT = "checkpoint.safetensors"  # of a training that is not finished
+SENT = "reference"  # the waveform that a model keeps: (P, 2)
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,6 +77,11 @@ class TrainedModel:
     def geometry(self) -> ArrayGeometry:
         return self.run.geometry
 
+    @property
+    def reference(self) -> SentReference | None:
+        """What the devices send, where that is known from a file alone."""
+        return reference_of(self.model)
+
     def predict_proba(self, frames: UnlabelledFrames, device: str | torch.device = "auto") -> NDArray[np.float64]:
         """(N, C) probability of each device, in the order of `devices`: direct inference, without calibration."""
         from pisa_capc.model.inference.embedding import embed
@@ -101,7 +108,8 @@ class TrainedModel:
         folder = Path(folder)
         weights = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         source = {f"source.{k}": torch.from_numpy(v) for k, v in self.statistics.known().items()}
-        save_tensors(folder / "model.safetensors", weights | source)
+        sent = {} if self.reference is None else {SENT: torch.view_as_real(torch.from_numpy(self.reference.samples))}
+        save_tensors(folder / "model.safetensors", weights | source | sent)
         about = sealed({**self.run.to_json(), "sha256": digest(weights)})
         write_text_atomic(folder / "model.json", json.dumps(about, indent=1))
 
@@ -134,12 +142,17 @@ class TrainedModel:
             raise ModelError(f"{reason}.")
 
 
-def method_of(run: ModelRun) -> Method:
-    """The method of a run."""
+def reference_of(model: nn.Module) -> SentReference | None:
+    sent = getattr(getattr(model, "estimator", None), "waveform", None)
+    return sent if isinstance(sent, SentReference) else None
+
+
+def method_of(run: ModelRun, reference: SentReference | None = None) -> Method:
+    """The method of a run. reference: the waveform that its model keeps."""
     subcarriers = None if run.subcarriers is None else run.subcarriers.first(run.samples)
     environments = tuple(range(len(run.source)))
     frames = run.samples, run.sample_rate_hz, run.domain, subcarriers
-    setup = Setup(len(run.devices), run.encoder, run.geometry, environments, *frames)
+    setup = Setup(len(run.devices), run.encoder, run.geometry, environments, *frames, reference=reference)
     return build_method(run.method, setup, "full", run.settings)
 
 
@@ -201,7 +214,10 @@ def load_model(folder: str | Path) -> TrainedModel:
             about[key]
         run = ModelRun.from_json(about)
         _check_parts(run, path)
-        model = method_of(run).build(1)
+        tensors, _ = read_tensors(weights, "Restore the file, or remove it and train again.")
+        sent = tensors.get(SENT)
+        reference = None if sent is None else SentReference(_as_samples(sent), run.sample_rate_hz)
+        model = method_of(run, reference).build(1)
     except OSError as error:
         raise cannot_be_read(path, error, ModelError) from error
     except (ConfigError, DataError, ValueError, KeyError, TypeError) as error:
@@ -209,7 +225,6 @@ def load_model(folder: str | Path) -> TrainedModel:
             f"{path}: not a model description ({type(error).__name__}: {error}). "
             "Restore it, or remove it and train again."
         ) from error
-    tensors, _ = read_tensors(weights, "Restore the file, or remove it and train again.")
     expected = {f"model.{k}": tuple(v.shape) for k, v in model.state_dict().items()}
     found = {k: tuple(v.shape) for k, v in tensors.items() if k.startswith("model.")}
     if expected != found:
@@ -226,6 +241,12 @@ def load_model(folder: str | Path) -> TrainedModel:
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k in expected})
     statistics = SourceStatistics.from_arrays(tensors, "source.")
     return TrainedModel(model.eval(), run, with_backend(statistics, model))
+
+
+def _as_samples(sent: torch.Tensor) -> NDArray[np.complex64]:
+    if sent.dtype != torch.float32 or sent.ndim != 2 or sent.shape[1] != 2:
+        raise DataError(f"a reference {tuple(sent.shape)} of {sent.dtype}; expected (samples, 2) of float32")
+    return np.asarray(torch.view_as_complex(sent.contiguous()).numpy())
 
 
 def with_backend(statistics: SourceStatistics, model: nn.Module) -> SourceStatistics:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pisa_capc.core.errors import ConfigError, ModelError
+from pisa_capc.core.errors import ConfigError, DataError, ModelError
 from pisa_capc.core.threads import OwnThreads
 from pisa_capc.data.frames import Frames, UnlabelledFrames, groups_of
 from pisa_capc.data.store.dataset import TIME, Subcarriers
@@ -31,12 +31,14 @@ from pisa_capc.model.stacked import Linear
 from pisa_capc.signal.measurement import FLAWS, FlawEstimator, estimator_of
 from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
 from pisa_capc.signal.waveforms import WAVEFORMS
+from pisa_capc.signal.waveforms.reference import OVER_CHANCE, REFERENCE, SentReference, align
 
 ERRORS = 200  # frames whose error bars stand for those of all
 BATCH, AT_ONCE = 8192, 1 << 26  # frames, and samples, measured at a time
 NOISE_FRAMES = 200  # of each recording, which the noise of channel state is measured on
 WHITE = 1e-3  # part by which the frames' covariance of channel state is shrunk
 KEYED = "keyed"  # in the place of a waveform's name, of frames that are on-off keyed; see `keyed`
+LOOKED_AT = 32  # frames of a source, by which it is told whether they hold the reference
 NEVER = 1e3  # below the others: the logit of a device that the source does not have
 
 Real = NDArray[np.floating[Any]]
@@ -44,12 +46,13 @@ Real = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class ClosedFormSettings(PreambleSettings):
-    """Of the waveform alone: nothing else is to be set. keyed: frames are on-off keyed, whatever bits they carry."""
+    """Of the waveform alone: nothing else is to be set. keyed: frames are on-off keyed, whatever bits they carry;
+    reference:…: they hold what was sent from a file, which the model keeps."""
 
     called: ClassVar[str] = "closed form"
 
     def __post_init__(self) -> None:
-        if not self.waveform.startswith(KEYED):
+        if not self.waveform.startswith((KEYED, REFERENCE)):
             super().__post_init__()
 
 
@@ -295,6 +298,17 @@ def noise_of(frames: Frames) -> float:
     return state.noise_level(np.repeat(np.arange(len(counts)), counts))
 
 
+def check_holds(frames: Frames, reference: SentReference) -> None:
+    """Refuse frames of which most do not hold the reference."""
+    rows = np.unique(np.linspace(0, len(frames) - 1, LOOKED_AT).astype(int))
+    found = [align(reference, frames.select(rows[k : k + 1]).iq[0]).over_chance for k in range(len(rows))]
+    if np.median(found) < OVER_CHANCE:
+        raise DataError(
+            f"closed form: the reference does not stand out in most of the frames ({np.median(found):.1f} times the "
+            f"chance level in the median, expected {OVER_CHANCE:g}). See that it is what was sent, at this sample rate."
+        )
+
+
 @register_method("closed-form")
 class ClosedFormMethod(BehindPreamble, Method):
     """The flaws of the hardware in closed form: measured by least squares, each device a Gaussian. No epochs.
@@ -327,6 +341,10 @@ class ClosedFormMethod(BehindPreamble, Method):
             from pisa_capc.model.methods.keyed import KeyedInClosedForm
 
             return KeyedInClosedForm(self._keyed_estimator, setup.classes, runs)
+        if self._against_reference:
+            from pisa_capc.signal.measurement.reference import ReferenceEstimator
+
+            return FlawsInClosedForm(ReferenceEstimator(self._reference, setup.samples), setup.classes, runs)
         waveform, rate = WAVEFORMS[waveform_of(self.settings, setup)], setup.sample_rate_hz
         if waveform.sample_rate_hz != rate:
             raise ConfigError(
@@ -337,7 +355,27 @@ class ClosedFormMethod(BehindPreamble, Method):
 
     @property
     def whole_frames(self) -> bool:
-        return self._is_keyed
+        return self._is_keyed or self._against_reference
+
+    @property
+    def _against_reference(self) -> bool:
+        return self.settings.waveform.startswith(REFERENCE)
+
+    @property
+    def _reference(self) -> SentReference:
+        """What was sent; it has to be the one that the setting names."""
+        found, named = self.setup.reference, self.settings.waveform
+        if found is None or found.name != named:
+            raise ConfigError(
+                f"waveform {named}: found {'no waveform' if found is None else found.name}; expected the samples that "
+                "were sent. Train with --reference FILE."
+            )
+        if found.sample_rate_hz != self.setup.sample_rate_hz:
+            raise ConfigError(
+                f"closed form: the reference has {found.sample_rate_hz:g} samples/s, the frames "
+                f"{self.setup.sample_rate_hz:g}. Resample one of them, or correct its --sample-rate."
+            )
+        return found
 
     @property
     def _is_keyed(self) -> bool:
@@ -359,6 +397,8 @@ class ClosedFormMethod(BehindPreamble, Method):
             from pisa_capc.model.methods.keyed import check_keyed
 
             check_keyed(frames, self._keyed_estimator)
+        elif self._against_reference:
+            check_holds(frames, self._reference)
         elif self.setup.domain == TIME:
             super().check_source(frames)
 

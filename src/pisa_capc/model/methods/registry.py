@@ -17,6 +17,7 @@ from pisa_capc.data.frames import MODEL_SAMPLES, Frames
 from pisa_capc.data.geometry import ArrayGeometry
 from pisa_capc.data.store.dataset import TIME, Subcarriers
 from pisa_capc.model.encoders import ENCODERS
+from pisa_capc.signal.waveforms.reference import SentReference
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Setup:
 
     source_environments: indices of the environments the training frames are from; a model that only infers needs no
     more than their number.
-    samples: length of the frames. domain, subcarriers: what they are, see `Dataset`.
+    samples: length of the frames. domain, subcarriers: what they are, see `Dataset`. reference: what was sent, where
+    that is known from a file.
     """
 
     classes: int
@@ -36,6 +38,7 @@ class Setup:
     sample_rate_hz: float = 20e6
     domain: str = TIME
     subcarriers: Subcarriers | None = None
+    reference: SentReference | None = None
 
 
 class Batch(NamedTuple):

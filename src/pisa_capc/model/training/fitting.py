@@ -26,6 +26,7 @@ from pisa_capc.model.training.bank import Bank, union
 from pisa_capc.model.training.keep import Keep, describe_run, kept_threads
 from pisa_capc.model.training.trainer import Trainer, solved
 from pisa_capc.signal.measurement.front_end import AUTO, front_end_for, through
+from pisa_capc.signal.waveforms.reference import SentReference
 
 
 def fit(
@@ -45,6 +46,7 @@ def fit(
     show: bool = True,
     threads: int | None = None,
     front: str = AUTO,
+    reference: SentReference | None = None,
     **optimisation: Any,
 ) -> list[TrainedModel]:
     """Train the runs and return their models, best source-validation Macro-F1 each. Target frames are never read.
@@ -64,7 +66,7 @@ def fit(
             resumed in `out` keeps its number.
         front: what is taken off channel state before the model sees it: 'antenna' (default), 'common' or 'none', see
             `signal.measurement.front_end`. The model keeps it and takes it off whatever it is given.
-
+        reference: what was sent, where that is known as samples; the closed form measures against it and keeps it.
 
     >>> import numpy as np
     >>> from pisa_capc import Frames
@@ -91,7 +93,9 @@ def fit(
         raise ConfigError(f"threads: found {threads}, but the training is on {place.type}, where they change nothing.")
     if not METHODS[method].in_epochs:
         encoder = NO_ENCODER
-    built = method_for(runs[0].split, method, encoder, variant, settings, how.samples)
+    if reference is not None:
+        settings = {**(settings or {}), "waveform": reference.name}
+    built = method_for(runs[0].split, method, encoder, variant, settings, how.samples, reference)
     if built.in_epochs:
         check_run_axis(built.build, f"method {method!r}")
         _check_batch(how.batch, runs)
@@ -148,15 +152,21 @@ def behind_front_end(runs: Sequence[Run], method: str, front: str = AUTO) -> lis
 
 
 def method_for(
-    part: Split, method: str, encoder: str, variant: str, settings: Mapping[str, Any] | None, samples: int
+    part: Split,
+    method: str,
+    encoder: str,
+    variant: str,
+    settings: Mapping[str, Any] | None,
+    samples: int,
+    reference: SentReference | None = None,
 ) -> Method:
     """The method, built for the frames of a split."""
-    setup = setup_for(part, encoder, samples)
+    setup = replace(setup_for(part, encoder, samples), reference=reference)
     built = build_method(method, setup, variant, settings)
     stored = part.train.source.samples
     if not built.whole_frames or samples != MODEL_SAMPLES or setup.samples == stored:
         return built
-    return build_method(method, setup_for(part, encoder, stored), variant, settings)
+    return build_method(method, replace(setup_for(part, encoder, stored), reference=reference), variant, settings)
 
 
 def setup_for(part: Split, encoder: str, samples: int) -> Setup:

@@ -46,7 +46,8 @@ class FoundFrame:
     one. quality: 0 … 1, how much of the preamble's energy the known preamble explains. samples: of the whole frame,
     where its header says it. header: its decoded header. front: the samples of a Wi-Fi frame that were read for it.
     turn_hz: how much faster its samples turn than its carrier does: a chirp that begins between two samples.
-    bandwidth_hz: of a burst, which no waveform says.
+    bandwidth_hz: of a burst, which no waveform says. channel, channel_hz: number and centre of the channel that it is
+    in, of a band with several; cfo_hz is relative to that centre.
 
     Where it was found:
     source: the recording's name. start, end: its first sample in the recording or stream and the one after its last, as
@@ -70,6 +71,8 @@ class FoundFrame:
     front: Front | None = None
     turn_hz: float = 0.0
     bandwidth_hz: float | None = None
+    channel: int | None = None
+    channel_hz: float | None = None
 
     source: str = ""
     start: int = 0
@@ -141,7 +144,10 @@ class FoundFrame:
 
     def _measured(self) -> dict[str, Any]:
         """What only bursts have."""
-        return {} if self.bandwidth_hz is None else {"samples": self.samples, "bandwidth_hz": self.bandwidth_hz}
+        if self.bandwidth_hz is None:
+            return {}
+        channel = {} if self.channel_hz is None else {"channel_hz": self.channel_hz}
+        return {"samples": self.samples, "bandwidth_hz": self.bandwidth_hz, **channel}
 
 
 def _number(value: float) -> float | None:

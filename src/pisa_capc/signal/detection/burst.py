@@ -3,12 +3,15 @@
 The power of blocks of B samples, divided by the noise floor of each antenna and averaged over A antennas, is
 Gamma(A B) / (A B) distributed where there is noise alone; so the threshold follows from how often noise may pass it. A
 burst begins above that threshold, lasts while the level stays above a lower one, and goes on behind gaps that are short
-enough. Its ends are then found to the sample: where the likelihood of a step in power is largest.
+enough. Its ends are then found to the sample: where the likelihood of a step in power is largest. Of a band with
+several channels, each is searched by itself, behind a filter bank.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -18,9 +21,11 @@ from scipy.fft import fft, fftshift
 from scipy.special import gammainccinv, gammaincinv
 
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.quantities import HIGHEST_HZ
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.detection.finders import Finder, History, register_finder
-from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings import About, Recording
+from pisa_capc.signal.recordings.channels import ChannelSplitter, ChannelStream, FilterBank
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import Waveform
 
@@ -34,12 +39,17 @@ BAND = 0.99  # part of a burst's power that its bandwidth holds
 SILENCE = 1e-20  # power below which an antenna hears nothing
 LONGEST = 1 << 24  # samples of a burst, of all antennas
 STORED = 1024  # samples of a frame in a dataset, unless told
+OUTSIDE = 1.05  # of a channel's width: what is on the edge of two is lost in neither
+BESIDE_DB, BESIDE, SAME = 12.0, 64, 0.1  # as of `BankDetector`; samples that ends may differ by; part of the width
+PLUS = re.compile(r"(?<![eE])\+")  # between channels
 
 
 @dataclass(frozen=True)
 class BurstSettings:
     """In seconds. min, max: length of a burst; of a longer one further frames are made. gap: silence within a burst, as
     between the pulses of on-off keying. window, hop: of a signal that never stops, take so much, so often, instead.
+    channels: the centres of those that are searched, in Hz, from zero where no carrier is known. width: of a channel,
+    in Hz; without `channels` the whole band is divided.
     """
 
     min: float = 20e-6
@@ -47,26 +57,50 @@ class BurstSettings:
     gap: float = 0.0
     window: float = 0.0
     hop: float = 0.0
+    width: float = 0.0
+    channels: tuple[float, ...] = ()
 
     @classmethod
     def named(cls, text: str) -> BurstSettings:
-        """As 'gap=5e-3,max=0.2'."""
+        """As 'gap=5e-3,max=0.2' or 'channels=433.05e6+433.92e6,width=100e3'."""
         known = {field.name for field in fields(cls)}
         values: dict[str, float] = {}
+        channels: tuple[float, ...] = ()
         for pair in filter(None, text.split(",")):
             name, _, value = pair.partition("=")
             try:
-                values[name.strip()] = number = float(value)
+                numbers = tuple(float(part) for part in PLUS.split(value))
             except ValueError:
-                number = math.nan
-            if name.strip() not in known or not 0 <= number <= 3600:
+                numbers = (math.nan,)
+            most = HIGHEST_HZ if name.strip() in ("width", "channels") else 3600
+            one = len(numbers) == 1 and numbers[0] >= 0
+            if name.strip() not in known or not all(abs(number) <= most for number in numbers):
+                one = False
+            elif name.strip() == "channels":
+                channels = numbers
+                continue
+            if not one:
+                seconds = ", ".join(sorted(known - {"width", "channels"}))
                 raise ConfigError(
-                    f"waveform burst: {pair!r}: expected seconds of {', '.join(sorted(known))}, as burst:gap=5e-3."
+                    f"waveform burst: {pair!r}: expected seconds of {seconds}, or Hz of width and channels, as "
+                    "burst:gap=5e-3 or burst:channels=433.05e6+433.92e6,width=100e3."
                 )
-        found = cls(**values)
+            values[name.strip()] = numbers[0]
+        found = cls(**values, channels=channels)
         if found.min > found.max or found.max == 0 or (found.hop and not found.window):
             raise ConfigError("waveform burst: expected min below max, and hop only with a window.")
+        if found.channels and not found.width:
+            raise ConfigError("waveform burst: channels need a width, in Hz, as burst:channels=433.92e6,width=100e3.")
         return found
+
+    def bank(self, about: About) -> FilterBank | None:
+        """The channels of a recording; None: it is searched as a whole."""
+        if not self.width:
+            return None
+        if not self.channels:
+            return FilterBank.of_band(about.sample_rate_hz, self.width)
+        carrier = about.carrier_hz or 0.0
+        return FilterBank(about.sample_rate_hz, self.width, tuple(channel - carrier for channel in self.channels))
 
 
 class Bursts(Waveform):
@@ -86,38 +120,140 @@ class Bursts(Waveform):
 
 @register_finder("burst")
 class BurstFinder(Finder):
-    def __init__(self, settings: BurstSettings | None = None) -> None:
-        self._settings = settings or BurstSettings()
+    def __init__(self, settings: BurstSettings | None = None, stored: int = STORED) -> None:
+        self._settings, self._stored = settings or BurstSettings(), stored
 
     def with_settings(self, text: str) -> BurstFinder:
         return BurstFinder(BurstSettings.named(text))
 
+    def keeping(self, samples: int) -> BurstFinder:
+        return BurstFinder(self._settings, samples)
+
     def waveform(self, about: About) -> Waveform:
-        return Bursts(about.sample_rate_hz)
+        bank = self._settings.bank(about)
+        return Bursts(about.sample_rate_hz if bank is None else bank.channel_rate_hz)
+
+    def stream(self, recording: Recording) -> Recording:
+        bank = self._settings.bank(recording.about)
+        return recording if bank is None else ChannelStream(recording, bank)
+
+    def searched(self, recording: Recording) -> Recording:
+        return recording
 
     def detector(
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
     ) -> Detector:
         kind = WindowDetector if self._settings.window else BurstDetector
-        return kind(about.antennas, about.sample_rate_hz, self._settings)
+        bank = self._settings.bank(about)
+        how = self._settings, bank, self._stored
+        if bank is None:
+            return kind(about.antennas, about.sample_rate_hz, *how)
+        return BankDetector(bank, about, [kind(about.antennas, bank.channel_rate_hz, *how) for _ in bank.centres_hz])
+
+
+class BankDetector:
+    """A detector for each channel. A burst belongs to the channel that the middle of its band is in.
+
+    What is on the air in several channels at the same time, and `BESIDE_DB` weaker, is taken for what the strongest
+    burst sends beside its own channel.
+    """
+
+    def __init__(self, bank: FilterBank, about: About, each: Sequence[BurstDetector | WindowDetector]) -> None:
+        self._bank, self._each, self._carrier_hz = bank, each, about.carrier_hz or 0.0
+        self._splitter = ChannelSplitter(bank, about.antennas)
+        self._held: list[_Held] = []
+
+    def wanted(self, received: int) -> int:
+        return self._each[0].wanted(received // self._bank.decimation) * self._bank.decimation
+
+    def push(self, block: NDArray[np.complex64]) -> list[FoundFrame]:
+        return self._found(self._splitter.push(block), ended=False)
+
+    def finish(self) -> list[FoundFrame]:
+        return self._found(self._splitter.finish(), ended=True)
+
+    def _found(self, channels: NDArray[np.complex64], ended: bool) -> list[FoundFrame]:
+        for number, (detector, x) in enumerate(zip(self._each, channels, strict=True)):
+            for frame in detector.push(x) + (detector.finish() if ended else []):
+                self._held += self._in_channel(frame, number)
+        self._held.sort(key=lambda one: one.frame.at)
+        self._hide()
+        # While a channel has a burst that is not over, others may still turn out to be beside it. In order of time.
+        settled = math.inf if ended else min(detector.settled for detector in self._each) - BESIDE
+        count = next((n for n, one in enumerate(self._held) if one.end > settled), len(self._held))
+        done, self._held = self._held[:count], self._held[count:]
+        return [one.frame for one in done if not one.hidden]
+
+    def _in_channel(self, frame: FoundFrame, number: int) -> list[_Held]:
+        """The frame as one of its channel; none where it is a neighbour's."""
+        centre = self._bank.centres_hz[number]
+        aside_hz = float(self._bank.rounded_hz[number]) - centre  # what the samples were not turned by
+        cfo_hz = frame.cfo_hz + aside_hz
+        middle_hz = float(np.nanmedian(cfo_hz))
+        if not abs(middle_hz) <= OUTSIDE * self._bank.width_hz / 2:
+            return []
+        channel_hz = centre + self._carrier_hz
+        own = replace(frame, cfo_hz=cfo_hz, turn_hz=-aside_hz, channel=number, channel_hz=channel_hz)
+        x = frame.iq[:, : frame.samples]
+        power_db = 10 * math.log10(float(np.vdot(x, x).real) / x.shape[1] + SILENCE)
+        return [_Held(own, frame.at + (frame.samples or 0), power_db, centre + middle_hz)]
+
+    def _hide(self) -> None:
+        """Mark those, of all that are held in order of their beginning, that a stronger one explains."""
+        on_air: list[_Held] = []
+        for one in self._held:
+            on_air = [other for other in on_air if other.end + BESIDE > one.frame.at]
+            for other in on_air:
+                self._hide_weaker(one, other)
+                self._hide_weaker(other, one)
+            on_air.append(one)
+
+    def _hide_weaker(self, strong: _Held, weak: _Held) -> None:
+        within = strong.frame.at - BESIDE <= weak.frame.at and weak.end <= strong.end + BESIDE
+        if strong.frame.channel != weak.frame.channel and within:
+            same = abs(strong.middle_hz - weak.middle_hz) < SAME * self._bank.width_hz
+            weak.hidden |= strong.power_db >= weak.power_db + (0 if same else BESIDE_DB)
+
+
+@dataclass
+class _Held:
+    """A frame of a channel, where it ends, how strong it is, and where the middle of its band is."""
+
+    frame: FoundFrame
+    end: int
+    power_db: float
+    middle_hz: float
+    hidden: bool = False
 
 
 class BurstDetector:
-    """Finds bursts in a stream of any rate."""
+    """Finds bursts in a stream of any rate.
 
-    def __init__(self, antennas: int, sample_rate_hz: float, settings: BurstSettings | None = None) -> None:
-        settings = settings or BurstSettings()
+    bank: of which it searches a channel: then the noise is not quite white, and all channels share the false alarms.
+    stored: samples of a frame at least.
+    """
+
+    def __init__(
+        self,
+        antennas: int,
+        sample_rate_hz: float,
+        settings: BurstSettings | None = None,
+        bank: FilterBank | None = None,
+        stored: int = STORED,
+    ) -> None:
+        settings, self._stored = settings or BurstSettings(), stored
         self._antennas, self._rate_hz = antennas, sample_rate_hz
         least = max(8.0, settings.min * sample_rate_hz)
         self.block = block = int(min(max(least / 4, 8), 256))
         self._least = math.ceil(least / block)  # in blocks, as those that follow
         self._most = max(self._least, min(int(settings.max * sample_rate_hz), LONGEST // antennas) // block)
         self._gap = max(DIP, math.ceil(settings.gap * sample_rate_hz / block))
-        shape = antennas * block
-        chance = FALSE_PER_S * block / sample_rate_hz
+        alone = block * (1.0 if bank is None else bank.whiteness)
+        shape = antennas * alone
+        chance = FALSE_PER_S * block / sample_rate_hz / (1 if bank is None else len(bank.centres_hz))
         self._on = max(float(gammainccinv(shape, chance)) / shape, 10 ** (LEAST_DB / 10))
         self._off = 1 + (self._on - 1) / 2
-        self._bias = float(gammaincinv(block, QUIET)) / block  # of a quantile, relative to the mean
+        self._bias = float(gammaincinv(alone, QUIET)) / alone  # of a quantile, relative to the mean
         self._kept = max(CHUNKS, math.ceil(2 * self._most / CHUNK))
         self._history = History()
         self._floors: list[NDArray[np.float64]] = []  # (A,) of the newest chunks
@@ -127,6 +263,11 @@ class BurstDetector:
     def wanted(self, received: int) -> int:
         """Until a chunk is whole."""
         return self._chunk - received % self._chunk
+
+    @property
+    def settled(self) -> int:
+        """Bursts that begin before this sample have been reported."""
+        return self._base * self.block
 
     @property
     def _chunk(self) -> int:
@@ -172,7 +313,7 @@ class BurstDetector:
         levels, done = self._levels, list[FoundFrame]()
         keep = len(levels)
         for begin, end in self._runs(levels):
-            known = max(end + self._gap, begin + STORED // self.block + 1)
+            known = max(end + self._gap, begin + self._stored // self.block + 1)
             is_open = known >= len(levels) and not ended
             while end - begin >= self._most:
                 done += self._frame(begin, begin + self._most, whole=False)
@@ -207,7 +348,7 @@ class BurstDetector:
             return []
         found = described(self._history.read(first, last), first, self._rate_hz, self._floor)
         # What is stored or embedded has one length: behind a shorter burst stands what was received.
-        return [replace(found, iq=self._history.read(first, min(max(last, first + STORED), self._history.end)))]
+        return [replace(found, iq=self._history.read(first, min(max(last, first + self._stored), self._history.end)))]
 
     def _step(self, first: int, last: int, up: bool) -> int:
         """Where the power of a burst rises, or falls, to the sample.
@@ -229,7 +370,14 @@ class BurstDetector:
 class WindowDetector:
     """Windows of a signal that never stops, one after the other."""
 
-    def __init__(self, antennas: int, sample_rate_hz: float, settings: BurstSettings) -> None:
+    def __init__(
+        self,
+        antennas: int,
+        sample_rate_hz: float,
+        settings: BurstSettings,
+        bank: FilterBank | None = None,
+        stored: int = STORED,
+    ) -> None:
         self._rate_hz = sample_rate_hz
         self._window = round(settings.window * sample_rate_hz)
         self._hop = round((settings.hop or settings.window) * sample_rate_hz)
@@ -238,6 +386,11 @@ class WindowDetector:
                 f"waveform burst: windows of {self._window} samples, {self._hop} apart: expected two or more."
             )
         self._history, self._next = History(), 0
+
+    @property
+    def settled(self) -> int:
+        """Windows that begin before this sample have been reported."""
+        return self._next
 
     def wanted(self, received: int) -> int:
         return max(1, self._next + self._window - received)

@@ -7,6 +7,9 @@ offset f explains
     Q = Σ_a |Σ_n x_a[n] p*[n] exp(−2πi f n / f_s)|² / (P Σ_a E_a),
 
 which noise alone makes Beta(A, A (P − 1)) distributed; so the threshold follows from how often noise may pass it.
+
+A signal that is known from a file may be longer than what is stored of a frame. Then frames are its pieces: where the
+stream is in it, whatever the offset, is told by the products of neighbours (`waveforms.reference.align`).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pisa_capc.signal.detection.finders import Finder, History
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import Waveform
+from pisa_capc.signal.waveforms.reference import OVER_CHANCE, SentReference, align
 
 TOLERANCE = 40e-6  # of the carrier: what two crystals together may be off
 UNKNOWN_CARRIER_HZ = 2.45e9  # where nothing says it
@@ -34,6 +38,7 @@ LEAST_QUALITY, LEAST_PART, PARTS = 0.2, 0.05, 4  # of the preamble, and of each 
 BETTER = 0.1  # by how much a mere tone may explain the samples better
 REACH = 3  # samples on either side of where the beginning fits best
 MOST_AT_ONCE = 64  # of a window: where more stand out, it is something else
+PIECES = 8  # that are looked for at once in a long reference
 SILENT_DB, LOUD_DB = -30.0, 60.0
 
 
@@ -49,6 +54,8 @@ class PreambleFinder(Finder):
     def detector(
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None
     ) -> Detector:
+        if isinstance(self._waveform, SentReference) and self._waveform.pieces > 1:
+            return PieceDetector(self._waveform, about.antennas, about.carrier_hz)
         return PreambleDetector(self._waveform, about.antennas, about.carrier_hz)
 
 
@@ -115,7 +122,7 @@ class PreambleDetector:
             at = int(np.argmax(explained))
             if explained[at] < self._threshold:
                 return
-            found = self._compared(first + at, float(offset_hz[at]))
+            found = self._compared(self._known, first + at, float(offset_hz[at]))
             if found is not None:
                 self._waiting.append(found)
             near = self._near
@@ -141,15 +148,15 @@ class PreambleDetector:
         explained = np.divide(best, self._beginning * within, out=np.zeros(self._step), where=within > 0)
         return explained, self._offsets_hz[which]
 
-    def _compared(self, at: int, offset_hz: float) -> _Candidate | None:
+    def _compared(self, known: NDArray[np.complex64], at: int, offset_hz: float) -> _Candidate | None:
         """What the whole preamble says about a place; None: it is not one."""
-        whole, segments = len(self._known), self._segments
+        whole, segments = len(known), self._segments
         x = self._history.read(at - REACH, at + whole + REACH)
         each = whole // segments or 1
         used = each * (whole // each)
         turned = x * np.exp(-2j * np.pi * offset_hz / self._rate_hz * np.arange(-REACH, whole + REACH))
         shifts = np.stack([turned[:, i : i + used] for i in range(2 * REACH + 1)])
-        sums = (shifts * np.conj(self._known[:used])).reshape(2 * REACH + 1, len(x), -1, each).sum(axis=3)
+        sums = (shifts * np.conj(known[:used])).reshape(2 * REACH + 1, len(x), -1, each).sum(axis=3)
         bins = next_fast_len(8 * sums.shape[2])
         spectra = np.sum(np.abs(fft(sums, bins)) ** 2, axis=1)
         shift, turn = np.unravel_index(int(np.argmax(spectra)), spectra.shape)
@@ -204,6 +211,55 @@ class PreambleDetector:
         needed = [self._position, *(one.start for one in self._waiting)]
         self._history.drop(min(needed) - REACH - whole)
         return done
+
+
+class PieceDetector(PreambleDetector):
+    """Finds the pieces of a long reference. Behind one the next is expected; where none is, the stream is aligned."""
+
+    def __init__(self, reference: SentReference, antennas: int, carrier_hz: float | None = None) -> None:
+        super().__init__(reference, antennas, carrier_hz)
+        self._reference, self._expected = reference, list[tuple[int, int, float]]()
+        # No longer than the reference, so that it holds parts of two that were sent, at most.
+        self._window = max(min(len(reference.samples), PIECES * self._longest), 2 * self._longest + reference.pieces)
+        self._step = self._window - self._longest - reference.pieces
+
+    @property
+    def _ahead(self) -> int:
+        return (self._longest if self._expected else self._window) + REACH
+
+    def _search(self) -> None:
+        """Look for the piece that is expected, or else for any in the next window."""
+        first, length = self._position, self._longest
+        places, self._expected = self._expected, []
+        if not places:
+            self._position += self._step
+            found = align(self._reference, self._history.read(first, first + self._window))
+            if found.over_chance < OVER_CHANCE:
+                return
+            places = self._places(first, found.at, found.offset * self._rate_hz)
+        for start, number, offset_hz in places:
+            one = self._compared(self._piece(number), start, offset_hz)
+            if one is not None:
+                self._waiting.append(one)
+                self._position = one.start + length
+                following = (number + 1) % self._reference.pieces
+                rest = 0 if following else len(self._reference.samples) - self._reference.pieces * length
+                self._expected = [(self._position + rest, following, float(np.nanmedian(one.cfo_hz)))]
+                return
+
+    def _piece(self, number: int) -> NDArray[np.complex64]:
+        return self._reference.segment(number * self._longest, self._longest).astype(np.complex64)
+
+    def _places(self, first: int, at: int, offset_hz: float) -> list[tuple[int, int, float]]:
+        """Where pieces begin in a window that begins at sample `at` of the reference, and their numbers."""
+        whole, length = len(self._reference.samples), self._longest
+        begins = [
+            (begin, number)
+            for turn in range(0, at + self._window + 1, whole)
+            for number in range(self._reference.pieces)
+            if 0 <= (begin := turn + number * length - at) < self._window - length
+        ]
+        return [(first + begin, number, offset_hz) for begin, number in sorted(begins)]
 
 
 def _slope(sums: NDArray[np.complex128]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ Samples are read from the recording a second time, frame by frame, so that a rec
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,7 +162,7 @@ def whole_frames(found: Sequence[Found]) -> Iterator[Whole]:
     for first in range(0, len(right), DECODED):
         some = right[first : first + DECODED]
         one = some[0][1]  # recordings of one array at one carrier
-        read = [replace(frame, iq=own.stream.read(frame.at, samples)) for _, own, frame, samples in some]
+        read = [replace(frame, iq=own.read(frame, samples)) for _, own, frame, samples in some]
         sent = finder_of(one.waveform.name).sent(read, one.recording.about)
         for (row, *_), frame, signal in zip(some, read, sent, strict=True):
             if signal is not None:
@@ -235,7 +236,8 @@ def _unfit(frame: FoundFrame, device: str | None, found: Found, samples: int) ->
 
 def _origins(spec: CaptureSpec, members: Sequence[_Chosen]) -> Iterator[Origin]:
     for i, chosen in enumerate(members):
-        frame, began = chosen.frame, chosen.found.recording.about.time
+        frame, about = chosen.frame, chosen.found.recording.about
+        began, per_sample = about.time, about.sample_rate_hz / chosen.found.waveform.sample_rate_hz
         yield Origin(
             spec.environment,
             spec.device,
@@ -247,6 +249,11 @@ def _origins(spec: CaptureSpec, members: Sequence[_Chosen]) -> Iterator[Origin]:
             "" if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),
             round(frame.quality, 6),
             frame.header.transmitter or "",
+            round(float(np.nanmedian(frame.cfo_hz)), 3),
+            round(float(np.max(np.nan_to_num(frame.snr_db, nan=-math.inf))), 3),
+            math.nan if frame.samples is None else round(frame.samples * per_sample),
+            math.nan if frame.bandwidth_hz is None else round(frame.bandwidth_hz, 3),
+            math.nan if frame.channel_hz is None else frame.channel_hz,
         )
 
 
@@ -254,7 +261,7 @@ def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any
     """(at most AT_ONCE, A, samples) at a time."""
     for first in range(0, len(members), AT_ONCE):
         some = members[first : first + AT_ONCE]
-        iq = np.stack([chosen.found.stream.read(chosen.frame.at, samples) for chosen in some])
+        iq = np.stack([chosen.found.read(chosen.frame, samples) for chosen in some])
         if not keep_cfo:
             rate_hz = some[0].found.waveform.sample_rate_hz
             turns_hz = np.array([np.add(chosen.frame.cfo_hz, chosen.frame.turn_hz) for chosen in some])

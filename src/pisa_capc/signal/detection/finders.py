@@ -14,7 +14,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.registry import Registry
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.phy import Header
-from pisa_capc.signal.recordings import About
+from pisa_capc.signal.recordings import About, Recording, resampled
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -37,9 +37,22 @@ class Finder:
         """The same with what stands behind a colon, as in burst:gap=5e-3."""
         raise ConfigError(f"waveform {self.name}:{text}: has no settings. Give --waveform {self.name}.")
 
+    def keeping(self, samples: int) -> Finder:
+        """The same, whose frames hold so many samples, where no waveform says how long they are."""
+        return self
+
     def waveform(self, about: About) -> Waveform:
         """What is found in a recording or stream."""
         return WAVEFORMS[self.name]
+
+    def stream(self, recording: Recording) -> Recording:
+        """The recording at the waveform's rate, where found frames are read."""
+        known = self.waveform(recording.about)
+        return resampled(recording, known.sample_rate_hz, known.occupied)
+
+    def searched(self, recording: Recording) -> Recording:
+        """The recording as a detector is given it."""
+        return self.stream(recording)
 
     def detector(
         self, about: About, encoding: Encoding | None = None, first: int = 0, end: int | None = None

@@ -21,7 +21,8 @@ from pisa_capc.signal.detection.base import NO_IQ, Detector, FoundFrame
 from pisa_capc.signal.detection.correlation import PreambleFinder
 from pisa_capc.signal.detection.finders import FINDERS, Finder
 from pisa_capc.signal.phy import Header
-from pisa_capc.signal.recordings import About, Recording, WatchedRecording, resampled
+from pisa_capc.signal.recordings import About, Recording, WatchedRecording
+from pisa_capc.signal.recordings.channels import ChannelStream
 from pisa_capc.signal.recordings.sigmf import annotation
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
@@ -45,12 +46,21 @@ class Found:
 
     __repr__ = brief
 
+    def read(self, frame: FoundFrame, samples: int) -> NDArray[np.complex64]:
+        """(A, samples) of one of the frames, from its first on."""
+        if isinstance(self.stream, ChannelStream) and frame.channel is not None:
+            return self.stream.channel(frame.channel).read(frame.at, samples)
+        return self.stream.read(frame.at, samples)
 
-def finder_of(waveform: str) -> Finder:
+
+def finder_of(waveform: str | Waveform) -> Finder:
     """What finds the frames of a waveform, by its name: its own finder, or else one that looks for its preamble.
 
-    What stands behind a colon are settings of the finder, as in burst:gap=5e-3.
+    What stands behind a colon are settings of the finder, as in burst:gap=5e-3. A waveform itself, as one from a file,
+    is found by its preamble.
     """
+    if isinstance(waveform, Waveform):
+        return PreambleFinder(waveform)
     name, colon, settings = waveform.partition(":")
     if name not in FINDERS and name not in WAVEFORMS:
         raise ConfigError(unknown_name("waveform", name, sorted({*FINDERS, *WAVEFORMS})))
@@ -60,7 +70,7 @@ def finder_of(waveform: str) -> Finder:
 
 def detect(
     recording: Recording,
-    waveform: str = "wifi",
+    waveform: str | Waveform = "wifi",
     *,
     decode: bool = True,
     rename: Rename | None = None,
@@ -80,8 +90,8 @@ def detect(
     """
     finder = finder_of(waveform)
     known = finder.waveform(recording.about)
-    stream = resampled(WatchedRecording(recording), known.sample_rate_hz, known.occupied)
-    length = stream.about.length
+    stream = finder.stream(WatchedRecording(recording))
+    length = finder.searched(recording).about.length
     shared = detector is None and finder.in_parts
     parts = range(0, length, PART) if shared else ()
     workers = min(available_cores() if workers is None else workers, len(parts) // LEAST_PARTS)
@@ -113,7 +123,7 @@ class _Searched(NamedTuple):
 
 def _search(
     recording: Recording,
-    waveform: str,
+    waveform: str | Waveform,
     decode: bool,
     first: int,
     end: int,
@@ -126,9 +136,9 @@ def _search(
     """
     finder = finder_of(waveform)
     known = finder.waveform(recording.about)
-    ratio = recording.about.sample_rate_hz / known.sample_rate_hz
+    ratio = recording.about.sample_rate_hz / finder.searched(recording).about.sample_rate_hz
     watched = WatchedRecording(recording, round(first * ratio), round(end * ratio))
-    stream = resampled(watched, known.sample_rate_hz, known.occupied)
+    stream = finder.searched(watched)
     part = first > 0 or end < stream.about.length
     span = (first, end) if part else ()
     heard = range(max(first - finder.ahead, 0), min(end + finder.longest, stream.about.length) if part else end, BLOCK)
@@ -184,10 +194,9 @@ def _ahead(blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
             yield block
 
 
-def blocks_of(recording: Recording, waveform: str) -> int:
+def blocks_of(recording: Recording, waveform: str | Waveform) -> int:
     """How often `detect` calls `after_block`, for a progress bar."""
-    rate = finder_of(waveform).waveform(recording.about).sample_rate_hz / recording.about.sample_rate_hz
-    return math.ceil(recording.about.length * rate / BLOCK)
+    return math.ceil(finder_of(waveform).searched(recording).about.length / BLOCK)
 
 
 def placed(frame: FoundFrame, about: About, waveform: Waveform, first: int = 0, kept: int = 0) -> FoundFrame:
@@ -223,21 +232,28 @@ def as_annotations(found: Found, antennas: slice) -> list[dict[str, Any]]:
     return [_annotation(found, frame, antennas) for frame in found.frames]
 
 
+def band_of(found: Found, frame: FoundFrame) -> tuple[float, float]:
+    """Lowest and highest frequency of a frame in Hz, relative to the carrier where that is not known."""
+    waveform, carrier = found.waveform, found.recording.about.carrier_hz or 0.0
+    centre, half = carrier, waveform.occupied * waveform.sample_rate_hz / 2
+    if frame.bandwidth_hz is not None:
+        channel = carrier if frame.channel_hz is None else frame.channel_hz
+        centre, half = channel + float(np.nanmedian(frame.cfo_hz)), frame.bandwidth_hz / 2
+    return centre - half, centre + half
+
+
 def _annotation(found: Found, frame: FoundFrame, antennas: slice) -> dict[str, Any]:
     about, waveform, header = found.recording.about, found.waveform, frame.header
     samples = frame.samples or len(waveform.preamble())
-    centre, half = about.carrier_hz or 0.0, waveform.occupied * waveform.sample_rate_hz / 2
-    if frame.bandwidth_hz is not None:
-        centre, half = centre + float(np.nanmedian(frame.cfo_hz)), frame.bandwidth_hz / 2
     said = frame.to_json()
-    others = ("quality", "kind", "rate_mbps", "length", "receiver", "fcs")
+    others = ("quality", "kind", "rate_mbps", "length", "receiver", "fcs", "bandwidth_hz", "channel_hz")
     own = {"cfo_hz": said["cfo_hz"][antennas], "snr_db": said["snr_db"][antennas]}
     return annotation(
         frame.start,
         round(samples * about.sample_rate_hz / waveform.sample_rate_hz),
         header.transmitter or header.kind or waveform.name,
         emitter=None if header.transmitter is None else {"label": header.transmitter},
-        band_hz=(centre - half, centre + half),
+        band_hz=band_of(found, frame),
         unique=f"{GENERATOR} {frame.source} {frame.start}",
-        pisa=own | {name: said[name] for name in others if said[name] is not None},
+        pisa=own | {name: said[name] for name in others if said.get(name) is not None},
     )

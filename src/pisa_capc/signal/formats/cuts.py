@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +17,15 @@ from pisa_capc.signal.detection.burst import STORED
 from pisa_capc.signal.formats.arrays import MAT, FrameArray, open_array
 from pisa_capc.signal.formats.base import ImportOptions
 from pisa_capc.signal.recordings import About, open_recording
-from pisa_capc.signal.recordings.base import Annotation, Recording
+from pisa_capc.signal.recordings.base import FileRecording, Recording, SampleFile
 from pisa_capc.signal.recordings.containers import NPY, WAV, said_by_name
+from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.recordings.sigmf import META
+from pisa_capc.signal.waveforms.reference import MOST, SentReference
 
 WHOLE = 1 << 18  # samples of a recording, in the median, up to which it is a frame
 LONGEST_BURST = 1 << 14  # samples that are kept of one, unless told
 FEWEST_BURSTS = 2  # of a recording, from which bursts are taken for what it holds
-LONGEST_REFERENCE = 1 << 24  # samples
 LOOKS, LOOK = 8, 1024  # pieces of a recording, and samples of each, that show whether it is silent
 
 Rates = tuple[float, float]  # sample rate and carrier in Hz
@@ -66,19 +67,37 @@ class SignalFile:
 
 
 @dataclass(frozen=True)
-class ArrayRecording:
-    """A recording that is an array (A, T)."""
+class ArrayFile(SampleFile):
+    """An array (A, T) of a file that cannot be read piece by piece."""
 
-    about: About
-    x: NDArray[np.complex64]
-    annotations: tuple[Annotation, ...] = ()
+    x: NDArray[np.complex64] = field(kw_only=True, repr=False)
 
-    def read(self, first: int, count: int) -> NDArray[np.complex64]:
-        return self.x[:, first : first + count]
+    def raw(self, first: int, count: int) -> NDArray[np.uint8]:
+        return np.ascontiguousarray(self.x[:, first : first + count].T).view(np.uint8).ravel()
 
-    def blocks(self, size: int) -> Iterator[NDArray[np.complex64]]:
-        for first in range(0, self.x.shape[1], size):
-            yield self.read(first, size)
+
+def open_mat(
+    path: Path, sample_rate_hz: float | None = None, carrier_hz: float | None = None, antennas: int | None = None
+) -> FileRecording:
+    """The recording in a MAT file, or in another that holds an array; what is given goes before what it says."""
+    array, name = open_array(path, ImportOptions(antennas=antennas)), said_by_name(path)
+    rate = sample_rate_hz or array.sample_rate_hz or name.sample_rate_hz
+    if rate is None:
+        raise ConfigError(f"{path}: its samples say no sample rate. Give --sample-rate, as 2.4e6.")
+    if len(array.frames) != 1:
+        raise DataError(
+            f"{path}: {array.words} holds {len(array.frames):,} frames; expected one row of samples for each antenna. "
+            "Give --antennas, or make a dataset of the frames by `pisa import iq`."
+        )
+    return _recording(path, array, rate, carrier_hz or array.carrier_hz or name.carrier_hz)
+
+
+def _recording(path: Path, array: FrameArray, rate: float, carrier: float | None) -> FileRecording:
+    x = array.complex(slice(0, 1))[0]
+    if len(x) > MOST_ANTENNAS:
+        raise DataError(f"{path}: {array.words} has {len(x):,} antennas; expected at most {MOST_ANTENNAS}.")
+    file = ArrayFile(path, Encoding.named("cf32"), *x.shape, x=x)
+    return FileRecording(About(path.name, rate, carrier, *x.shape), (file,))
 
 
 def open_file(
@@ -92,11 +111,7 @@ def open_file(
         rates, said = _rates(path, given, own, default)
         if len(array.frames) > 1:
             return SignalFile(path, names, array, None, rates, said, array.words)
-        x = array.complex(slice(0, 1))[0]
-        if len(x) > MOST_ANTENNAS:
-            raise DataError(f"{path}: {array.words} has {len(x):,} antennas; expected at most {MOST_ANTENNAS}.")
-        words = array.words
-        recording: Recording = ArrayRecording(About(path.name, *rates, *x.shape), x)
+        words, recording = array.words, _recording(path, array, *rates)
     else:
         words = ""
         recording = open_recording(
@@ -113,14 +128,12 @@ def open_file(
     return SignalFile(path, names, None, recording, rates, said, words)
 
 
-def open_reference(path: Path, sample_rate_hz: float) -> tuple[NDArray[np.complex64], float]:
-    """What was sent, (P,), and its sample rate; the given one where the file does not say it."""
+def open_reference(path: Path, sample_rate_hz: float) -> SentReference:
+    """What was sent; at the given sample rate where the file does not say one."""
     file = open_file(path, {}, ImportOptions(), (sample_rate_hz, 1e9))
-    if file.recording is None or file.antennas != 1 or file.about.length > LONGEST_REFERENCE:
-        raise DataError(
-            f"{path}: expected what was sent as one row of at most {LONGEST_REFERENCE:,} samples of one antenna."
-        )
-    return file.read(0, file.about.length)[0], file.rates[0]
+    if file.recording is None or file.antennas != 1 or file.about.length > MOST:
+        raise DataError(f"{path}: expected what was sent as one row of at most {MOST:,} samples of one antenna.")
+    return SentReference(file.read(0, file.about.length)[0], file.rates[0])
 
 
 def _rate_of_plain(path: Path, default: float | None) -> float | None:
@@ -230,6 +243,11 @@ def _bursts(files: Sequence[SignalFile], waveform: str, samples: int | None) -> 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         found = [detect(file.recording, waveform).frames for file in files if file.recording is not None]
+    if any(frame.channel is not None for frames in found for frame in frames):
+        raise ConfigError(
+            f"--waveform {waveform}: imports keep the rate of the files, and a channel has its own. Use `pisa detect "
+            f"--waveform {waveform} --out`, with --label pattern for names from paths."
+        )
     if notes:  # of each recording; one stands for many
         more = f" So it is, or alike, in {len(notes):,} recordings." if len(notes) > 1 else ""
         warnings.warn(f"{notes[0].message}{more}", stacklevel=2)

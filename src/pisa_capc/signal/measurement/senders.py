@@ -184,7 +184,7 @@ def measure(
             f"none of {len(frames):,} frames could be measured: expected frames that begin with the preamble of "
             f"{known.title}, on antennas that are neither silent nor NaN. See what they hold, or name their --waveform."
         )
-    cfo_hz, cfo_std_hz = _cfo(frames, found, estimator.samples)
+    cfo_hz, cfo_std_hz = carrier_offset(frames, found, estimator.samples)
     fitted = ((one.row, behind(known, one, estimator.flaws)) for one in whole if found.measured[one.row])
     data = {row: own for row, own in fitted if own is not None}
     samples, rows = np.full(len(found), estimator.samples), list(data)
@@ -237,7 +237,7 @@ def _heard(found: Measurement, samples: int) -> Measurement:
     return replace(found, misfit=np.where(heard, found.misfit, np.nan))
 
 
-def _cfo(frames: UnlabelledFrames, found: Measurement, samples: int) -> tuple[Real, Real]:
+def carrier_offset(frames: UnlabelledFrames, found: Measurement, samples: int) -> tuple[Real, Real]:
     """(N,) CFO in Hz and its error: what was recorded and taken off, and what is left in the samples.
 
     Some receivers record it and leave it in: then what is left is what was recorded, and counts once.
