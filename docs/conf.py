@@ -67,7 +67,17 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "copyfile_regex": r"radios\.yaml",
 }
-ORDER = ("first", "own_recordings", "recording", "own_classifier", "stream", "own_encoder", "own_method", "benchmark")
+ORDER = (
+    "first",
+    "ten_minutes",
+    "own_recordings",
+    "recording",
+    "own_classifier",
+    "stream",
+    "own_encoder",
+    "own_method",
+    "benchmark",
+)
 
 
 # Pages that were merged into others: their addresses lead on.

@@ -42,7 +42,7 @@ def detect_(
     recordings: list[str] = Recordings,
     waveform: str | None = typer.Option(
         None,
-        help="What frames to look for: wifi unless told, lora, adsb, or burst: any signal by its energy, "
+        help="What frames to look for: as wifi (the default), lora or adsb, or burst: any signal by its energy, "
         "with settings in seconds as burst:min=20e-6,max=0.05,gap=5e-3, burst:window=1e-3,hop=1e-3 for one that "
         "never stops, or burst:channels=433.05e6+433.92e6,width=100e3 for channels of a band (without channels: all).",
         show_default=False,

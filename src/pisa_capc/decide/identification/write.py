@@ -72,7 +72,7 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
 
 
 def _found_as(origin: Origin) -> dict[str, Any]:
-    """What was measured of a frame where it was found."""
+    """What the dataset keeps of a frame from its recording."""
     known = {name: getattr(origin, name) for name in ("recording", "start", "time_s", *MEASURED)}
     return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in known.items()}
 

@@ -299,7 +299,7 @@ def noise_of(frames: Frames) -> float:
 
 
 def check_holds(frames: Frames, reference: SentReference) -> None:
-    """Refuse frames of which most do not hold the reference."""
+    """Refuse frames if most of them do not hold the reference."""
     rows = np.unique(np.linspace(0, len(frames) - 1, LOOKED_AT).astype(int))
     found = [align(reference, frames.select(rows[k : k + 1]).iq[0]).over_chance for k in range(len(rows))]
     if np.median(found) < OVER_CHANCE:

@@ -229,7 +229,7 @@ class _Held:
 class BurstDetector:
     """Finds bursts in a stream of any rate.
 
-    bank: of which it searches a channel: then the noise is not quite white, and all channels share the false alarms.
+    bank: where the stream is one of its channels; then noise is not quite white, and all share the false alarms.
     stored: samples of a frame at least.
     """
 

@@ -8,8 +8,8 @@ offset f explains
 
 which noise alone makes Beta(A, A (P − 1)) distributed; so the threshold follows from how often noise may pass it.
 
-A signal that is known from a file may be longer than what is stored of a frame. Then frames are its pieces: where the
-stream is in it, whatever the offset, is told by the products of neighbours (`waveforms.reference.align`).
+A signal that is known from a file may be longer than what is stored of a frame. Then frames are its pieces. The
+products of neighbours say where in it the stream is, whatever the offset (`waveforms.reference.align`).
 """
 
 from __future__ import annotations
